@@ -1,0 +1,3 @@
+"""Studies of looped transformers on in-context learning tasks."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,46 @@
+"""What a model is: a config that builds a net for prompts of a given geometry."""
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import override
+
+from loopscale.core.config import Family
+from loopscale.core.prompt import Batch, Predictor, Prompt
+
+
+class Net(nn.Module, Predictor):
+    """Weights that guess at every position after every step: a loop, or a layer where the depth is fixed."""
+
+    depth: int | None = None
+    """How many steps there are; `None` where the net loops and may run for as long as one likes."""
+
+    @abstractmethod
+    def forward(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
+    ) -> Float[Tensor, "supervised batch length dim_out"]:
+        """The output at every position after steps `first` .. `steps`, so `steps - first + 1` of them.
+
+        Steps before `first` are run but not read out; with `truncate` no gradient flows back through them.
+        Raises ValueError for `steps` beyond `depth`, or `first` not within 1 .. `steps`.
+        """
+
+    @override
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
+        return self(batch.tokens, steps)[:, :, batch.queries]
+
+
+class Model(Family, package="loopscale.models"):
+    @property
+    def depth(self) -> int | None:
+        """The net's depth, known before it is built; `None` where it loops."""
+        return None
+
+    @abstractmethod
+    def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
+        """A net with fresh weights, float32, on the CPU; `rng` fixes every weight.
+
+        Must also work under `torch.device("meta")`, where costs are counted before anything is spent.
+        """

@@ -1,0 +1,53 @@
+"""What a task is."""
+
+from abc import abstractmethod
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from loopscale.core.config import Family
+from loopscale.core.prompt import Batch, Prompt
+
+
+class Task(Family, package="loopscale.tasks"):
+    """A distribution over prompts, and how far a prediction is from the truth."""
+
+    @property
+    @abstractmethod
+    def prompt(self) -> Prompt:
+        """The geometry of every prompt that `sample` draws."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """The mean square of one coordinate of the (noisy) target: what predicting nothing costs, before scaling."""
+
+    @property
+    @abstractmethod
+    def noise_variance(self) -> float:
+        """The part of `variance` that nobody can predict, σ². `excess` = raw error - σ²."""
+
+    @abstractmethod
+    def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
+        """Fresh prompts, each an independent draw of the problem and of its data; float32, on the CPU."""
+
+    @abstractmethod
+    def easier(self, dim: int, points: int) -> Self:
+        """The task with `dim` coordinates at work and `points` pairs, in tokens of the same size.
+
+        For a curriculum (Garg et al. 2022, section A.2). Raises ValueError where the task is not so large.
+        """
+
+    def raw_error(
+        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
+    ) -> Float[Tensor, "*steps batch points"]:
+        """The squared error at every query, averaged over the target's coordinates."""
+        return (prediction - batch.targets).square().mean(-1)
+
+    def error(
+        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
+    ) -> Float[Tensor, "*steps batch points"]:
+        """The error at every query, scaled so that predicting nothing at all costs 1."""
+        return self.raw_error(prediction, batch) / self.variance

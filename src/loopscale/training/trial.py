@@ -1,0 +1,124 @@
+"""A trial: everything that one training run depends on, and nothing it does not."""
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from loopscale.core.config import Config
+from loopscale.models.base import Model
+from loopscale.tasks.base import Task
+
+UNHASHED = ("eval_every", "checkpoint_every")
+"""Settings of `training` that say when to look, not what is trained: two trials that differ in them are one."""
+
+LOOPED_ONLY = ("loops", "window", "truncate")
+"""Settings of `training` that do not apply to a net of fixed depth."""
+
+
+class Curriculum(Config):
+    """Few coordinates and few pairs first, more and more of them (Garg et al. 2022, section A.2)."""
+
+    dim: PositiveInt
+    """Coordinates at work at first; grows by `dim_by` up to the task's own."""
+    points: PositiveInt
+    """Pairs in the prompt at first; grows by `points_by` up to the task's own."""
+    every: PositiveInt
+    """Steps between increments: 2,000 in Garg et al., 5,000 in Yang et al."""
+    dim_by: PositiveInt = 1
+    points_by: PositiveInt = 2
+
+
+class Training(Config):
+    """How a net is trained: eq. 6 of AlgoFormer by Adam on fresh prompts."""
+
+    steps: PositiveInt = 1000
+    batch_size: PositiveInt = 64
+    lr: PositiveFloat = 1e-3
+    loops: PositiveInt = 10
+    """T: how often the net loops in training."""
+    window: PositiveInt = 10
+    """ΔT: the loss counts the last so many loops, T-ΔT+1 .. T."""
+    truncate: bool = True
+    """Whether the loops before the window run without gradient, as in Yang et al.; else all are propagated through."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The learning rate after the warm-up: constant, or falling to zero along a half cosine."""
+    warmup: NonNegativeInt = 0
+    """Steps over which the learning rate rises linearly from zero."""
+    clip: PositiveFloat | None = None
+    """The largest norm of the gradient; `None` for no clipping."""
+    curriculum: Curriculum | None = None
+    precision: Literal["float32", "bf16", "float64"] = "float32"
+    """Of the net. bf16 is autocast: weights, loss and read-out stay in float32."""
+    eval_every: PositiveInt = 100
+    """Steps between reports of the validation error."""
+    checkpoint_every: PositiveInt | None = None
+    """Steps between checkpoints; `None` for one at every report. Rounded up to the next report."""
+
+    @model_validator(mode="after")
+    def _window_within_loops(self) -> Self:
+        if self.window > self.loops:
+            raise ValueError(
+                f"window {self.window} is more than the {self.loops} loops: it counts the last of them (ΔT <= T)"
+            )
+        if self.warmup > self.steps:
+            raise ValueError(f"a warm-up of {self.warmup} steps does not fit into {self.steps} steps")
+        return self
+
+
+class Trial(Config):
+    """Task, model, training and seed. A frozen value; its `key` is its identity."""
+
+    task: Task
+    model: Model
+    training: Training = Training()
+    seed: NonNegativeInt = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the outcome depends on: every setting that applies to this trial, defaults included."""
+        tree = self.model_dump(mode="json")
+        for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
+            del tree["training"][name]
+        return tree
+
+    @property
+    def key(self) -> str:
+        """The trial's identity, 16 hexadecimal digits: the hash of its settings, however they were written down."""
+        return identity(self)
+
+    @property
+    def steps_per_prompt(self) -> int:
+        """How many loops or layers the trained net runs: the T of the objective."""
+        return self.model.depth or self.training.loops
+
+
+def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:
+    """The hash of a trial's settings that differ from their defaults, leaving out dotted paths.
+
+    Only what differs counts, so that a new setting with a default leaves every recorded key as it was. A released
+    default must therefore never change (a golden test keeps keys).
+    """
+    tree = _changed(trial, trial.settings)
+    for path in without:
+        *parents, leaf = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch.get(parent, {})
+        branch.pop(leaf, None)
+    text = json.dumps(tree, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _changed(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
+    """`settings` of a config without those that are at their defaults; `kind` always stays."""
+    changed = {name: value for name, value in settings.items() if name == "kind"}
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if name not in settings or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+            continue
+        branch = _changed(value, settings[name]) if isinstance(value, Config) else settings[name]
+        if branch != {}:
+            changed[name] = branch
+    return changed
