@@ -27,6 +27,15 @@ class Net(nn.Module, Predictor):
         Raises ValueError for `steps` beyond `depth`, or `first` not within 1 .. `steps`.
         """
 
+    def check(self, steps: int, first: int) -> None:
+        """Raises ValueError for steps that `forward` has not got."""
+        if self.depth is not None and steps > self.depth:
+            raise ValueError(
+                f"{steps} steps are more than this net's {self.depth} layers; 1 .. {self.depth} are valid"
+            )
+        if not 1 <= first <= steps:
+            raise ValueError(f"first {first} is not within steps 1 .. {steps}")
+
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         return self(batch.tokens, steps)[:, :, batch.queries]
@@ -37,6 +46,11 @@ class Model(Family, package="loopscale.models"):
     def depth(self) -> int | None:
         """The net's depth, known before it is built; `None` where it loops."""
         return None
+
+    @property
+    def injects(self) -> bool:
+        """Whether every loop sees the prompt anew; else truncated gradients never reach the read-in."""
+        return True
 
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:

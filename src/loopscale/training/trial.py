@@ -75,6 +75,17 @@ class Trial(Config):
     training: Training = Training()
     seed: NonNegativeInt = 0
 
+    @model_validator(mode="after")
+    def _gradient_reaches_the_prompt(self) -> Self:
+        training = self.training
+        if self.model.injects or not training.truncate or training.window == training.loops:
+            return self
+        raise ValueError(
+            f"injection none with truncate needs window = loops, not window {training.window} of "
+            f"{training.loops} loops: the prompt enters before the first loop, which no gradient reaches; "
+            f"set window to {training.loops}, truncate to false, or injection to add"
+        )
+
     @property
     def settings(self) -> dict[str, Any]:
         """What the outcome depends on: every setting that applies to this trial, defaults included."""
@@ -116,7 +127,9 @@ def _changed(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
     changed = {name: value for name, value in settings.items() if name == "kind"}
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
-        if name not in settings or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+        if name not in settings or (
+            not field.is_required() and value == field.get_default(call_default_factory=True)
+        ):
             continue
         branch = _changed(value, settings[name]) if isinstance(value, Config) else settings[name]
         if branch != {}:

@@ -1,0 +1,54 @@
+"""AlgoFormer: a transformer before the loop, one in it, one after it (eq. 2), as an algorithm has statements.
+
+post(loop^t(pre(P))). The paper leaves open what follows: here each of the three is a whole GPT-2 but for its
+ends, with positions and a final norm of its own, and the loop is Yang et al.'s, pre(P) as the prompt.
+"""
+
+import torch
+from jaxtyping import Float
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor, nn
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import LoopedArchitecture
+from loopscale.models.base import Net
+from loopscale.models.layers import End, Loop, Stack, fresh
+
+
+class Algoformer(LoopedArchitecture, kind="algoformer"):
+    """With `pre_layers: 0` and `post_layers: 0` it is the looped transformer."""
+
+    layers: PositiveInt = 1
+    """Of each of the three parts, where a part does not say otherwise."""
+    pre_layers: NonNegativeInt | None = None
+    loop_layers: PositiveInt | None = None
+    post_layers: NonNegativeInt | None = None
+
+    @override
+    def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
+        return fresh(lambda: AlgoformerNet(self, prompt), rng)
+
+    def stack(self, layers: int | None, length: int) -> nn.Module:
+        """The part with so many layers, `None` for `layers`; nothing at all where there are none."""
+        layers = self.layers if layers is None else layers
+        return Stack(self, length, layers) if layers else nn.Identity()
+
+
+class AlgoformerNet(Net):
+    def __init__(self, settings: Algoformer, prompt: Prompt) -> None:
+        super().__init__()
+        self.read_in = End(prompt.dim_in, settings.width)
+        self.pre = settings.stack(settings.pre_layers, prompt.length)
+        self.loop = Loop(settings, prompt.length, settings.loop_layers or settings.layers)
+        self.post = settings.stack(settings.post_layers, prompt.length)
+        self.read_out = End(settings.width, prompt.dim_out)
+
+    @override
+    def forward(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
+    ) -> Float[Tensor, "supervised batch length dim_out"]:
+        """The post-transformer is applied after every supervised loop, as eq. 6 needs it, and only there."""
+        self.check(steps, first)
+        states = self.loop(self.pre(self.read_in(tokens)), steps, first, truncate)
+        return torch.stack([self.read_out(self.post(state)) for state in states])

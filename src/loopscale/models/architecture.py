@@ -1,0 +1,84 @@
+"""The settings that every transformer here shares, and those that every looped one does."""
+
+from typing import Literal, Self
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from typing_extensions import override
+
+from loopscale.models.base import Model
+
+
+class Architecture(Model):
+    """What the blocks of a transformer are made of; the defaults are those of GPT-2.
+
+    With `norm: none`, `activation: relu`, `score_scale: 1` and heads as wide as the state, a block is eq. 1
+    of AlgoFormer, in which constructions are written: x + Σ_h V_h x A_h, then x + W2 relu(W1 x + b1) + b2.
+    """
+
+    width: PositiveInt = 64
+    """D, coordinates of the state of a token."""
+    heads: PositiveInt = 4
+    head_dim: PositiveInt | None = None
+    """Coordinates of a head's queries, keys and values; `None` for width / heads, which must then divide."""
+    mlp_width: NonNegativeInt | None = None
+    """Hidden units of the MLP; `None` for 4 times the width, 0 for blocks of attention alone."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Of the MLP. gelu is GPT-2's, with the tanh."""
+    attention: Literal["softmax", "relu", "linear"] = "softmax"
+    """What becomes of a score: softmax over the keys; relu, or the score itself, over a normaliser."""
+    normaliser: Literal["none", "length", "position"] | None = None
+    """What relu and linear attention divide by: 1, the number N of tokens, or i at token i, its keys.
+    `None` is `position`, as suits a decoder. Softmax has its own."""
+    score_scale: PositiveFloat | None = None
+    """What scores are multiplied by; `None` for 1 / sqrt(head_dim)."""
+    norm: Literal["pre", "none"] = "pre"
+    """LayerNorm before attention, before the MLP and at the end, or nowhere."""
+    positions: Literal["learned", "none"] = "learned"
+    biases: bool = True
+    """Of the blocks. Read-in and read-out always have theirs."""
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units of the MLP; 0 where there is none."""
+        return 4 * self.width if self.mlp_width is None else self.mlp_width
+
+    @property
+    def scale(self) -> float:
+        return self.score_scale or self.head_width**-0.5
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.head_dim is None and self.width % self.heads:
+            valid = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
+            raise ValueError(
+                f"{self.heads} heads do not divide width {self.width}; {valid} do, or set head_dim"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _softmax_has_its_own_normaliser(self) -> Self:
+        if self.attention == "softmax" and self.normaliser is not None:
+            raise ValueError(
+                f"normaliser {self.normaliser!r} is for relu and linear attention; softmax has its own"
+            )
+        return self
+
+
+class LoopedArchitecture(Architecture):
+    """How a loop is closed. The defaults are those of Yang et al.'s code; others did worse there."""
+
+    injection: Literal["add", "none"] = "add"
+    """add: the state starts at zero, and every loop sees state + prompt. none: it starts at the prompt."""
+    repeat_positions: bool = True
+    """Whether positions are added in every loop, or in the first alone."""
+    repeat_norm: bool = True
+    """Whether the final LayerNorm is part of the loop, or applied only on the way out of it."""
+
+    @property
+    @override
+    def injects(self) -> bool:
+        return self.injection == "add"
