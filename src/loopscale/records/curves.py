@@ -1,0 +1,28 @@
+"""A curve as the file that a run keeps it in: the error of a predictor after every loop, at every point."""
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+
+Grid = NDArray[np.float64]
+
+
+def pack(error: Grid, sem: Grid, raw: Grid) -> bytes:
+    """Three arrays [loops, points] as Parquet with columns loop (from 1), point (from 0), error, sem, raw."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    loops, points = error.shape
+    table = pa.table(
+        {
+            "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
+            "point": pa.array(np.tile(np.arange(points), loops), pa.int32()),
+            "error": error.ravel(),
+            "sem": sem.ravel(),
+            "raw": raw.ravel(),
+        }
+    )
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()

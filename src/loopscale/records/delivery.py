@@ -1,0 +1,105 @@
+"""Carries notes to the store behind everybody's back: a queue and a thread that know nothing of MLflow.
+
+Each run's notes arrive in order, all that has gathered at once. What cannot be delivered waits in memory and
+is tried again until it can; what is refused is kept, so that it can be said aloud at the end.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from loopscale.records.notes import Note
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between tries while the store is away; doubled each time."""
+
+
+class Refused(Exception):
+    """The store has understood the notes and does not want them: asking again would change nothing."""
+
+
+class Delivery:
+    """Calls `send` with a run's notes; it raises Refused for wrong ones, anything else to be asked again."""
+
+    def __init__(self, send: Callable[[list[Note]], None]) -> None:
+        self.send = send
+        self.refused: list[tuple[Note, Exception]] = []
+        self.away_since: float | None = None
+        self._waiting: dict[str, list[Note]] = {}
+        self._singly: set[str] = set()
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._sending = 0
+        self._thread = threading.Thread(target=self._work, name="records", daemon=True)
+        self._thread.start()
+
+    def write(self, note: Note) -> None:
+        with self._changed:
+            self._waiting.setdefault(note.key, []).append(note)
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._sending, timeout)
+
+    def close(self, timeout: float) -> bool:
+        done = self.flush(timeout)
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(5)
+        return done
+
+    @property
+    def backlog(self) -> int:
+        with self._changed:
+            return self._sending + sum(map(len, self._waiting.values()))
+
+    def _work(self) -> None:
+        pause = FIRST_PAUSE
+        while notes := self._take():
+            away = False
+            try:
+                self.send(notes)
+                self.away_since = None
+            except Refused as problem:
+                self._refuse(notes, problem)
+            except Exception:  # the driver must outlive whatever the store says
+                away = True
+                self.away_since = self.away_since or time.time()
+                self._put_back(notes)
+            with self._changed:
+                self._sending = 0
+                self._changed.notify_all()
+            if away:
+                self._stop.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE) if away else FIRST_PAUSE
+
+    def _refuse(self, notes: list[Note], problem: Refused) -> None:
+        """One bad note must not take the good ones with it: from now on its run's notes go one by one."""
+        if len(notes) == 1:
+            self.refused.append((notes[0], problem))
+        else:
+            self._singly.add(notes[0].key)
+            self._put_back(notes)
+
+    def _take(self) -> list[Note]:
+        """All that waits for the run that has waited longest; nothing when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
+            if self._stop.is_set():
+                return []
+            key = next(iter(self._waiting))
+            notes = self._waiting.pop(key)
+            if key in self._singly and notes[1:]:
+                self._waiting = {key: notes[1:]} | self._waiting
+                notes = notes[:1]
+            self._sending = len(notes)
+            return notes
+
+    def _put_back(self, notes: list[Note]) -> None:
+        """To the end of the queue of runs, but before what has come for the same run meanwhile."""
+        with self._changed:
+            self._sending = 0
+            later = self._waiting.pop(notes[0].key, [])
+            self._waiting[notes[0].key] = notes + later

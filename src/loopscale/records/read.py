@@ -1,0 +1,57 @@
+"""A study's records, brought back by one paged search."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from loopscale.records.notes import RUNG, STUDY, Record
+from loopscale.records.store import Store
+
+
+def load(store: Store, study: str, page: int = 1000) -> Iterator[Record]:
+    """Every trial of the study, in the order in which they were begun; none if the study has no records."""
+    experiment = store.find(study)
+    token = None
+    while experiment:
+        runs = store.client.search_runs(
+            [experiment],
+            filter_string=f"tags.trial != '{STUDY}'",
+            order_by=["attributes.start_time ASC", "attributes.run_id ASC"],
+            max_results=page,
+            page_token=token,
+        )
+        yield from (_record(run) for run in runs)
+        token = runs.token
+        if not token:
+            return
+
+
+def parent(store: Store, study: str) -> str | None:
+    """The id of the study's parent run, which holds its file, its description and its report."""
+    experiment = store.find(study)
+    runs = experiment and store.client.search_runs([experiment], f"tags.role = '{STUDY}'", max_results=1)
+    return runs[0].info.run_id if runs else None
+
+
+def _record(run: Any) -> Record:
+    tags, metrics = dict(run.data.tags), dict(run.data.metrics)
+    return Record(
+        run=run.info.run_id,
+        key=tags["trial"],
+        cell=tags.get("cell", ""),
+        role=tags.get("role", ""),
+        number=int(tags.get("number", 0)),
+        point=json.loads(tags.get("point", "{}")),
+        seed=int(tags["seed"]) if tags.get("seed") else None,
+        outcome=tags.get("outcome", ""),
+        status=run.info.status,
+        step=int(metrics.get("step", 0)),
+        error=metrics.get("error", math.nan),
+        error_last=metrics.get("error_last", math.nan),
+        rungs={
+            int(name.removeprefix(RUNG)): value for name, value in metrics.items() if name.startswith(RUNG)
+        },
+        tags=tags,
+        metrics=metrics,
+    )

@@ -1,0 +1,138 @@
+"""Where records are kept: a folder of one's own (SQLite), or a tracking server or database that many share.
+
+A folder holds everything: `mlflow.db`, `artifacts/`, `format.json` and what is not a record (checkpoints,
+locks, mirror). On a server each study's experiment carries the format as a tag, and what is not a record lies
+in `storage`.
+"""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote, urlsplit
+
+from loopscale.records import embedded, remote
+from loopscale.records.errors import StoreError
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+FORMAT_TAG = "loopscale.format"
+DEFAULT = ".loopscale"
+
+__all__ = ["Store", "StoreError"]
+
+
+class Store:
+    """An open store. MLflow is imported when `client` is first asked for, not before."""
+
+    def __init__(self, root: Path | None, uri: str, storage: Path) -> None:
+        """`root` is the folder of an embedded store; `None` for a server or database."""
+        self.root, self.uri, self.storage = root, uri, storage
+
+    @classmethod
+    def open(
+        cls, where: str | Path | None = None, storage: str | Path | None = None, create: bool = False
+    ) -> Self:
+        """The store at a folder, server or database.
+
+        By default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`. Raises StoreError, one line
+        with the remedy, for whatever is wrong. Unless `create`, a store that is not there is an error, and
+        nothing is written.
+        """
+        text = str(
+            where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+        )
+        if text.startswith("file:"):
+            text = unquote(urlsplit(text).path)
+        if "://" in text:
+            remote.check(text, create)
+            return cls(None, text.rstrip("/"), Path(storage or DEFAULT).expanduser().absolute())
+        root = Path(text).expanduser().absolute()
+        embedded.check(root, create)
+        return cls(root, embedded.uri(root), Path(storage or root).expanduser().absolute())
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.storage / "checkpoints"
+
+    @cached_property
+    def client(self) -> "MlflowClient":
+        """MLflow's client, connected: StoreError if the store does not answer as it should."""
+        from loopscale.records import client
+
+        if self.root is None and not self.uri.startswith("http"):
+            with embedded.lock(self.storage):  # the first to come makes the tables
+                return client.connect(self.uri)
+        return client.connect(self.uri)
+
+    def find(self, study: str) -> str | None:
+        """The id of the study's experiment, if there is one."""
+        experiment = self.client.get_experiment_by_name(study)
+        if experiment is None:
+            return None
+        if experiment.lifecycle_stage == "deleted":
+            raise StoreError(
+                f"the records of {study} were deleted in MLflow",
+                f"`mlflow experiments restore -x {experiment.experiment_id}` brings them back",
+            )
+        self._check_format(experiment)
+        return experiment.experiment_id
+
+    def experiment(self, study: str) -> str:
+        """The id of the study's experiment, made if it is not there."""
+        from mlflow.exceptions import MlflowException
+
+        if found := self.find(study):
+            return found
+        artifacts = None if self.uri.startswith("http") else (self.root or self.storage) / "artifacts"
+        # The kind spares the UI its question what sort of experiment this is.
+        tags = {FORMAT_TAG: str(embedded.FORMAT), "mlflow.experimentKind": "custom_model_development"}
+        try:
+            return self.client.create_experiment(study, artifacts and artifacts.as_uri(), tags)
+        except MlflowException as problem:
+            if found := self.find(study):  # another process was faster
+                return found
+            raise StoreError(
+                f"cannot record {study} in {self.name} ({problem.message})", "try again"
+            ) from problem
+
+    def studies(self) -> list[str]:
+        """The names of the studies that have records here."""
+        found, token = [], None
+        while True:
+            page = self.client.search_experiments(max_results=1000, page_token=token)
+            found += [experiment.name for experiment in page if FORMAT_TAG in experiment.tags]
+            token = page.token
+            if not token:
+                return sorted(found)
+
+    def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
+        """A run's artifact as a local file, `None` if it has none; fetched into `folder` if it is not one."""
+        if self.root:
+            # not MLflow's own address, which is absolute: a store may be moved
+            local = self.root / "artifacts" / run / "artifacts" / path
+            return local if local.is_file() else None
+        if not any(
+            found.path == path for found in self.client.list_artifacts(run, os.path.dirname(path) or None)
+        ):
+            return None
+        return Path(self.client.download_artifacts(run, path, folder and str(folder)))
+
+    @property
+    def name(self) -> str:
+        """The store as a person would write it, without any password."""
+        return str(self.root) if self.root else remote.shown(self.uri)
+
+    def _check_format(self, experiment: Any) -> None:
+        made = experiment.tags.get(FORMAT_TAG)
+        if made is None:
+            raise StoreError(
+                f"{self.name} has an experiment {experiment.name} that loopscale did not make",
+                "name the study otherwise, or use another store",
+            )
+        if int(made) > embedded.FORMAT:
+            raise StoreError(
+                f"the records of {experiment.name} have format {made}, this version reads {embedded.FORMAT}",
+                "install a newer loopscale, or use another store",
+            )
