@@ -1,13 +1,21 @@
 """What a solver is: a predictor with nothing to train."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from loopscale.core.config import Family
 from loopscale.core.prompt import Predictor
 
 
 class Solver(Family, Predictor, package="loopscale.solvers"):
-    """A classical algorithm, in float64, batched over prompts and over every prefix of a prompt."""
+    """A classical algorithm, batched over prompts and over every prefix of a prompt.
+
+    It computes in float64 and answers in float64, whatever the tokens are in: its error may fall far below what float32
+    resolves, and that fall is what it is drawn for.
+    """
 
     solves: ClassVar[type]
     """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
+
+    def accepts(self, problem: Any) -> bool:
+        """Whether it can be run on this problem: one of the type it solves, with all that its settings ask for."""
+        return isinstance(problem, self.solves)

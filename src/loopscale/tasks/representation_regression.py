@@ -1,0 +1,123 @@
+"""Regression with representation: y = A Φ(x) + noise, Φ one fixed leaky-ReLU net, A drawn anew for every prompt.
+
+AlgoFormer, section 5.1. The paper leaves open Φ's weights, its slope and A's distribution. Here: A ~ N(0, w_scale² I); Φ
+has a seed of its own, so that every trial of every study sees the same Φ; its weights are Gaussian without biases, scaled
+so that every layer keeps the mean square of a coordinate at about 1. Then y varies about as much as in linear regression
+of the same size, and the paper's σ = 0.1 and 1 mean the same there and here.
+"""
+
+from functools import cache
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
+from torch.nn.functional import leaky_relu
+from typing_extensions import override
+
+from loopscale.core.config import Config
+from loopscale.core.prompt import Batch, Prompt
+from loopscale.core.seeds import stream
+from loopscale.tasks.base import Task
+from loopscale.tasks.regression import Regression, check_easier, only_first, pose
+
+MONTE_CARLO = 2**18
+"""Inputs behind `variance`, which is thereby right to about 0.2 %."""
+
+
+class RepresentationRegression(Task, kind="representation_regression", allow_inf_nan=False):
+    dim: PositiveInt = 20
+    """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well."""
+    points: PositiveInt = 40
+    """Pairs in the prompt: query k = 0 .. points-1 has seen k of them."""
+    noise: NonNegativeFloat = 0.0
+    """σ, the standard deviation of what is added to y."""
+    layers: PositiveInt = 3
+    """Of Φ, each with its activation, the last one too."""
+    width: PositiveInt = 20
+    """Of Φ, and so the number of its features."""
+    slope: float = Field(0.01, ge=0, le=1)
+    """Of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear."""
+    gain: PositiveFloat = 1.0
+    """How much Φ's layers amplify, each by this factor; 1 keeps the mean square as it is."""
+    w_scale: PositiveFloat = 1.0
+    """τ, the standard deviation of a coordinate of A."""
+    representation_seed: NonNegativeInt = 0
+    """Which Φ."""
+    active: PositiveInt | None = None
+    """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
+
+    @model_validator(mode="after")
+    def _active_within_dim(self) -> Self:
+        if self.active is not None and self.active > self.dim:
+            raise ValueError(f"active {self.active} is more than the dim {self.dim} coordinates that there are")
+        return self
+
+    @property
+    @override
+    def prompt(self) -> Prompt:
+        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+
+    @property
+    def representation(self) -> "Representation":
+        """Φ."""
+        return Representation(**{name: getattr(self, name) for name in Representation.model_fields})
+
+    @property
+    @override
+    def variance(self) -> float:
+        return self.w_scale**2 * _mean_square(self.representation, self.active) + self.noise_variance
+
+    @property
+    @override
+    def noise_variance(self) -> float:
+        return self.noise**2
+
+    @override
+    def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
+        xs = only_first(torch.randn(batch_size, self.points, self.dim, generator=rng), self.active)
+        weights = self.w_scale * torch.randn(batch_size, self.width, generator=rng)
+        noise = self.noise * torch.randn(batch_size, self.points, generator=rng)
+        features = self.representation(xs)
+        ys = torch.einsum("bnd,bd->bn", features, weights) + noise
+        return pose(Regression(xs, ys, self.noise_variance, self.w_scale**2, features))
+
+    @override
+    def easier(self, dim: int, points: int) -> Self:
+        """All of Φ's features stay at work: `dim` counts coordinates of x."""
+        check_easier(dim, points, self.active or self.dim, self.points)
+        return type(self).model_validate(self.model_dump() | {"active": dim, "points": points})
+
+
+class Representation(Config):
+    """Φ as a function; settings as in the task."""
+
+    dim: int
+    layers: int
+    width: int
+    slope: float
+    gain: float
+    representation_seed: int
+
+    def __call__(self, xs: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
+        for weight in _weights(self):
+            xs = leaky_relu(xs @ weight, self.slope)
+        return xs
+
+
+@cache
+def _weights(representation: Representation) -> tuple[Tensor, ...]:
+    """A Gaussian matrix a layer, scaled as He et al. 2015, eq. 15: leaky ReLU keeps (1 + slope²)/2 of a mean square."""
+    rng = stream(representation.representation_seed, "representation")
+    sizes = [representation.dim] + [representation.width] * representation.layers
+    keep = (2 / (1 + representation.slope**2)) ** 0.5
+    shapes = zip(sizes[:-1], sizes[1:], strict=True)
+    return tuple(representation.gain * keep / a**0.5 * torch.randn(a, b, generator=rng) for a, b in shapes)
+
+
+@cache
+def _mean_square(representation: Representation, active: int | None) -> float:
+    """E |Φ(x)|², by Monte Carlo on inputs that are always the same."""
+    xs = torch.randn(MONTE_CARLO, representation.dim, generator=stream("mean square of a representation"))
+    return representation(only_first(xs, active)).double().square().sum(-1).mean().item()
