@@ -9,13 +9,13 @@ from loopscale.core.prompt import Predictor
 class Solver(Family, Predictor, package="loopscale.solvers"):
     """A classical algorithm, batched over prompts and over every prefix of a prompt.
 
-    It computes in float64 and answers in float64, whatever the tokens are in: its error may fall far below what float32
-    resolves, and that fall is what it is drawn for.
+    It computes in float64 and answers in float64, whatever the tokens are in: its error may fall far below
+    what float32 resolves, and that fall is what it is drawn for.
     """
 
     solves: ClassVar[type]
     """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
 
     def accepts(self, problem: Any) -> bool:
-        """Whether it can be run on this problem: one of the type it solves, with all that its settings ask for."""
+        """Whether it can be run on this problem: it is of the type, and has what the settings ask for."""
         return isinstance(problem, self.solves)

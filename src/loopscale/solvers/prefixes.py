@@ -1,8 +1,8 @@
 """Least squares on every prefix of every prompt at once, in the basis where it falls into scalar problems.
 
-With S = X'X over the pairs that a query has seen, every method in `regression.py` has iterates M X'y where M is a function
-of S (for conjugate gradients, of S and y). In the eigenbasis of S such a method is a scalar recursion for each eigenvalue:
-one eigendecomposition, and no product of matrices after it.
+With S = X'X over the pairs that a query has seen, every method in `regression.py` has iterates M X'y where
+M is a function of S (for conjugate gradients, of S and y). In the eigenbasis of S such a method is a scalar
+recursion for each eigenvalue: one eigendecomposition, and no product of matrices after it.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 AT_ONCE = 2**23
-"""Entries of a stack of S's: prompts are taken so many at a time that it stays below this (64 MiB in float64)."""
+"""Entries of a stack of S's, 64 MiB: so many prompts are taken at a time that it stays below."""
 
 
 @dataclass(frozen=True)
 class Prefixes:
     """A regression before each of its queries, in coordinates that belong to the query. float64.
 
-    Directions that the pairs seen do not span have eigenvalue and moment 0, exactly: rounding leaves about 1e-15 of the
-    largest eigenvalue there, which an iteration that divides by eigenvalues, or doubles them, would blow up.
+    Directions that the pairs seen do not span have eigenvalue and moment 0, exactly: rounding leaves about
+    1e-15 of the largest eigenvalue there, which an iteration that divides by eigenvalues, or doubles them,
+    would blow up.
     """
 
     eigenvalues: Float[Tensor, "batch points width"]
@@ -39,7 +40,8 @@ class Prefixes:
         xs, ys = xs.double(), ys.double()
         gram = _before(torch.einsum("bni,bnj->bnij", xs, xs))
         eigenvalues, basis = torch.linalg.eigh(gram)
-        # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of the largest.
+        # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
+        # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
         moment = torch.einsum("bnij,bni->bnj", basis, _before(xs * ys[..., None]))
@@ -71,9 +73,7 @@ class Prefixes:
         return (weights * self.query).sum(-1, keepdim=True)
 
 
-def chunks(
-    xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]
-) -> Iterator[Prefixes]:
+def chunks(xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> Iterator[Prefixes]:
     """The prefixes of as many prompts at a time as fit into memory."""
     prompts = max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
     for some_xs, some_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):

@@ -1,7 +1,7 @@
 """The classical ways to regress y on x from the pairs seen so far: outright, and step by step.
 
-Before the first pair every one of them predicts 0. Fewer pairs than unknowns lead every one of them but ridge and averaging
-to the solution of minimum norm.
+Before the first pair every one of them predicts 0. Fewer pairs than unknowns lead every one of them but
+ridge and averaging to the solution of minimum norm.
 """
 
 from abc import abstractmethod
@@ -26,7 +26,7 @@ class RegressionSolver(Solver, allow_inf_nan=False):
 
     solves: ClassVar[type] = Regression
     features: Literal["inputs", "representation"] = "inputs"
-    """What y is regressed on: x, or Φ(x), which makes an oracle of the solver where the task has a representation."""
+    """What y is regressed on: x, or the task's Φ(x), which makes an oracle of the solver."""
 
     @abstractmethod
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
@@ -43,7 +43,9 @@ class RegressionSolver(Solver, allow_inf_nan=False):
         problem = batch.problem
         inputs = problem.xs if self.features == "inputs" else problem.representation
         if inputs is None:
-            raise ValueError(f"{self.kind} with features: representation, but the task has only features: inputs")
+            raise ValueError(
+                f"{self.kind} with features: representation, but the task has only features: inputs"
+            )
         parts = [self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys)]
         return torch.cat(parts, dim=1)
 
@@ -67,10 +69,14 @@ class LeastSquares(RegressionSolver, kind="least_squares"):
 
 
 class Ridge(RegressionSolver, kind="ridge"):
-    """The minimum of |Xw - y|² + penalty |w|², both sums: at its default the Bayes predictor where y is linear."""
+    """The minimum of |Xw - y|² + penalty |w|², both sums: at its default the Bayes predictor where y is
+    linear.
+    """
 
     penalty: NonNegativeFloat | None = None
-    """λ; by default the task's own σ²/τ². With 0 it is least squares. On x where y is linear in Φ(x), no Bayes predictor."""
+    """λ; by default the task's own σ²/τ². With 0 it is least squares. On x where y is linear in Φ(x), no
+    Bayes predictor.
+    """
 
     @override
     def told(self, problem: Regression) -> "Ridge":
@@ -84,10 +90,14 @@ class Ridge(RegressionSolver, kind="ridge"):
 
 
 class Averaging(RegressionSolver, kind="averaging"):
-    """w = scale · Σ y x / n, one gradient step from 0: what least squares would be if the sample were its expectation."""
+    """w = scale · Σ y x / n, one gradient step from 0: what least squares would be if the sample were its
+    expectation.
+    """
 
     scale: PositiveFloat = 1.0
-    """1 in Garg et al. The best for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²): the bound `one_step_best`."""
+    """1 in Garg et al. The best for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²): the bound
+    `one_step_best`.
+    """
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
@@ -100,8 +110,8 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
     rate: PositiveFloat | None = None
     """The step η for the mean over the pairs seen, the same for all prompts; stable below 2n / λmax(X'X).
 
-    By default every prefix has its own best fixed step for the worst case, 2n / (λmin + λmax) over the eigenvalues that
-    are not zero, which contracts by (κ-1)/(κ+1) (the bound `gd_contraction`).
+    By default every prefix has its own best fixed step for the worst case, 2n / (λmin + λmax) over the
+    eigenvalues that are not zero, which contracts by (κ-1)/(κ+1) (the bound `gd_contraction`).
     """
 
     @override
@@ -119,13 +129,15 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
 class Newton(RegressionSolver, kind="newton"):
     """w_k = M_k X'y with M_{k+1} = 2 M_k - M_k S M_k, the iteration for the inverse of S (AlgoFormer eq. 4).
 
-    Its residual I - M_k S squares at every step, exactly; this is what is computed, for each eigenvalue, so the result is
-    that of exact arithmetic for as many steps as one likes. The iteration as written, in floating point, doubles whatever
-    rounding leaves in the null space of S at every step: with fewer pairs than unknowns it diverges after about 50.
+    Its residual I - M_k S squares at every step, exactly; this is what is computed, for each eigenvalue, so
+    the result is that of exact arithmetic for as many steps as one likes. The iteration as written, in
+    floating point, doubles whatever rounding leaves in the null space of S at every step: with fewer pairs
+    than unknowns it diverges after about 50.
     """
 
     start: Literal["spectral", "frobenius", "identity"] = "spectral"
-    """M_0: S/|SS'|₂ (half the largest that eq. 4 prints, which never converges), S/|SS'|_F as in Fu et al.'s code, or I/|S|₂.
+    """M_0: S/|SS'|₂ (half the largest that eq. 4 prints, which never converges), S/|SS'|_F as in Fu et
+    al.'s code, or I/|S|₂.
 
     From the multiple of the identity, k steps are exactly 2^k gradient steps of size 1/|S|₂.
     """
@@ -141,7 +153,8 @@ class Newton(RegressionSolver, kind="newton"):
             case "identity":
                 ratio = relative
         solution = _divided(prefixes.moment, prefixes.eigenvalues, prefixes.spanned)
-        # log |I - M_0 S|, doubled at every step. Minus infinity (there already) stays so; zero (null space) as well.
+        # log |I - M_0 S|, doubled at every step. Minus infinity (there already) stays so; zero (null space)
+        # as well.
         log_residual = torch.log1p(-ratio)
         while True:
             log_residual = 2 * log_residual
@@ -149,7 +162,9 @@ class Newton(RegressionSolver, kind="newton"):
 
 
 class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
-    """Conjugate gradients on S w = X'y from 0: the least energy of all methods with as many gradients, for every prompt."""
+    """Conjugate gradients on S w = X'y from 0: the least energy of all methods with as many gradients, for
+    every prompt.
+    """
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
@@ -157,7 +172,8 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
         residual = direction = prefixes.moment
         square = first = residual.square().sum(-1, keepdim=True)
         while True:
-            # A prefix whose residual has reached rounding stays where it is; further steps would divide 0 by 0.
+            # A prefix whose residual has reached rounding stays where it is; further steps would divide 0
+            # by 0.
             going = square > 1e-30 * first
             image = prefixes.eigenvalues * direction
             step = _divided(square, (direction * image).sum(-1, keepdim=True), going)

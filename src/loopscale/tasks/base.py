@@ -22,7 +22,7 @@ class Task(Family, package="loopscale.tasks"):
     @property
     @abstractmethod
     def variance(self) -> float:
-        """The mean square of one coordinate of the (noisy) target: what predicting nothing costs, before scaling."""
+        """The mean square of one coordinate of the (noisy) target: the raw error of predicting nothing."""
 
     @property
     @abstractmethod

@@ -11,7 +11,9 @@ from loopscale.core.prompt import Batch
 
 @dataclass(frozen=True)
 class Regression:
-    """The pairs themselves, and what a Bayesian would know of them. The k-th query may use only the k pairs before it."""
+    """The pairs themselves, and what a Bayesian would know of them. The k-th query may use only the k pairs
+    before it.
+    """
 
     xs: Float[Tensor, "batch points dim"]
     ys: Float[Tensor, "batch points"]
@@ -41,7 +43,8 @@ def interleave(
 ) -> Float[Tensor, "batch 2*points dim+1"]:
     """x1, y1, x2, y2, ...: an x fills the first `dim` coordinates of its token, a y the last one.
 
-    A coordinate of its own for y tells the tokens apart without a type flag; Yang et al. put y in x's first one.
+    A coordinate of its own for y tells the tokens apart without a type flag; Yang et al. put y in x's first
+    one.
     """
     x_tokens = torch.nn.functional.pad(xs, (0, 1))
     y_tokens = torch.nn.functional.pad(ys[..., None], (xs.shape[-1], 0))
@@ -49,7 +52,9 @@ def interleave(
 
 
 def only_first(xs: Float[Tensor, "*batch dim"], active: int | None) -> Float[Tensor, "*batch dim"]:
-    """`xs` with every coordinate after the first `active` at zero, as the curriculum of Garg et al. truncates them."""
+    """`xs` with every coordinate after the first `active` at zero, as the curriculum of Garg et al. truncates
+    them.
+    """
     if active is None:
         return xs
     return xs * (torch.arange(xs.shape[-1]) < active)

@@ -1,12 +1,16 @@
-"""Regression with representation: y = A Φ(x) + noise, Φ one fixed leaky-ReLU net, A drawn anew for every prompt.
+"""Regression with representation: y = A Φ(x) + noise, Φ one fixed leaky-ReLU net, A drawn anew for every
+prompt.
 
-AlgoFormer, section 5.1. The paper leaves open Φ's weights, its slope and A's distribution. Here: A ~ N(0, w_scale² I); Φ
-has a seed of its own, so that every trial of every study sees the same Φ; its weights are Gaussian without biases, scaled
-so that every layer keeps the mean square of a coordinate at about 1. Then y varies about as much as in linear regression
-of the same size, and the paper's σ = 0.1 and 1 mean the same there and here.
+AlgoFormer, section 5.1. The paper leaves open Φ's weights, its slope and A's distribution. Here: A ~ N(0,
+w_scale² I); Φ has a seed of its own, so that every trial of every study sees the same Φ; its weights are
+Gaussian without biases, scaled so that every layer keeps the mean square of a coordinate at about 1. Then y
+varies about as much as in linear regression of the same size, and the paper's σ = 0.1 and 1 mean the same
+there and here.
 """
 
+from dataclasses import dataclass, fields
 from functools import cache
+from itertools import pairwise
 from typing import Self
 
 import torch
@@ -16,7 +20,6 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
-from loopscale.core.config import Config
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
@@ -28,7 +31,8 @@ MONTE_CARLO = 2**18
 
 class RepresentationRegression(Task, kind="representation_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
-    """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well."""
+    """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well.
+    """
     points: PositiveInt = 40
     """Pairs in the prompt: query k = 0 .. points-1 has seen k of them."""
     noise: NonNegativeFloat = 0.0
@@ -51,7 +55,9 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     @model_validator(mode="after")
     def _active_within_dim(self) -> Self:
         if self.active is not None and self.active > self.dim:
-            raise ValueError(f"active {self.active} is more than the dim {self.dim} coordinates that there are")
+            raise ValueError(
+                f"active {self.active} is more than the dim {self.dim} coordinates that there are"
+            )
         return self
 
     @property
@@ -62,7 +68,7 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     @property
     def representation(self) -> "Representation":
         """Φ."""
-        return Representation(**{name: getattr(self, name) for name in Representation.model_fields})
+        return Representation(**{field.name: getattr(self, field.name) for field in fields(Representation)})
 
     @property
     @override
@@ -90,7 +96,8 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
         return type(self).model_validate(self.model_dump() | {"active": dim, "points": points})
 
 
-class Representation(Config):
+@dataclass(frozen=True)
+class Representation:
     """Φ as a function; settings as in the task."""
 
     dim: int
@@ -108,12 +115,15 @@ class Representation(Config):
 
 @cache
 def _weights(representation: Representation) -> tuple[Tensor, ...]:
-    """A Gaussian matrix a layer, scaled as He et al. 2015, eq. 15: leaky ReLU keeps (1 + slope²)/2 of a mean square."""
+    """A Gaussian matrix a layer, scaled as He et al. 2015, eq. 15: leaky ReLU keeps (1 + slope²)/2 of a mean
+    square.
+    """
     rng = stream(representation.representation_seed, "representation")
     sizes = [representation.dim] + [representation.width] * representation.layers
     keep = (2 / (1 + representation.slope**2)) ** 0.5
-    shapes = zip(sizes[:-1], sizes[1:], strict=True)
-    return tuple(representation.gain * keep / a**0.5 * torch.randn(a, b, generator=rng) for a, b in shapes)
+    return tuple(
+        representation.gain * keep / a**0.5 * torch.randn(a, b, generator=rng) for a, b in pairwise(sizes)
+    )
 
 
 @cache
