@@ -1,0 +1,203 @@
+"""What a study's parts ask of each other: paths that clash, laws and baselines with nothing to run on."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from loopscale.studies.cells import MOST_CELLS, how_many
+from loopscale.studies.layout import Layout
+from loopscale.studies.mistakes import Fault, Place, one_of
+from loopscale.studies.parts import ALONG
+from loopscale.studies.settings import PARTS, UNSEEN
+from loopscale.studies.space import Choice, leaves
+from loopscale.studies.where import paths
+
+if TYPE_CHECKING:
+    from loopscale.studies.spec import Study
+
+MOST_POINTS = 10_000
+
+
+def before_crossing(study: "Study") -> Iterator[Fault]:
+    """What is wrong whatever the cells are."""
+    yield from _fixed(study.fixed)
+    for role, axes in (("scientific", study.scientific), ("nuisance", study.nuisance)):
+        for path in axes:
+            yield from _path(role, path)
+    for path, values in study.scientific.items():
+        if not values:
+            yield Fault(
+                ("scientific", path),
+                f"{path} has no values",
+                f"write the values to compare, as in {path}: [1, 2]",
+            )
+    yield from _clashes(study)
+    if (cells := how_many(study.scientific)) > MOST_CELLS:
+        what = f"the scientific values cross to {cells:,} cells"
+        yield Fault(("scientific",), what, f"vary less: at most {MOST_CELLS:,} cells can be planned")
+    yield from _search(study)
+    yield from _condition(study)
+
+
+def _fixed(fixed: Mapping[str, Any]) -> Iterator[Fault]:
+    for name, value in fixed.items():
+        if name == "seed":
+            yield Fault(
+                ("fixed", name), "a study chooses the seeds itself", "take seed out, and write replicates: n"
+            )
+        elif name not in PARTS:
+            yield Fault(("fixed", name), f"fixed has no setting {name!r}", one_of(name, PARTS))
+        elif not isinstance(value, Mapping) and not (name != "training" and isinstance(value, str)):
+            yield Fault(("fixed", name), f"fixed.{name} is {value!r}", "write a mapping of name: value")
+
+
+def _path(role: str, path: str) -> Iterator[Fault]:
+    place: Place = (role, path)
+    head = path.split(".")[0]
+    if head == "seed":
+        yield Fault(place, "a study chooses the seeds itself", "take seed out, and write replicates: n")
+    elif head not in PARTS or not all(path.split(".")):
+        yield Fault(
+            place,
+            f"{role} names {path}, which the trial has not got",
+            f"begin with one of {', '.join(PARTS)}",
+        )
+    elif path in UNSEEN:
+        yield Fault(place, f"{path} changes nothing that is trained", "put it under fixed")
+    elif role == "nuisance" and head == "task":
+        yield Fault(
+            place, f"{path} is tuned, but an easier task is no better answer", f"put {path} under scientific"
+        )
+    elif role == "nuisance" and path.endswith(".kind"):
+        yield Fault(
+            place, f"{path} is tuned, but kinds are what a study compares", f"put {path} under scientific"
+        )
+
+
+def _clashes(study: "Study") -> Iterator[Fault]:
+    """A setting has one role: it is asked about, or tuned."""
+    for path in study.nuisance:
+        if path in study.scientific:
+            yield Fault(
+                ("nuisance", path), f"{path} is both scientific and nuisance", "keep it in one of the two"
+            )
+            continue
+        for axis, values in study.scientific.items():
+            if path.startswith(f"{axis}."):
+                inner = path.removeprefix(f"{axis}.")
+                for n, value in enumerate(values):
+                    if isinstance(value, Mapping) and inner in dict(leaves(value)):
+                        what = f"{path} is set by a value of {axis}, and tuned"
+                        yield Fault(
+                            ("scientific", axis, n, inner), what, f"take {inner} out here, or out of nuisance"
+                        )
+    for path in study.scientific:
+        if path.endswith(".kind") and path.removesuffix(".kind") in study.scientific:
+            yield Fault(
+                ("scientific", path),
+                f"{path} is varied twice",
+                f"keep it within {path.removesuffix('.kind')}",
+            )
+
+
+def _search(study: "Study") -> Iterator[Fault]:
+    if study.search.kind == "nsga2" and study.scheduler.kind != "none":
+        what = f"nsga2 cannot go with {study.scheduler.kind}, which compares by one objective"
+        yield Fault(("scheduler",), what, "write scheduler: {kind: none}, or another search")
+    if study.search.kind != "grid":
+        return
+    without = [
+        p for p, axis in study.nuisance.items() if not isinstance(axis, Choice) and axis.points is None
+    ]
+    for path in without:
+        what = f"a grid cannot cross the range of {path}"
+        yield Fault(("nuisance", path), what, "write points: n with the range, or choice: [...]")
+    size = 0 if without else math.prod(len(axis.grid()) for axis in study.nuisance.values())
+    if size > MOST_POINTS:
+        yield Fault(
+            ("search",), f"the grid has {size:,} points in a cell", f"at most {MOST_POINTS:,} can be planned"
+        )
+
+
+def _condition(study: "Study") -> Iterator[Fault]:
+    try:
+        tuned = [path for path in paths(study.where) if path in study.nuisance] if study.where.strip() else []
+    except ValueError as problem:
+        what, _, remedy = str(problem).partition("; ")
+        yield Fault(("where",), what, remedy)
+        return
+    for path in tuned:
+        what = f"where names {path}, which is tuned within each cell"
+        yield Fault(("where",), what, "name scientific or fixed settings only")
+
+
+def after_crossing(study: "Study", layout: Layout) -> Iterator[Fault]:
+    """What is wrong with the rest of the study, given its cells."""
+    if not layout.cells:
+        return
+    for path in study.nuisance:
+        if not any(path in space for space in layout.spaces.values()):
+            known = dict.fromkeys(
+                path for trial in layout.trials.values() for path, _ in leaves(trial.settings)
+            )
+            what = f"nuisance names {path}, which the trial has not got in any cell"
+            yield Fault(("nuisance", path), what, one_of(path, [each for each in known if each != "seed"]))
+    yield from _laws(study, layout)
+    yield from _baselines(study, layout)
+    yield from _steps(study, layout)
+
+
+def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
+    values = {
+        path: [c.values[path] for c in layout.cells if path in c.values]
+        for c in layout.cells
+        for path in c.values
+    }
+    numeric = [
+        p
+        for p, found in values.items()
+        if all(type(v) in (int, float) for v in found) and len(set(found)) > 1
+    ]
+    for n, law in enumerate(study.laws):
+        if law.along in ALONG or law.along in numeric:
+            continue
+        words = (
+            "is not numeric"
+            if law.along in study.scientific and law.along not in values
+            else "the study does not vary"
+        )
+        if law.along in values:
+            words = "has no two numbers to run along"
+        what = f"a law runs along {law.along}, which {words.removeprefix('which ')}"
+        yield Fault(("laws", n, "along"), what, one_of(law.along, [*numeric, *ALONG]))
+
+
+def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:
+    for n, solver in enumerate(study.baselines):
+        if solver in study.baselines[:n]:
+            yield Fault(("baselines", n), f"baseline {solver.kind} is there twice", "keep one of the two")
+    used = {solver.kind for cell in layout.cells for solver in study.solving(layout.trials[cell.key].task)}
+    for n, solver in enumerate(study.baselines):
+        if solver.kind not in used:
+            kinds = sorted({trial.task.kind for trial in layout.trials.values()})
+            what = f"baseline {solver.kind} solves no task of this study ({', '.join(kinds)})"
+            fitting = [k for t in layout.trials.values() for k in study.solvers_of(t.task)]
+            yield Fault(
+                ("baselines", n),
+                what,
+                one_of(solver.kind, dict.fromkeys(fitting)) if fitting else "leave it out",
+            )
+
+
+def _steps(study: "Study", layout: Layout) -> Iterator[Fault]:
+    """Trials must reach the first rung, and be evaluated at the loop that they are trained for."""
+    for key, corners in layout.corners.items():
+        steps, loops = min(t.training.steps for t in corners), max(t.steps_per_prompt for t in corners)
+        if study.scheduler.kind != "none" and layout.spaces[key] and study.scheduler.first_rung >= steps:
+            what = (
+                f"scheduler.first_rung {study.scheduler.first_rung} is not before the last of {steps} steps"
+            )
+            yield Fault(("scheduler", "first_rung"), what, f"write a step below {steps}")
+        if study.evaluate.loops < loops:
+            what = f"evaluate.loops {study.evaluate.loops} ends before the {loops} loops or layers of a trial"
+            yield Fault(("evaluate", "loops"), what, f"write {loops} or more")

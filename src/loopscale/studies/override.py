@@ -1,0 +1,73 @@
+"""Small changes to a study from the command line: `--set replicates=1`, `--set training.steps=100`."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from loopscale.studies.mistakes import Mistake, Mistakes, Place, one_of
+from loopscale.studies.settings import PARTS
+from loopscale.studies.source import Source, text_source
+
+ROLES = ("scientific", "nuisance")
+
+
+def overridden(source: Source, overrides: Mapping[str, str]) -> Source:
+    """The source with values put at dotted paths: a study's own, or a trial's, which are those under `fixed`.
+
+    A value is YAML. Raises Mistakes, that name the `--set`.
+    """
+    tree = copy.deepcopy(source.tree)
+    changed = Source(tree, source.file, source.text, dict(source.lines), dict(source.overrides))
+    for path, text in overrides.items():
+        said = f"{path}={text}"
+        value = _value(text, said)
+        place = _place(tree, path, said)
+        _put(tree, place, value, said)
+        changed.overrides[place] = said
+    return changed
+
+
+def _value(text: str, said: str) -> Any:
+    try:
+        return text_source(f"value: {text}", f"--set {said}").tree["value"]
+    except Mistakes as problem:
+        raise Mistakes(
+            Mistake(f"--set {said}", None, m.what, "write the value as YAML") for m in problem.items
+        ) from None
+
+
+def _place(tree: Mapping[str, Any], path: str, said: str) -> Place:
+    steps = path.split(".")
+    if steps[0] in PARTS:
+        for role in ROLES:
+            if path in (tree.get(role) or {}):
+                what = f"{path} is {role} in this study, not fixed"
+                raise Mistakes([Mistake(f"--set {said}", None, what, f"write --set {role}.{path}=...")])
+        return ("fixed", *steps)
+    if steps[0] in ROLES and len(steps) > 1:
+        axes = tree.get(steps[0])
+        for n in range(len(steps), 1, -1):
+            if isinstance(axes, Mapping) and ".".join(steps[1:n]) in axes:
+                return (steps[0], ".".join(steps[1:n]), *steps[n:])
+        return (steps[0], ".".join(steps[1:]))
+    return tuple(int(step) if step.isdecimal() else step for step in steps)
+
+
+def _put(tree: Any, place: Place, value: Any, said: str) -> None:
+    for n, step in enumerate(place):
+        last = n == len(place) - 1
+        if isinstance(tree, dict):
+            if last:
+                tree[step] = value
+            elif tree.get(step) is None:
+                tree[step] = {}
+        elif isinstance(tree, list) and isinstance(step, int) and step < len(tree):
+            if last:
+                tree[step] = value
+        else:
+            what = f"there is no {'.'.join(map(str, place[: n + 1]))} to set"
+            valid = range(len(tree)) if isinstance(tree, list) else ()
+            remedy = one_of(step, valid) if valid else f"set {'.'.join(map(str, place[:n]))} as a whole"
+            raise Mistakes([Mistake(f"--set {said}", None, what, remedy)])
+        if not last:
+            tree = tree[step]

@@ -1,0 +1,135 @@
+"""What a study says beside its axes: how to search and prune, which laws to test, what it may use."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from loopscale.core.config import Config, Family
+from loopscale.solvers.base import Solver
+from loopscale.studies.mistakes import one_of, shown
+
+Objective = Literal["error", "flops"]
+Form = Literal["power", "power_floor", "exponential", "double_exponential", "log_power"]
+ALONG = ("loop", "point")
+"""What a law may run along beside a scientific axis: the curve that every trial records."""
+
+
+def named(family: type[Family], data: Any) -> Any:
+    """A component that may be written as its kind alone. Raises ValueError for a kind that is not there."""
+    if isinstance(data, Family):
+        return data
+    if isinstance(data, str):
+        data = {"kind": data}
+    noun = family.__name__.lower()
+    if not isinstance(data, Mapping) or "kind" not in data:
+        raise ValueError(
+            f"this {noun} is {shown(data)} and has no kind; {one_of('', family.choices())} as its kind"
+        )
+    if data["kind"] not in family.choices():
+        raise ValueError(
+            f"there is no {noun} {shown(data['kind'])}; {one_of(data['kind'], family.choices())}"
+        )
+    return data
+
+
+class Search(Config):
+    """How a cell's points are chosen: `grid` crosses its ranges, the others are Optuna's samplers."""
+
+    kind: Literal["tpe", "random", "grid", "gp", "nsga2"] = "tpe"
+    trials: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """How many points are tried in each cell that has something to tune; a grid tries all of its own."""
+    objectives: tuple[Objective, ...] = ("error",)
+
+    @model_validator(mode="after")
+    def _objectives_fit(self) -> Self:
+        if self.kind == "nsga2" and self.objectives != ("error", "flops"):
+            raise ValueError("nsga2 weighs two objectives; write objectives: [error, flops]")
+        if self.kind != "nsga2" and self.objectives != ("error",):
+            raise ValueError(
+                f"{self.kind} cannot weigh {list(self.objectives)}; write kind: nsga2, or take them out"
+            )
+        if self.kind == "grid" and "trials" in self.model_fields_set:
+            raise ValueError("a grid tries all of its points; leave trials out, or write kind: random")
+        return self
+
+
+class Scheduler(Config):
+    """Which trials of a cell are stopped early, compared with each other and with nobody else."""
+
+    kind: Literal["none", "asha", "median", "hyperband"] = "none"
+    first_rung: PositiveInt = 1
+    """The step at which trials are compared for the first time. Whoever prunes must say it."""
+    reduction: Annotated[int, Field(ge=2)] = 3
+    """From rung to rung steps grow by this factor, and one in so many trials goes on. Not for `median`."""
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        if self.kind != "none" and "first_rung" not in self.model_fields_set:
+            raise ValueError(
+                f"{self.kind} does not say when; write first_rung, the step of the first comparison"
+            )
+        if self.kind == "median" and "reduction" in self.model_fields_set:
+            raise ValueError("median has no reduction; leave it out, or write kind: asha")
+        return self
+
+
+def _several(data: Any) -> Any:
+    return (data,) if isinstance(data, str) else data
+
+
+def _theory(data: Any) -> Any:
+    """A bound's kind and some of its settings; those that it leaves out are filled from the trial."""
+    from loopscale.theory.bounds.base import Bound
+
+    if data is None:
+        return None
+    data = dict(named(Bound, data))
+    fields = Bound.choices()[data["kind"]].model_fields
+    for name in data.keys() - {"kind"}:
+        if name not in fields:
+            raise ValueError(f"bound {data['kind']} has no setting {name!r}; {one_of(name, fields)}")
+    return data
+
+
+class Law(Config):
+    """How `of` falls along an axis or a curve: the forms to fit, and the bound to hold the fit against."""
+
+    of: Literal["error", "error_last", "raw_error", "excess"] = "error"
+    along: str
+    """A numeric scientific axis, or `loop` or `point`."""
+    form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)
+    theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
+    """A bound's kind and settings."""
+
+
+class Resources(Config):
+    """What one trial gets; a share of a GPU lets several trials use it."""
+
+    cpu: PositiveFloat = 1
+    gpu: NonNegativeFloat = 0
+    memory: PositiveFloat | None = None
+    """GiB of main memory that are kept free for it."""
+
+    @model_validator(mode="after")
+    def _whole_beyond_one(self) -> Self:
+        for name, amount in (("cpu", self.cpu), ("gpu", self.gpu)):
+            if amount > 1 and amount != int(amount):
+                raise ValueError(f"{name} is {amount}; beyond 1 write a whole number")
+        return self
+
+
+class Budget(Config):
+    """What the whole study may use. Planned and shown; clusters are what enforces it."""
+
+    gpu_hours: PositiveFloat | None = None
+    core_hours: PositiveFloat | None = None
+    hours: PositiveFloat | None = None
+    """Of wall clock."""
+
+
+def _solver(data: Any) -> Any:
+    return named(Solver, data)
+
+
+Baseline = Annotated[Solver, BeforeValidator(_solver)]
