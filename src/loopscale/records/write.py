@@ -33,6 +33,7 @@ class Writer:
         self._runs = dict(runs)
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
         self._last: dict[tuple[str, str], int] = {}
+        self._begun = 0
         self._delivery = Delivery(self._send)
         self.flush, self.close = self._delivery.flush, self._delivery.close
 
@@ -160,9 +161,9 @@ class Writer:
         if key not in self._runs:
             tags = self._identity(note)
             self._unsure.add(key)
-            run = self.client.create_run(
-                self.experiment, start_time=note.at, tags=tags, run_name=_run_name(note)
-            )
+            # A millisecond apart, so that the order in which runs were begun can be read off their times.
+            self._begun = max(note.at, self._begun + 1)
+            run = self.client.create_run(self.experiment, self._begun, tags, _run_name(note))
             self._runs[key] = run.info.run_id
             self._made.add(run.info.run_id)
         self._unsure.discard(key)

@@ -1,0 +1,155 @@
+"""A store's runs in bulk: by SQL from a store in a folder, by MLflow's client elsewhere.
+
+SQL on MLflow's own tables is used here and nowhere else, read only and in plain SELECTs: it answers without
+importing MLflow, and brings the histories of 1,000 runs in about a second, where the client asks for each
+metric of each run by itself.
+"""
+
+import contextlib
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from typing_extensions import override
+
+from loopscale.records import embedded
+from loopscale.records.notes import EVALUATE, RUNG
+from loopscale.records.store import FORMAT_TAG, Store
+
+Point = tuple[str, int, str, float]
+"""Run, step, metric, value."""
+
+
+@dataclass
+class Run:
+    """A run as MLflow knows it, its metrics by their last values."""
+
+    id: str
+    status: str
+    start: int
+    end: int
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with whatever is written to the run: a note moves a metric, a tag or the status."""
+        text = repr((self.status, self.end, sorted(self.tags.items()), sorted(self.metrics.items())))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def curves(self) -> list[str]:
+        """The metrics that have a history worth keeping: not settings, nor what is said once."""
+        once = (*self.params, "step", "flops")
+        return [name for name in self.metrics if name not in once and not name.startswith((RUNG, EVALUATE))]
+
+
+class Source(ABC):
+    """Bulk reading of one store."""
+
+    @abstractmethod
+    def studies(self) -> dict[str, str]:
+        """The experiment of every study."""
+
+    @abstractmethod
+    def runs(self, experiment: str) -> list[Run]:
+        """All its runs that are not deleted, the parent run too, in the order in which they were begun."""
+
+    @abstractmethod
+    def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
+        """Every point of the metrics that have a history."""
+
+
+def source(store: Store) -> Source:
+    return Database(store) if store.root else Client(store)
+
+
+class Database(Source):
+    """A store in a folder, by SQL."""
+
+    def __init__(self, store: Store) -> None:
+        assert store.root
+        self.root = store.root
+
+    @override
+    def studies(self) -> dict[str, str]:
+        rows = self._select(
+            "SELECT name, experiment_id FROM experiments JOIN experiment_tags USING (experiment_id)"
+            " WHERE lifecycle_stage = 'active' AND key = ? ORDER BY name",
+            FORMAT_TAG,
+        )
+        return {name: str(experiment) for name, experiment in rows}
+
+    @override
+    def runs(self, experiment: str) -> list[Run]:
+        active = "experiment_id = ? AND lifecycle_stage = 'active'"
+        rows = self._select(
+            f"SELECT run_uuid, status, start_time, coalesce(end_time, 0) FROM runs WHERE {active}"
+            " ORDER BY start_time, run_uuid",
+            experiment,
+        )
+        runs = {row[0]: Run(*row) for row in rows}
+        for table in ("tags", "params", "latest_metrics"):
+            query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
+            name = table.removeprefix("latest_")
+            for run, key, value in self._select(query, experiment):
+                if run in runs:
+                    getattr(runs[run], name)[key] = value
+        return list(runs.values())
+
+    @override
+    def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
+        for first in range(0, len(runs), 500):
+            wanted = {run.id: set(run.curves) for run in runs[first : first + 500]}
+            marks = ",".join("?" * len(wanted))
+            points = self._select(
+                f"SELECT run_uuid, step, key, value FROM metrics WHERE run_uuid IN ({marks})"
+                " ORDER BY run_uuid, key, step",
+                *wanted,
+            )
+            yield from (point for point in points if point[2] in wanted[point[0]])
+
+    def _select(self, query: str, *values: str) -> list[Any]:
+        with contextlib.closing(embedded.connect(self.root)) as connection:
+            return connection.execute(query, values).fetchall()
+
+
+class Client(Source):
+    """A server or a shared database, by MLflow's client."""
+
+    def __init__(self, store: Store, threads: int = 8) -> None:
+        self.store, self.threads = store, threads
+
+    @override
+    def studies(self) -> dict[str, str]:
+        found = ((study, self.store.find(study)) for study in self.store.studies())
+        return {study: experiment for study, experiment in found if experiment}
+
+    @override
+    def runs(self, experiment: str) -> list[Run]:
+        found, token = [], None
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        while True:
+            page = self.store.client.search_runs(
+                [experiment], order_by=order, max_results=1000, page_token=token
+            )
+            for run in page:
+                data, info = run.data, run.info
+                values = dict(data.tags), dict(data.params), dict(data.metrics)
+                found.append(Run(info.run_id, info.status, info.start_time, info.end_time or 0, *values))
+            token = page.token
+            if not token:
+                return found
+
+    @override
+    def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
+        wanted = [pair for run in runs for pair in product([run.id], run.curves)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            asked = pool.map(lambda pair: self.store.client.get_metric_history(*pair), wanted)
+            for (run, metric), history in zip(wanted, asked, strict=True):
+                yield from ((run, point.step, metric, point.value) for point in history)

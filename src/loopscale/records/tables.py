@@ -1,0 +1,117 @@
+"""The shape of what can be queried: runs as rows of trials, studies, history and curves."""
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from loopscale.records.notes import EVALUATE, STUDY, decode
+from loopscale.records.sources import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRIALS = {
+    "trial": "string", "study": "string", "cell": "string", "label": "string", "role": "string",
+    "number": "int64", "seed": "int64", "outcome": "string", "detail": "string",
+    "error": "double", "error_last": "double", "raw_error": "double", "excess": "double",
+    "validate_error": "double", "step": "int64", "seconds": "double", "flops": "double",
+}  # fmt: skip
+STUDIES = {
+    "study": "string", "question": "string", "source": "string", "commit": "string", "status": "string",
+    "started": "timestamp[ms]", "cells": "string", "json": "string",
+}  # fmt: skip
+HISTORY = {"run": "string", "trial": "string", "step": "int64", "metric": "string", "value": "double"}
+CURVES = {
+    "run": "string", "trial": "string", "loop": "int32", "point": "int32",
+    "error": "double", "sem": "double", "raw": "double",
+}  # fmt: skip
+RAW_TRIALS = TRIALS | {"run": "string", "settings": "string"}
+"""What the mirror keeps of a trial: settings as JSON, for their types depend on all that the store holds."""
+
+
+def schema(columns: dict[str, str]) -> "pa.Schema":
+    import pyarrow as pa
+
+    made = {"timestamp[ms]": pa.timestamp("ms"), "double": pa.float64(), "string": pa.string()}
+    return pa.schema([(name, made.get(kind) or pa.type_for_alias(kind)) for name, kind in columns.items()])
+
+
+def trial_row(run: Run, study: str) -> dict[str, Any]:
+    """`error` and its kin are those of the reported evaluation; before there is one, of the validation."""
+    tags, metrics = run.tags, run.metrics
+    return {
+        "trial": tags["trial"],
+        "study": study,
+        "cell": tags.get("cell"),
+        "label": tags.get("label"),
+        "role": tags.get("role"),
+        "number": _integer(tags.get("number")),
+        "seed": _integer(tags.get("seed")),
+        "outcome": tags.get("outcome"),
+        "detail": tags.get("detail"),
+        "error": metrics.get(EVALUATE + "error", metrics.get("error")),
+        "error_last": metrics.get(EVALUATE + "error_last", metrics.get("error_last")),
+        "raw_error": metrics.get(EVALUATE + "raw_error"),
+        "excess": metrics.get(EVALUATE + "excess"),
+        "validate_error": metrics.get("error"),
+        "step": _integer(metrics.get("step")),
+        "seconds": metrics.get("seconds"),
+        "flops": metrics.get("flops"),
+        "run": run.id,
+        "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())}),
+    }
+
+
+def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:
+    """`described` is the study's description (study.json), or empty."""
+    about = json.loads(described or "{}")
+    known = (parent.params | parent.tags) if parent else {}
+    return {
+        "study": study,
+        "question": about.get("question") or known.get("question"),
+        "source": about.get("source") or known.get("source"),
+        "commit": known.get("commit") or known.get("git_commit"),
+        "status": parent.status if parent else None,
+        "started": parent.start if parent else None,
+        "cells": json.dumps(about.get("cells", [])),
+        "json": described or None,
+    }
+
+
+def typed_trials(rows: Iterable[dict[str, Any]]) -> "pa.Table":
+    """Trials with a column for every setting, of a type that holds all its values; NULL where absent."""
+    import pyarrow as pa
+
+    rows = list(rows)
+    settings = [json.loads(row["settings"]) for row in rows]
+    names = dict.fromkeys(name for one in settings for name in one if name not in TRIALS)
+    table = pa.Table.from_pylist(rows, schema(TRIALS))
+    for name in sorted(names):
+        values = [one.get(name) for one in settings]
+        kind = _kind(values)
+        values = [_text(value) for value in values] if kind == "string" else values
+        table = table.append_column(
+            name, pa.array(values, schema({name: kind}).field(0).type, from_pandas=False)
+        )
+    return table
+
+
+def is_trial(run: Run) -> bool:
+    return run.tags.get("trial", STUDY) != STUDY
+
+
+def _kind(values: Iterable[Any]) -> str:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return "int64"
+    return "double" if kinds and kinds <= {int, float} else "string"
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _integer(value: Any) -> int | None:
+    return None if value in (None, "") else int(value)
