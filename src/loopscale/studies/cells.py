@@ -50,7 +50,7 @@ class Combination:
         """Where in the study the trial's setting at `place` was written, the last word on it."""
         if (path := ".".join(map(str, place))) in tuned:
             return ("nuisance", path)
-        for path, n in zip(reversed(self.axes), reversed(self.index), strict=True):
+        for path, n in reversed(list(zip(self.axes, self.index, strict=True))):
             at = tuple(path.split("."))
             rest = place[len(at) :]
             if place[: len(at)] == at and _holds(self.axes[path][n], rest):

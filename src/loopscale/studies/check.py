@@ -4,13 +4,16 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from loopscale.studies.cells import MOST_CELLS, how_many
 from loopscale.studies.layout import Layout
-from loopscale.studies.mistakes import Fault, Place, one_of
-from loopscale.studies.parts import ALONG
+from loopscale.studies.mistakes import Fault, Place, one_of, shown
+from loopscale.studies.parts import ALONG, Law
 from loopscale.studies.settings import PARTS, UNSEEN
 from loopscale.studies.space import Choice, leaves
 from loopscale.studies.where import paths
+from loopscale.theory.bounds.base import Bound
 
 if TYPE_CHECKING:
     from loopscale.studies.spec import Study
@@ -159,6 +162,7 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
         if all(type(v) in (int, float) for v in found) and len(set(found)) > 1
     ]
     for n, law in enumerate(study.laws):
+        yield from _theory(n, law, layout)
         if law.along in ALONG or law.along in numeric:
             continue
         words = (
@@ -170,6 +174,29 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
             words = "has no two numbers to run along"
         what = f"a law runs along {law.along}, which {words.removeprefix('which ')}"
         yield Fault(("laws", n, "along"), what, one_of(law.along, [*numeric, *ALONG]))
+
+
+def _theory(n: int, law: Law, layout: Layout) -> Iterator[Fault]:
+    """A bound must hold in some cell at least; where it does not, a law has no theory beside it."""
+    if law.theory is None:
+        return
+    given = {name: value for name, value in law.theory.items() if name != "kind"}
+    problems = list[str]()
+    for trial in layout.trials.values():
+        try:
+            Bound.fill(law.theory["kind"], given, dict(leaves(trial.settings)))
+            return
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            problems.append(
+                f"{'.'.join(map(str, first['loc']))} {shown(first['input'])}: {first['msg'].lower()}"
+            )
+        except ValueError as problem:
+            problems.append(str(problem))
+    place: Place = ("laws", n, "theory")
+    yield Fault(
+        place, f"bound {law.theory['kind']} fits no cell ({problems[0]})", "write its settings with it"
+    )
 
 
 def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:

@@ -47,7 +47,7 @@ def lay_out(study: "Study", axes: Mapping[str, tuple[Any, ...]], space: Mapping[
         try:
             if not _kept(study.where, combination, layout.faults):
                 continue
-        except _Hopeless:
+        except _HopelessError:
             return layout
         kept += 1
         _add(combination, space, layout, combinations)
@@ -60,15 +60,15 @@ def lay_out(study: "Study", axes: Mapping[str, tuple[Any, ...]], space: Mapping[
     return layout
 
 
-class _Hopeless(Exception):
+class _HopelessError(Exception):
     """The condition itself is wrong, for every cell alike."""
 
 
 def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
     if not where.strip():
         return True
+    tree = combination.tree({})
     try:
-        tree = combination.tree({})
         return holds(where, lambda path: value_at(tree, path))
     except KeyError as problem:
         path = str(problem.args[0])
@@ -76,7 +76,7 @@ def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
     except ValueError as problem:
         what, _, remedy = str(problem).partition("; ")
         found.append(Fault(("where",), what, remedy or "write a comparison"))
-    raise _Hopeless
+    raise _HopelessError
 
 
 def _paths(tree: Mapping[str, Any]) -> list[str]:
@@ -116,7 +116,7 @@ def _applies(tree: Mapping[str, Any], path: str) -> bool:
 
 
 def _twice(new: Combination, old: Combination, trial: Trial, layout: Layout, key: str) -> None:
-    """Cells may be equal where a setting does not apply (loops, to a net of fixed depth); none is written twice."""
+    """Cells may be equal where a setting does not apply (loops, at a fixed depth); none is written twice."""
     here = layout.spaces[key]
     written = [dict(leaves(each.model_dump(mode="json"))) for each in (trial, layout.trials[key])]
     if any(written[0].get(path) != written[1].get(path) for path in written[0].keys() - here.keys()):

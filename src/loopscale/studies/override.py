@@ -53,7 +53,8 @@ def _place(tree: Mapping[str, Any], path: str, said: str) -> Place:
     return tuple(int(step) if step.isdecimal() else step for step in steps)
 
 
-def _put(tree: Any, place: Place, value: Any, said: str) -> None:
+def _put(root: dict[str, Any], place: Place, value: Any, said: str) -> None:
+    tree: Any = root
     for n, step in enumerate(place):
         last = n == len(place) - 1
         if isinstance(tree, dict):
@@ -70,4 +71,4 @@ def _put(tree: Any, place: Place, value: Any, said: str) -> None:
             remedy = one_of(step, valid) if valid else f"set {'.'.join(map(str, place[:n]))} as a whole"
             raise Mistakes([Mistake(f"--set {said}", None, what, remedy)])
         if not last:
-            tree = tree[step]
+            tree = tree[step]  # pyright: ignore[reportArgumentType, reportCallIssue]  a key or a position, as it has

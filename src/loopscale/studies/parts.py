@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, Po
 from loopscale.core.config import Config, Family
 from loopscale.solvers.base import Solver
 from loopscale.studies.mistakes import one_of, shown
+from loopscale.theory.bounds.base import Bound
 
 Objective = Literal["error", "flops"]
 Form = Literal["power", "power_floor", "exponential", "double_exponential", "log_power"]
@@ -80,8 +81,6 @@ def _several(data: Any) -> Any:
 
 def _theory(data: Any) -> Any:
     """A bound's kind and some of its settings; those that it leaves out are filled from the trial."""
-    from loopscale.theory.bounds.base import Bound
-
     if data is None:
         return None
     data = dict(named(Bound, data))

@@ -1,7 +1,7 @@
 """A YAML file as a plain tree, with the line of everything in it.
 
-YAML 1.2's numbers and booleans, so that 1e-4 is a number and `no` a word. Of YAML only what data needs: no tags,
-no merge keys, and aliases only as far as they stay small.
+YAML 1.2's numbers and booleans, so that 1e-4 is a number and `no` a word. Of YAML only what data
+needs: no tags, no merge keys, and aliases only as far as they stay small.
 """
 
 import math
