@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -11,7 +11,7 @@ from loopscale.models.base import Model
 from loopscale.tasks.base import Task
 
 UNHASHED = ("eval_every", "checkpoint_every")
-"""Settings of `training` that say when to look, not what is trained: two trials that differ in them are one."""
+"""When to look, not what is trained: two trials that differ in these settings of `training` are one."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
@@ -41,7 +41,7 @@ class Training(Config):
     window: PositiveInt = 10
     """ΔT: the loss counts the last so many loops, T-ΔT+1 .. T."""
     truncate: bool = True
-    """Whether the loops before the window run without gradient, as in Yang et al.; else all are propagated through."""
+    """Whether the loops before the window run without gradient, as in Yang et al."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate after the warm-up: constant, or falling to zero along a half cosine."""
     warmup: NonNegativeInt = 0
@@ -57,10 +57,10 @@ class Training(Config):
     """Steps between checkpoints; `None` for one at every report. Rounded up to the next report."""
 
     @model_validator(mode="after")
-    def _window_within_loops(self) -> Self:
+    def _window_within_loops(self) -> "Training":
         if self.window > self.loops:
             raise ValueError(
-                f"window {self.window} is more than the {self.loops} loops: it counts the last of them (ΔT <= T)"
+                f"window {self.window} is more than the {self.loops} loops: it counts the last of them"
             )
         if self.warmup > self.steps:
             raise ValueError(f"a warm-up of {self.warmup} steps does not fit into {self.steps} steps")
@@ -76,14 +76,37 @@ class Trial(Config):
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
-    def _gradient_reaches_the_prompt(self) -> Self:
+    def _gradient_reaches_every_weight(self) -> "Trial":
         training = self.training
-        if self.model.injects or not training.truncate or training.window == training.loops:
+        if self.model.truncatable or not training.truncate or training.window == training.loops:
             return self
         raise ValueError(
-            f"injection none with truncate needs window = loops, not window {training.window} of "
-            f"{training.loops} loops: the prompt enters before the first loop, which no gradient reaches; "
-            f"set window to {training.loops}, truncate to false, or injection to add"
+            f"with injection none, or positions in the first loop alone, truncate needs window = loops, not "
+            f"window {training.window} of {training.loops} loops: no gradient reaches what enters before the "
+            f"first; set window to {training.loops}, truncate to false, or injection to add and "
+            f"repeat_positions to true"
+        )
+
+    @model_validator(mode="after")
+    def _curriculum_fits_the_task(self) -> "Trial":
+        self.stage(1)
+        return self
+
+    def stage(self, step: int) -> Task:
+        """The task at `step`, counted from 1: the trial's own, or an easier one as the curriculum has it."""
+        curriculum = self.training.curriculum
+        if curriculum is None:
+            return self.task
+        sizes, grown = self.task.model_dump(), (step - 1) // curriculum.every
+        if not {"dim", "points"} <= sizes.keys():
+            raise ValueError(f"task {self.task.kind} has no dim and points for a curriculum; leave it out")
+        for name in ("dim", "points"):
+            if getattr(curriculum, name) > sizes[name]:
+                start = getattr(curriculum, name)
+                raise ValueError(f"the curriculum starts with {name} {start}, the task has {sizes[name]}")
+        return self.task.easier(
+            min(curriculum.dim + grown * curriculum.dim_by, sizes["dim"]),
+            min(curriculum.points + grown * curriculum.points_by, sizes["points"]),
         )
 
     @property
@@ -96,7 +119,7 @@ class Trial(Config):
 
     @property
     def key(self) -> str:
-        """The trial's identity, 16 hexadecimal digits: the hash of its settings, however they were written down."""
+        """Its identity, 16 hexadecimal digits: the hash of its settings, however they were written down."""
         return identity(self)
 
     @property
@@ -108,8 +131,8 @@ class Trial(Config):
 def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:
     """The hash of a trial's settings that differ from their defaults, leaving out dotted paths.
 
-    Only what differs counts, so that a new setting with a default leaves every recorded key as it was. A released
-    default must therefore never change (a golden test keeps keys).
+    Only what differs counts, so that a new setting with a default leaves every recorded key as it was. A
+    released default must therefore never change (a golden test keeps keys).
     """
     tree = _changed(trial, trial.settings)
     for path in without:
