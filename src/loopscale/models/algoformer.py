@@ -25,13 +25,21 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
     loop_layers: PositiveInt | None = None
     post_layers: NonNegativeInt | None = None
 
+    @property
+    @override
+    def layers_before(self) -> int:
+        return self.layers if self.pre_layers is None else self.pre_layers
+
     @override
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         return fresh(lambda: AlgoformerNet(self, prompt), rng)
 
-    def stack(self, layers: int | None, length: int) -> nn.Module:
-        """The part with so many layers, `None` for `layers`; nothing at all where there are none."""
-        layers = self.layers if layers is None else layers
+    @property
+    def layers_after(self) -> int:
+        return self.layers if self.post_layers is None else self.post_layers
+
+    def stack(self, layers: int, length: int) -> nn.Module:
+        """A part with so many layers; nothing at all where there are none."""
         return Stack(self, length, layers) if layers else nn.Identity()
 
 
@@ -39,9 +47,9 @@ class AlgoformerNet(Net):
     def __init__(self, settings: Algoformer, prompt: Prompt) -> None:
         super().__init__()
         self.read_in = End(prompt.dim_in, settings.width)
-        self.pre = settings.stack(settings.pre_layers, prompt.length)
+        self.pre = settings.stack(settings.layers_before, prompt.length)
         self.loop = Loop(settings, prompt.length, settings.loop_layers or settings.layers)
-        self.post = settings.stack(settings.post_layers, prompt.length)
+        self.post = settings.stack(settings.layers_after, prompt.length)
         self.read_out = End(settings.width, prompt.dim_out)
 
     @override

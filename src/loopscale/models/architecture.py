@@ -1,6 +1,6 @@
 """The settings that every transformer here shares, and those that every looped one does."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import override
@@ -51,7 +51,7 @@ class Architecture(Model):
         return self.score_scale or self.head_width**-0.5
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
+    def _heads_divide_width(self) -> "Architecture":
         if self.head_dim is None and self.width % self.heads:
             valid = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
             raise ValueError(
@@ -60,7 +60,7 @@ class Architecture(Model):
         return self
 
     @model_validator(mode="after")
-    def _softmax_has_its_own_normaliser(self) -> Self:
+    def _softmax_has_its_own_normaliser(self) -> "Architecture":
         if self.attention == "softmax" and self.normaliser is not None:
             raise ValueError(
                 f"normaliser {self.normaliser!r} is for relu and linear attention; softmax has its own"
@@ -74,11 +74,18 @@ class LoopedArchitecture(Architecture):
     injection: Literal["add", "none"] = "add"
     """add: the state starts at zero, and every loop sees state + prompt. none: it starts at the prompt."""
     repeat_positions: bool = True
-    """Whether positions are added in every loop, or in the first alone."""
+    """Whether positions are added in every loop; else in the first alone, or only by the layers before it."""
     repeat_norm: bool = True
     """Whether the final LayerNorm is part of the loop, or applied only on the way out of it."""
 
     @property
+    def layers_before(self) -> int:
+        """Layers before the loop, which see positions of their own."""
+        return 0
+
+    @property
     @override
-    def injects(self) -> bool:
-        return self.injection == "add"
+    def truncatable(self) -> bool:
+        """Not where something enters before the first loop and never again."""
+        placed = self.repeat_positions or self.positions == "none" or self.layers_before > 0
+        return self.injection == "add" and placed

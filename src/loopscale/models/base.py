@@ -48,8 +48,8 @@ class Model(Family, package="loopscale.models"):
         return None
 
     @property
-    def injects(self) -> bool:
-        """Whether every loop sees the prompt anew; else truncated gradients never reach the read-in."""
+    def truncatable(self) -> bool:
+        """Whether a gradient cut before the last loops still reaches every weight."""
         return True
 
     @abstractmethod

@@ -1,0 +1,207 @@
+"""What every model must keep to, as it comes and in several of its settings."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from loopscale.core.prompt import Prompt
+from loopscale.core.seeds import stream
+from loopscale.models.base import Model, Net
+
+PROMPT = Prompt(length=10, dim_in=4, dim_out=2)
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"layers": 3},
+    {"attention": "relu"},
+    {"attention": "linear", "normaliser": "length", "head_dim": 64, "heads": 2},
+    {"attention": "relu", "normaliser": "none", "mlp_width": 0},
+    {"norm": "none", "activation": "relu", "positions": "none", "score_scale": 1.0},
+    {"biases": False, "mlp_width": 24, "heads": 3, "head_dim": 7},
+    {"injection": "none"},
+    {"repeat_positions": False, "repeat_norm": False},
+    {"injection": "none", "repeat_positions": False, "norm": "none"},
+    {"pre_layers": 0, "post_layers": 0, "loop_layers": 2},
+    {"pre_layers": 2, "post_layers": 0, "repeat_positions": False},
+]
+
+
+def _members() -> list[Any]:
+    """Every model in every variant whose settings it has."""
+    return [
+        pytest.param(choice(**settings), id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}")
+        for kind, choice in Model.choices().items()
+        for settings in VARIANTS
+        if settings.keys() <= choice.model_fields.keys()
+    ]
+
+
+every_model = pytest.mark.parametrize("model", _members())
+
+
+def steps(model: Model) -> int:
+    return model.depth or 4
+
+
+def tokens(length: int = PROMPT.length) -> torch.Tensor:
+    return torch.randn(3, length, PROMPT.dim_in, generator=stream("tokens"))
+
+
+def gradients(net: Net, output: torch.Tensor) -> dict[str, torch.Tensor | None]:
+    net.zero_grad()
+    output.square().sum().backward()
+    return {name: weight.grad for name, weight in net.named_parameters()}
+
+
+@every_model
+def test_the_output_is_a_guess_at_every_position_after_every_step(model: Model):
+    assert model.build(PROMPT, stream(0))(tokens(), steps(model)).shape == (steps(model), 3, 10, 2)
+
+
+@every_model
+def test_later_tokens_do_not_change_earlier_outputs(model: Model):
+    net = model.build(PROMPT, stream(0))
+    changed = tokens()
+    changed[:, 6:] += 1
+    before, after = net(tokens(), steps(model)), net(changed, steps(model))
+    torch.testing.assert_close(before[:, :, :6], after[:, :, :6])
+    assert not torch.allclose(before[:, :, 6:], after[:, :, 6:])
+
+
+@every_model
+def test_earlier_tokens_change_later_outputs(model: Model):
+    net = model.build(PROMPT, stream(0)).double()
+    changed = tokens().double()
+    before = net(changed, steps(model))
+    changed[:, 2] += 1
+    assert ((net(changed, steps(model)) - before)[-1, :, 3:].abs() > 1e-9).any(-1).all()
+
+
+@every_model
+def test_running_longer_leaves_the_first_steps_as_they_were(model: Model):
+    net = model.build(PROMPT, stream(0))
+    many = model.depth or 12
+    torch.testing.assert_close(net(tokens(), many)[: many // 2 or 1], net(tokens(), many // 2 or 1))
+
+
+@every_model
+def test_every_weight_is_drawn_and_trained(model: Model):
+    net = model.build(PROMPT, stream(0))
+    assert all(weight.isfinite().all() for weight in net.parameters())
+    grads = gradients(net, net(tokens(), steps(model)))
+    assert not [name for name, grad in grads.items() if grad is None or not grad.any()]
+
+
+@every_model
+def test_every_weight_is_trained_through_the_last_steps_alone_where_that_is_allowed(model: Model):
+    if model.depth is not None or not model.truncatable:
+        pytest.skip("its gradient must not be cut")
+    net = model.build(PROMPT, stream(0))
+    grads = gradients(net, net(tokens(), 4, 3, truncate=True))
+    assert not [name for name, grad in grads.items() if grad is None or not grad.any()]
+
+
+@every_model
+def test_a_seed_fixes_the_weights_and_another_changes_them(model: Model):
+    once, again, other = (model.build(PROMPT, stream(seed)).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+    drawn = [name for name in once if once[name].ndim > 1]
+    assert drawn
+    assert all(not torch.equal(once[name], other[name]) for name in drawn)
+
+
+@every_model
+def test_building_and_running_leave_the_global_generator_alone(model: Model):
+    before = torch.get_rng_state()
+    model.build(PROMPT, stream(0))(tokens(), steps(model))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@every_model
+def test_supervising_the_last_steps_alone_gives_what_running_all_of_them_gives(model: Model):
+    net = model.build(PROMPT, stream(0))
+    everything = net(tokens(), steps(model))
+    for first in range(1, steps(model) + 1):
+        for truncate in (False, True):
+            torch.testing.assert_close(net(tokens(), steps(model), first, truncate), everything[first - 1 :])
+
+
+@every_model
+def test_without_truncation_the_gradient_flows_back_through_the_steps_before(model: Model):
+    net = model.build(PROMPT, stream(0)).double()
+    first, last = steps(model), steps(model)
+    sliced = gradients(net, net(tokens().double(), last)[first - 1 :])
+    for name, grad in gradients(net, net(tokens().double(), last, first)).items():
+        torch.testing.assert_close(grad, sliced[name], msg=name)
+
+
+@every_model
+def test_steps_that_are_not_there_are_an_error(model: Model):
+    net = model.build(PROMPT, stream(0))
+    if model.depth is not None:
+        with pytest.raises(ValueError, match=f"{model.depth + 1} steps .* 1 .. {model.depth}"):
+            net(tokens(), model.depth + 1)
+    for first in (0, steps(model) + 1):
+        with pytest.raises(ValueError, match=f"first {first} is not within steps 1 .. {steps(model)}"):
+            net(tokens(), steps(model), first)
+
+
+@every_model
+def test_the_depth_is_known_before_the_net_is_built(model: Model):
+    assert model.build(PROMPT, stream(0)).depth == model.depth
+
+
+@every_model
+def test_a_round_trip_through_plain_data_changes_nothing(model: Model):
+    assert Model.model_validate(model.model_dump(mode="json")) == model
+
+
+@every_model
+def test_float64_is_float64_throughout(model: Model):
+    net = model.build(PROMPT, stream(0))
+    single, double = net(tokens(), steps(model)), net.double()(tokens().double(), steps(model))
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
+
+
+@every_model
+def test_a_shorter_prompt_is_read_as_the_beginning_of_a_longer_one(model: Model):
+    if getattr(model, "normaliser", None) == "length":
+        pytest.skip("it divides by the length")
+    net = model.build(PROMPT, stream(0))
+    torch.testing.assert_close(net(tokens()[:, :4], steps(model)), net(tokens(), steps(model))[:, :, :4])
+
+
+@every_model
+def test_autocast_leaves_the_output_in_float32(model: Model, monkeypatch: pytest.MonkeyPatch):
+    net = model.build(PROMPT, stream(0))
+    # Without oneDNN, whose bf16 kills the process on a machine that announces AMX and then refuses it.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(tokens(), steps(model)).dtype == torch.float32
+
+
+@every_model
+def test_it_is_built_and_run_on_the_meta_device(model: Model):
+    real = model.build(PROMPT, stream(0))
+    with torch.device("meta"):
+        net = model.build(PROMPT, stream(0))
+        grads = gradients(net, net(torch.empty(3, 10, 4), steps(model), 2, truncate=False))
+    assert all(weight.device.type == "meta" for weight in net.parameters())
+    assert all(grad is not None for grad in grads.values())
+    shapes = {name: weight.shape for name, weight in real.named_parameters()}
+    assert {name: weight.shape for name, weight in net.named_parameters()} == shapes
+
+
+@pytest.mark.parametrize("choice", Model.choices().values(), ids=Model.choices())
+def test_an_unknown_setting_and_heads_that_do_not_divide_are_errors(choice: type[Model]):
+    with pytest.raises(ValidationError, match="widht"):
+        choice.model_validate({"widht": 64})
+    if "heads" in choice.model_fields:
+        with pytest.raises(
+            ValidationError, match="7 heads do not divide width 64; 1, 2, 4, 8, 16, 32, 64 do"
+        ):
+            choice.model_validate({"width": 64, "heads": 7})
+        choice.model_validate({"width": 64, "heads": 7, "head_dim": 5})
