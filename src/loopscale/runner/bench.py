@@ -1,0 +1,177 @@
+"""One cell at work, and the baselines: which trial of theirs nobody has begun yet."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from loopscale.records.notes import OVER, Record
+from loopscale.runner.baseline import Baseline
+from loopscale.runner.job import Job
+from loopscale.runner.scheduling import Rungs
+from loopscale.runner.search import Exhausted, Sampler
+from loopscale.studies.space import Axis, Choice
+from loopscale.studies.spec import Cell, Study
+from loopscale.training.cost import cost
+from loopscale.training.trial import Trial
+
+ATTEMPTS = 16
+"""How often a point that the cell has had already is asked for again before the cell counts as exhausted."""
+
+
+class Bench:
+    """One cell at work: its points, its rungs, its replicates."""
+
+    def __init__(self, study: Study, cell: Cell, records: Iterable[Record]) -> None:
+        self.study, self.cell = study, cell
+        self.space = study.space(cell)
+        self.rungs = Rungs(study.scheduler)
+        self.jobs: dict[str, Job] = {}
+        self.exhausted = False
+        found = [record for record in records if self._adopt(record)]
+        done = [record for record in found if record.role == "tuning" and record.outcome in OVER]
+        self.sampler = Sampler(self.space, study.search, study.points(cell), cell.key, done)
+        for job in self.tuning:
+            if job.state == "waiting":
+                self.sampler.again(job.key, job.point)
+
+    @property
+    def tuning(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.role == "tuning"]
+
+    @property
+    def replicates(self) -> list[Job]:
+        """The replicates of the best point; those of a point that has been overtaken stay recorded and are no more."""
+        point = self.best.point if self.best else {}
+        return [job for job in self.jobs.values() if job.role == "replicate" and job.point == point]
+
+    @property
+    def best(self) -> Job | None:
+        """The best point so far; `None` while there is none. Ties go to the one that came first."""
+        finished = [job for job in self.tuning if job.outcome == "finished"]
+        return min(finished, key=lambda job: (job.error, job.number), default=None)
+
+    @property
+    def planned(self) -> int:
+        """How many trials the cell is to have in the end."""
+        return self.sampler.size + self.study.replicates
+
+    @property
+    def searching(self) -> bool:
+        """Whether the cell's best point is still open."""
+        if not self.space:
+            return False
+        more = len(self.tuning) < self.sampler.size and not self.exhausted
+        return more or any(job.state != "over" for job in self.tuning)
+
+    def fresh(self) -> Job | None:
+        """A trial that nobody has started yet, if the cell has one now."""
+        if self.space and len(self.tuning) < self.sampler.size and not self.exhausted:
+            return self._explore()
+        if self.searching or (self.space and not self.best):
+            return None
+        point = self.best.point if self.best else {}
+        for seed in range(1, self.study.replicates + 1):
+            job = self._job(self.study.at(self.cell, point, seed), "replicate", seed, point)
+            if job.key not in self.jobs:
+                self.jobs[job.key] = job
+                return job
+        return None
+
+    def keepers(self) -> set[str]:
+        """The trials whose weights are kept for good: the replicates, and the best of the search."""
+        best = {self.best.key} if self.best else set()
+        return best | {job.key for job in self.jobs.values() if job.role == "replicate"}
+
+    def climb(self, job: Job, step: int, error: float) -> tuple[dict[int, float], bool]:
+        """The rungs that this step reaches, and whether the trial survives them all."""
+        if job.role != "tuning":
+            return {}, True
+        reached = [r for r in self.rungs.ladder(job.number, job.steps) if r <= step and r not in job.rungs]
+        survives = True
+        for rung in reached:
+            job.rungs[rung] = error
+            self.rungs.add(job.number, job.steps, rung, error)
+            survives = survives and self.rungs.survives(job.number, job.steps, rung)
+        return dict.fromkeys(reached, error), survives
+
+    def tell(self, job: Job) -> None:
+        if job.role == "tuning":
+            self.sampler.tell(job.key, job.outcome, job.error, job.rungs, job.flops)
+
+    def _explore(self) -> Job | None:
+        number = max((job.number for job in self.tuning), default=-1) + 1
+        for attempt in range(ATTEMPTS):
+            try:
+                asked, point = self.sampler.ask(number, attempt)
+            except Exhausted:
+                break
+            job = self._job(self.study.at(self.cell, point, 0), "tuning", number, point)
+            if job.key not in self.jobs:
+                job.memory = self.sampler.memory(asked)
+                self.sampler.asked[job.key] = asked
+                self.jobs[job.key] = job
+                return job
+            self.sampler.drop(asked)
+        self.exhausted = True
+        return None
+
+    def _job(self, trial: Trial, role: str, number: int, point: dict) -> Job:
+        job = Job(trial, self.cell.key, self.cell.label, role, number, point)  # pyright: ignore[reportArgumentType]
+        job.flops = flops(trial)
+        return job
+
+    def _adopt(self, record: Record) -> bool:
+        """Whether the record is of this cell as the study now has it; if so, take it over."""
+        if not _within(self.space, record.point):
+            return False
+        job = self._job(self.study.at(self.cell, record.point, record.seed), record.role, record.number, record.point)
+        if job.key != record.key:
+            return False
+        job.adopt(record)
+        self.jobs[job.key] = job
+        if job.role == "tuning":
+            for rung, error in job.rungs.items():
+                self.rungs.add(job.number, job.steps, rung, error)
+        return True
+
+
+def _within(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
+    """Whether a point could have been asked of the space: ranges may have been narrowed since it was recorded."""
+    return set(point) == set(space) and all(
+        value in space[path].ends
+        if isinstance(space[path], Choice)
+        else space[path].ends[0] <= value <= space[path].ends[-1]
+        for path, value in point.items()
+    )
+
+
+IRRELEVANT = {"lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "clip": None, "curriculum": None}
+"""Settings of `training` that leave the cost of a step as it is: what is tuned most often is among them."""
+
+
+def flops(trial: Trial) -> float:
+    """What the whole training costs; trials of equal shape are counted once."""
+    alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
+    return _step(alike.model_dump_json()) * trial.training.steps
+
+
+@cache
+def _step(trial: str) -> float:
+    return float(cost(Trial.model_validate_json(trial)).flops_step)
+
+
+class Baselines:
+    """The classical algorithms beside the nets: one job for every solver on every distinct task of the study."""
+
+    def __init__(self, study: Study, records: Iterable[Record]) -> None:
+        found = {record.key: record for record in records}
+        self.jobs: dict[str, Job] = {}
+        for cell in study.cells():
+            task = study.at(cell, {}, 0).task
+            for solver in study.baselines_for(cell):
+                work = Baseline(task=task, solver=solver)
+                if work.key not in self.jobs:
+                    job = Job(work, "", solver.kind, "baseline", len(self.jobs), {}, order="baseline")
+                    if work.key in found:
+                        job.adopt(found[work.key])
+                    self.jobs[work.key] = job

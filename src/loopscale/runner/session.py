@@ -1,0 +1,60 @@
+"""A quiet Ray for the length of a study, and the signals that end it early."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from loopscale.runner.conductor import Conductor
+
+QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # A stopped trial that takes longer than this to let go hangs the study: Tune's default of 2 s does (seen).
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_THRESHOLD_S": "5",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+
+
+@contextmanager
+def ray_session(workers: int, gpus: int | None, address: str | None) -> Iterator[None]:
+    """Ray, started here with room for `workers` or joined at `address`; shut down (or left) at the end."""
+    os.environ |= {variable: os.environ.get(variable, value) for variable, value in QUIET.items()}
+    import ray
+
+    here: dict[str, Any] = {"num_cpus": workers, "num_gpus": gpus, "include_dashboard": False}
+    try:
+        ray.init(**({"address": address} if address else here), logging_level="ERROR", log_to_driver=False)
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def stoppable(conductor: Conductor) -> Iterator[None]:
+    """Let SIGINT and SIGTERM ask the conductor to stop; a second SIGINT does what it always did.
+
+    After `ray.init`, which takes SIGTERM for itself and aborts on it. And only ask: what a handler raises inside
+    Ray's core comes out as something else.
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        conductor.stopping = True
+        signal.signal(number, before[number])
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
