@@ -1,7 +1,7 @@
-"""Finished records as Parquet, to carry from one store to another: all but weights, which stay where they are.
+"""Finished records as Parquet, to carry from one store to another: all but weights, which stay at home.
 
-A folder holds `export.json` (format and maker), `studies`, `trials`, `history` and `curves` as Parquet. What is brought
-in twice is there once; a trial that was brought in counts as finished and is not trained again.
+A folder holds `export.json` (format and maker), `studies`, `trials`, `history` and `curves` as Parquet. What
+is brought in twice is there once; a trial that was brought in counts as finished and is not trained again.
 """
 
 import datetime
@@ -69,7 +69,7 @@ def export(store: Store, study: str | None, folder: str | Path) -> int:
 
 
 def import_(store: Store, folder: str | Path) -> Imported:
-    """Record what `export` wrote, but for what is finished here already. No driver may run the study meanwhile."""
+    """Record what `export` wrote, but for what is finished here. Whoever calls holds the leases."""
     folder = Path(folder)
     _check(folder)
     trials, histories, curves = defaultdict(list), defaultdict(dict), {}
@@ -141,7 +141,7 @@ def _parent_note(row: dict[str, Any]) -> Note:
 def _notes(
     row: dict[str, Any], history: dict[int, dict[str, float]], curve: bytes | None, done: int
 ) -> Iterator[Note]:
-    """The outcome comes last: an import that is cut short is taken up by the next, and says the same again."""
+    """The outcome comes last: an import that is cut short is taken up by the next."""
     key, once, tags = row["trial"], json.loads(row["metrics"]), json.loads(row["tags"])
     identity = {name: text for name, text in tags.items() if name != "outcome"} | _imported()
     settings = {name: decode(text) for name, text in json.loads(row["settings"]).items()}
@@ -175,16 +175,15 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 def _split(file: Path) -> dict[str, bytes]:
     """Every run's curve as the file that it was."""
-    import pyarrow.compute as pc
-    from pyarrow import parquet
+    from pyarrow import dataset, parquet
 
     if not file.exists():
         return {}
     table = parquet.read_table(file)
     curves = {}
-    for run in pc.unique(table["run"]).to_pylist():
+    for run in table["run"].unique().to_pylist():
         buffer = io.BytesIO()
-        parquet.write_table(table.filter(pc.equal(table["run"], run)).drop_columns(["run", "trial"]), buffer)
+        parquet.write_table(table.filter(dataset.field("run") == run).drop_columns(["run", "trial"]), buffer)
         curves[run] = buffer.getvalue()
     return curves
 

@@ -1,0 +1,155 @@
+"""Real stores to record in: a folder, a tracking server that can be killed, a PostgreSQL of one's own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopscale.records.curves import pack
+from loopscale.records.notes import Note
+from loopscale.records.store import Store
+
+POSTGRES = Path("/usr/lib/postgresql")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """MLflow's own quarrels with SQLAlchemy are not ours."""
+    config.addinivalue_line("filterwarnings", "ignore:The ``noload`` loader:DeprecationWarning")
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:mlflow")
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new store; MLflow needs two seconds to make its tables, so that tests copy them."""
+    folder = tmp_path_factory.mktemp("pristine") / "store"
+    Store.open(folder, create=True)
+    return folder
+
+
+@pytest.fixture
+def store(pristine: Path, tmp_path: Path) -> Store:
+    shutil.copytree(pristine, tmp_path / "store")
+    return Store.open(tmp_path / "store", create=True)
+
+
+class Trials:
+    """Notes as a driver writes them."""
+
+    curve = pack(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
+
+    def begun(self, key: str, role: str = "replicate", seed: int = 1, **settings: object) -> Note:
+        params = {"model.kind": "looped", "model.width": 8, "training.lr": 1e-3, "training.truncate": True}
+        tags = {
+            "cell": "c1",
+            "label": "width 8",
+            "role": role,
+            "number": "3",
+            "seed": str(seed),
+            "point": "{}",
+        }
+        return Note(key, params=params | settings, tags=tags | {"outcome": "running"}, status="RUNNING")
+
+    def at(self, key: str, step: int, error: float = 0.5) -> Note:
+        metrics = {"loss": error, "error": error, "error_last": error, "step": step, "seconds": step / 10}
+        return Note(key, step, metrics)
+
+    def finished(self, key: str, step: int, error: float = 0.25) -> Note:
+        metrics = {"evaluate/error": error, "evaluate/error_last": error / 2, "evaluate/raw_error": 2 * error}
+        files = (("curve.parquet", self.curve),)
+        return Note(key, step, metrics, tags={"outcome": "finished"}, status="FINISHED", artifacts=files)
+
+    def whole(self, key: str, error: float = 0.25, **settings: object) -> list[Note]:
+        return [
+            self.begun(key, **settings),
+            self.at(key, 10),
+            self.at(key, 20),
+            self.finished(key, 20, error),
+        ]
+
+
+@pytest.fixture
+def trials() -> Trials:
+    return Trials()
+
+
+class Server:
+    """A tracking server on one worker, as a process that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, _free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        place = ["--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        place += ["--artifacts-destination", str(self.folder / "artifacts"), "--port", str(self.port)]
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place]
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{self.uri}/health", timeout=2).close()
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "server.log").read_text()
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError((self.folder / "server.log").read_text())
+
+    def kill(self) -> None:
+        if self.process:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an empty database on a PostgreSQL that lives and dies with the tests."""
+    tools = sorted(POSTGRES.glob("*/bin"))
+    if not tools:
+        pytest.fail("no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql")
+    folder, port = tmp_path_factory.mktemp("postgres"), _free_port()
+    as_user: list[str] = []
+    if os.getuid() == 0:  # PostgreSQL refuses to be run by root
+        shutil.chown(folder, "postgres")
+        for parent in [folder, *folder.parents][:3]:
+            parent.chmod(parent.stat().st_mode | 0o011)
+        as_user = ["runuser", "-u", "postgres", "--"]
+    data = str(folder / "data")
+    control = [*as_user, str(tools[-1] / "pg_ctl"), "-D", data, "-w"]
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    _quietly([*as_user, str(tools[-1] / "initdb"), "-D", data, "-U", "loopscale", "--auth=trust"], folder)
+    _quietly([*control, "-l", f"{folder}/log", "-o", options, "start"], folder)
+    try:
+        yield f"postgresql+psycopg://loopscale@127.0.0.1:{port}/postgres"
+    finally:
+        _quietly([*control, "-m", "immediate", "stop"], folder)
+
+
+def _quietly(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,243 @@
+"""A store is found, made whole, and says in one line what is wrong with it."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loopscale.records.notes import Note
+from loopscale.records.read import load
+from loopscale.records.store import Store, StoreError
+from loopscale.records.write import Writer
+
+
+def problem(where: object, create: bool) -> str:
+    with pytest.raises(StoreError) as caught:
+        Store.open(str(where), create=create)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "; " in text, "what is wrong; what to do"
+    return text
+
+
+def test_the_store_is_named_by_argument_then_by_our_variable_then_by_mlflows_then_by_default(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("argument", "ours", "mlflows", ".loopscale"):
+        shutil.copytree(store.root or "", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOOPSCALE_STORE", "ours")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflows").as_uri())
+    assert Store.open("argument").root == tmp_path / "argument"
+    assert Store.open().root == tmp_path / "ours"
+    monkeypatch.delenv("LOOPSCALE_STORE")
+    assert Store.open().root == tmp_path / "mlflows"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert Store.open().root == tmp_path / ".loopscale"
+
+
+def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store: Store, tmp_path: Path):
+    assert store.checkpoints == tmp_path / "store" / "checkpoints"
+    assert Store.open(store.root, storage=tmp_path / "fast").checkpoints == tmp_path / "fast" / "checkpoints"
+
+
+def test_reading_a_store_that_is_not_there_says_how_to_make_one_and_makes_nothing(tmp_path: Path):
+    assert problem(tmp_path / "none", create=False).endswith(
+        "no records in " + str(tmp_path / "none") + " yet; `loopscale run` makes them"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_is_no_store(tmp_path: Path, create: bool):
+    (tmp_path / "file").write_text("")
+    assert "is a file" in problem(tmp_path / "file", create)
+
+
+@pytest.mark.parametrize("where", ["/proc/loopscale", "/dev/null/store"])
+def test_a_folder_that_cannot_be_written_is_said_to_be_so(where: str):
+    assert f"cannot write to {where}" in problem(where, create=True)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_store_made_by_a_newer_version_is_left_alone(store: Store, create: bool):
+    assert store.root
+    (store.root / "format.json").write_text(json.dumps({"format": 2, "made_by": "9.9"}))
+    text = problem(store.root, create)
+    assert "loopscale 9.9 in format 2" in text
+    assert "install a newer loopscale" in text
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_damaged_format_file_is_said_to_be_so(store: Store, create: bool):
+    assert store.root
+    (store.root / "format.json").write_text("{")
+    assert "format.json is damaged" in problem(store.root, create)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_database_that_is_not_ours_is_left_alone(tmp_path: Path, create: bool):
+    sqlite3.connect(tmp_path / "mlflow.db").execute("CREATE TABLE experiments (x)").connection.close()
+    assert "was not made by loopscale" in problem(tmp_path, create)
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b""])
+def test_a_damaged_database_is_said_to_be_so(store: Store, content: bytes, create: bool):
+    assert store.root
+    (store.root / "mlflow.db").write_bytes(content)
+    assert "or damaged" in problem(store.root, create)
+    assert (store.root / "mlflow.db").read_bytes() == content
+
+
+def test_a_database_of_another_mlflow_is_said_to_be_so(store: Store):
+    assert store.root
+    with sqlite3.connect(store.root / "mlflow.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'abc'")
+    connection.close()
+    with pytest.raises(StoreError, match=r"another version of MLflow; .*mlflow db upgrade"):
+        _ = Store.open(store.root).client
+
+
+def test_an_address_of_no_known_kind_names_those_that_are():
+    assert "give a folder, http://" in problem("ftp://somewhere", create=True)
+
+
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:{port}", "postgresql+psycopg://me:secret@127.0.0.1:{port}/x"]
+)
+def test_a_server_that_refuses_is_said_to_be_away_at_once(where: str):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        start = time.monotonic()
+        text = problem(where.format(port=probe.getsockname()[1]), create=True)
+    assert "answers at" in text
+    assert "secret" not in text
+    assert time.monotonic() - start < 3
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_given_up_after_five_seconds():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        start = time.monotonic()
+        assert "no tracking server answers" in problem(
+            f"http://127.0.0.1:{silent.getsockname()[1]}", create=True
+        )
+    assert 4 < time.monotonic() - start < 8
+
+
+def test_any_path_will_do(tmp_path: Path, trials):
+    store = Store.open(tmp_path / "odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
+    with Writer(store, "odd ?#%/'name\"", {}) as writer:
+        for note in trials.whole("a"):
+            writer.write(note)
+    assert [record.outcome for record in load(store, "odd ?#%/'name\"")] == ["finished"]
+    assert store.studies() == ["odd ?#%/'name\""]
+    assert [path.name for path in tmp_path.iterdir()] == [store.root.name if store.root else ""]
+    assert len(list((tmp_path / store.name).glob("artifacts/*/artifacts/curve.parquet"))) == 1
+
+
+def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials):
+    with Writer(store, "study", {}) as writer:
+        for note in trials.whole("a"):
+            writer.write(note)
+        writer.flush(30)
+        run = writer.runs["a"]
+    shutil.copytree(tmp_path / "store", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "store")
+    found = Store.open(tmp_path / "moved").artifact(run, "curve.parquet")
+    assert found
+    assert found.read_bytes() == trials.curve
+
+
+def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
+    store.client.create_experiment("mine")
+    store.experiment("ours")
+    assert store.studies() == ["ours"]
+    with pytest.raises(StoreError, match="an experiment mine that loopscale did not make"):
+        store.experiment("mine")
+
+
+def test_a_study_that_was_deleted_in_mlflow_says_how_to_bring_it_back(store: Store):
+    store.client.delete_experiment(store.experiment("gone"))
+    with pytest.raises(StoreError, match=r"were deleted in MLflow; .mlflow experiments restore"):
+        store.experiment("gone")
+
+
+def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
+    store.client.set_experiment_tag(store.experiment("new"), "loopscale.format", "7")
+    with pytest.raises(StoreError, match="have format 7"):
+        store.find("new")
+
+
+def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
+    code = (
+        "from loopscale.records.store import Store; s = Store.open(); s.experiment('a'); s.studies();"
+        "from mlflow.telemetry.utils import is_telemetry_disabled; assert is_telemetry_disabled()"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_CURRENT_TEST")
+    }
+    environment |= {"LOOPSCALE_STORE": str(store.root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def _open(folder: str, results: multiprocessing.Queue) -> None:
+    store = Store.open(folder, create=True)
+    results.put(store.experiment("shared"))
+
+
+@pytest.mark.slow
+def test_processes_that_open_a_new_store_together_all_get_it(tmp_path: Path):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [context.Process(target=_open, args=(str(tmp_path / "s"), results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert len({results.get(timeout=120) for _ in processes}) == 1
+    for process in processes:
+        process.join()
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_making_a_store_leaves_one_that_opens(tmp_path: Path):
+    code = f"from loopscale.records.store import Store; Store.open({str(tmp_path / 's')!r}, create=True)"
+    for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.5):
+        process = subprocess.Popen([sys.executable, "-c", code])
+        time.sleep(wait)
+        process.kill()
+        process.wait()
+    store = Store.open(tmp_path / "s", create=True)
+    assert store.experiment("a")
+    assert not (tmp_path / "s" / "new").exists()
+
+
+def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, trials):
+    def record(study: str) -> None:
+        with Writer(store, study, {}) as writer:
+            for key in "abc":
+                for note in trials.whole(key):
+                    writer.write(note)
+            writer.write(Note("study", tags={"commit": "1"}))
+
+    threads = [threading.Thread(target=record, args=(study,)) for study in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for study in ("one", "two"):
+        assert [record.key for record in load(store, study)] == ["a", "b", "c"]
