@@ -7,7 +7,6 @@ recursion for each eigenvalue: one eigendecomposition, and no product of matrice
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -36,7 +35,7 @@ class Prefixes:
     """The number of pairs in the prefix, 0 for the first query."""
 
     @classmethod
-    def of(cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> Self:
+    def of(cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> "Prefixes":
         xs, ys = xs.double(), ys.double()
         gram = _before(torch.einsum("bni,bnj->bnij", xs, xs))
         eigenvalues, basis = torch.linalg.eigh(gram)

@@ -1,7 +1,6 @@
 """What a task is."""
 
 from abc import abstractmethod
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -34,7 +33,7 @@ class Task(Family, package="loopscale.tasks"):
         """Fresh prompts, each an independent draw of the problem and of its data; float32, on the CPU."""
 
     @abstractmethod
-    def easier(self, dim: int, points: int) -> Self:
+    def easier(self, dim: int, points: int) -> "Task":
         """The task with `dim` coordinates at work and `points` pairs, in tokens of the same size.
 
         For a curriculum (Garg et al. 2022, section A.2). Raises ValueError where the task is not so large.

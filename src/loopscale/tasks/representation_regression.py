@@ -3,20 +3,22 @@ prompt.
 
 AlgoFormer, section 5.1. The paper leaves open Φ's weights, its slope and A's distribution. Here: A ~ N(0,
 w_scale² I); Φ has a seed of its own, so that every trial of every study sees the same Φ; its weights are
-Gaussian without biases, scaled so that every layer keeps the mean square of a coordinate at about 1. Then y
-varies about as much as in linear regression of the same size, and the paper's σ = 0.1 and 1 mean the same
-there and here.
+orthogonal (rows or columns of a uniform orthogonal matrix where a layer changes the width), without biases,
+and scaled so that a layer keeps the mean square of isotropic inputs. Then y varies about as much as in
+linear regression of the same size, and the paper's σ = 0.1 and 1 mean the same there and here. Gaussian
+weights were tried: over ten seeds the variance of y then ranges from 8 to 49 instead of 11 to 26, and their
+products are near-singular. Either way the features have a large common mean, so that a few pairs already
+halve the error.
 """
 
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
-from typing import Self
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
@@ -53,7 +55,7 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
 
     @model_validator(mode="after")
-    def _active_within_dim(self) -> Self:
+    def _active_within_dim(self) -> "RepresentationRegression":
         if self.active is not None and self.active > self.dim:
             raise ValueError(
                 f"active {self.active} is more than the dim {self.dim} coordinates that there are"
@@ -90,10 +92,10 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
         return pose(Regression(xs, ys, self.noise_variance, self.w_scale**2, features))
 
     @override
-    def easier(self, dim: int, points: int) -> Self:
+    def easier(self, dim: int, points: int) -> "RepresentationRegression":
         """All of Φ's features stay at work: `dim` counts coordinates of x."""
         check_easier(dim, points, self.active or self.dim, self.points)
-        return type(self).model_validate(self.model_dump() | {"active": dim, "points": points})
+        return RepresentationRegression.model_validate(self.model_dump() | {"active": dim, "points": points})
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,15 @@ class Representation:
 
 @cache
 def _weights(representation: Representation) -> tuple[Tensor, ...]:
-    """A Gaussian matrix a layer, scaled as He et al. 2015, eq. 15: leaky ReLU keeps (1 + slope²)/2 of a mean
-    square.
+    """An orthogonal matrix a layer; leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq.
+    15).
     """
     rng = stream(representation.representation_seed, "representation")
     sizes = [representation.dim] + [representation.width] * representation.layers
-    keep = (2 / (1 + representation.slope**2)) ** 0.5
+    keep = representation.gain * (2 / (1 + representation.slope**2)) ** 0.5
     return tuple(
-        representation.gain * keep / a**0.5 * torch.randn(a, b, generator=rng) for a, b in pairwise(sizes)
+        keep * (b / min(a, b)) ** 0.5 * nn.init.orthogonal_(torch.empty(a, b), generator=rng)
+        for a, b in pairwise(sizes)
     )
 
 

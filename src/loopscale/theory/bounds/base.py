@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -68,15 +68,15 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
                 raise ValueError(f"{kind}: give {name!r}, the trial has it in two places, {path} for one")
         return Bound.model_validate({"kind": kind} | taken | dict(given))
 
-    def at(self, **changes: float | None) -> Self:
+    def at(self, **changes: int | float | None) -> "Bound":
         """The same statement with some settings changed."""
         return type(self).model_validate(self.model_dump() | changes)
 
-    def along(self, setting: str, values: Iterable[float]) -> Float[np.ndarray, " values"]:
+    def along(self, setting: str, values: Iterable[int | float] | np.ndarray) -> Float[np.ndarray, " values"]:
         """The bound for each of these values of one setting."""
-        return np.array([self.at(**{setting: value}).value() for value in values])
+        return np.array([self.at(**{setting: value}).value() for value in np.asarray(list(values)).tolist()])
 
-    def slope(self, setting: str, over: tuple[float, float] | None = None) -> float:
+    def slope(self, setting: str, over: tuple[int | float, int | float] | None = None) -> float:
         """d log value / d log setting: between the ends of `over`, else here.
 
         Here means between the integers on either side, or 1 % on either side of a real number; one side
@@ -89,7 +89,7 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
             raise ValueError(f"{self.kind} has no slope in {setting}: it is {low:g} and {high:g} at {ends}")
         return math.log(high / low) / math.log(ends[1] / ends[0])
 
-    def _beside(self, setting: str) -> tuple[float, float]:
+    def _beside(self, setting: str) -> tuple[int | float, int | float]:
         here = getattr(self, setting) if setting in self.settings() else None
         if isinstance(here, bool) or not isinstance(here, int | float):
             raise ValueError(f"{self.kind} has no number {setting!r}; there is {', '.join(self.settings())}")
@@ -99,7 +99,7 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
             raise ValueError(f"{self.kind} holds at {setting} = {here:g} alone, of what is near")
         return ends[0], ends[1]
 
-    def _holds(self, setting: str, value: float) -> bool:
+    def _holds(self, setting: str, value: int | float) -> bool:
         try:
             return math.isfinite(self.at(**{setting: value}).value())
         except ValueError:

@@ -1,0 +1,130 @@
+"""What every task must keep to. A new task is tested here by being in `loopscale/tasks`."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from loopscale.core.seeds import stream
+from loopscale.tasks.base import Task
+
+EVERY = pytest.mark.parametrize(
+    "task", [choice() for choice in Task.choices().values()], ids=lambda t: t.kind
+)
+NOISY = [
+    (kind, noise)
+    for kind, choice in Task.choices().items()
+    for noise in (0.0, 2.0)
+    if "noise" in choice.model_fields
+]
+
+
+@EVERY
+def test_a_seed_fixes_the_prompts(task: Task):
+    torch.manual_seed(5)
+    once = task.sample(4, stream(0))
+    torch.manual_seed(6)
+    again, other = task.sample(4, stream(0)), task.sample(4, stream(1))
+    for name in ("tokens", "targets"):
+        torch.testing.assert_close(getattr(once, name), getattr(again, name), rtol=0, atol=0)
+        assert not torch.equal(getattr(once, name), getattr(other, name))
+
+
+@EVERY
+def test_prompts_have_the_geometry_that_was_promised(task: Task):
+    batch = task.sample(4, stream(0))
+    assert batch.tokens.shape == (4, task.prompt.length, task.prompt.dim_in)
+    assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
+    assert batch.tokens.dtype == batch.targets.dtype == torch.float32
+    assert 0 <= batch.queries.min() <= batch.queries.max() < task.prompt.length
+
+
+@EVERY
+def test_prompts_differ_from_one_another(task: Task):
+    tokens = task.sample(8, stream(0)).tokens.flatten(1)
+    assert len(tokens.unique(dim=0)) == 8
+
+
+@EVERY
+def test_predicting_nothing_costs_one_at_every_query(task: Task):
+    batch = task.sample(4096, stream(0))
+    cost = task.error(torch.zeros_like(batch.targets), batch)
+    sem = cost.std(0) / 4096**0.5
+    assert ((cost.mean(0) - 1).abs() < 5 * sem).all()
+    assert (sem < 0.1).all(), "too few prompts to tell"
+    assert cost.mean().item() == pytest.approx(1, abs=5 * cost.mean(1).std().item() / 64 + 0.004)
+
+
+@EVERY
+def test_the_raw_error_is_the_squared_distance_to_the_target(task: Task):
+    batch = task.sample(4, stream(0))
+    guess = batch.targets[None] + 3
+    torch.testing.assert_close(task.raw_error(guess, batch), torch.full_like(guess[..., 0], 9))
+    torch.testing.assert_close(task.error(guess, batch), torch.full_like(guess[..., 0], 9 / task.variance))
+
+
+@pytest.mark.parametrize(("kind", "noise"), NOISY)
+def test_noise_adds_its_variance_and_nothing_else(kind: str, noise: float):
+    quiet, noisy = (Task.model_validate({"kind": kind, "noise": value}) for value in (0.0, noise))
+    assert noisy.noise_variance == noise**2
+    assert noisy.variance - quiet.variance == pytest.approx(noise**2)
+    added = (noisy.sample(1024, stream(0)).targets - quiet.sample(1024, stream(0)).targets).double()
+    assert added.square().mean().item() == pytest.approx(noise**2, rel=0.05, abs=1e-12)
+
+
+@EVERY
+def test_no_target_stands_in_the_prompt_before_it_is_asked_for(task: Task):
+    batch = task.sample(16, stream(0))
+    for point, query in enumerate(batch.queries.tolist()):
+        seen = batch.tokens[:, : query + 1].flatten(1)
+        target = batch.targets[:, point]
+        assert not (seen[:, :, None] == target[:, None, :]).any()
+
+
+@EVERY
+def test_survives_a_round_trip_through_yaml(task: Task):
+    assert Task.model_validate(task.model_dump(mode="json")) == task
+
+
+@EVERY
+def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
+    whole = task.sample(2, stream(0))
+    points = whole.targets.shape[1]
+    for size in (1, points // 2, points):
+        easier = task.easier(dim=2, points=size)
+        batch = easier.sample(2, stream(0))
+        assert batch.tokens.shape[-1] == whole.tokens.shape[-1]
+        assert batch.targets.shape[1] == size
+        assert (easier.prompt.dim_in, easier.prompt.dim_out) == (task.prompt.dim_in, task.prompt.dim_out)
+
+
+@EVERY
+def test_an_easier_task_of_full_size_is_the_task(task: Task):
+    points, dim = task.sample(1, stream(0)).targets.shape[1], task.prompt.dim_in - task.prompt.dim_out
+    whole = task.easier(dim=dim, points=points)
+    torch.testing.assert_close(whole.sample(2, stream(0)).tokens, task.sample(2, stream(0)).tokens)
+    assert whole.variance == pytest.approx(task.variance)
+
+
+@EVERY
+def test_predicting_nothing_costs_one_in_an_easier_task_too(task: Task):
+    easier = task.easier(dim=3, points=5)
+    batch = easier.sample(16384, stream(0))
+    cost = easier.error(torch.zeros_like(batch.targets), batch).mean(1)
+    assert cost.mean().item() == pytest.approx(1, abs=5 * cost.std().item() / 128 + 0.004)
+
+
+@EVERY
+def test_no_task_is_easier_than_one_pair_or_larger_than_itself(task: Task):
+    for dim, points in ((0, 5), (3, 0), (10_000, 5), (3, 10_000)):
+        with pytest.raises(ValueError, match="no easier task with"):
+            task.easier(dim, points)
+
+
+@EVERY
+@pytest.mark.parametrize("setting", ["dim", "points", "noise", "w_scale"])
+def test_settings_that_make_no_sense_are_refused_by_name(task: Task, setting: str):
+    if setting not in type(task).model_fields:
+        pytest.skip(f"{task.kind} has no {setting}")
+    for value in (-1, float("inf"), float("nan")) + ((0,) if setting != "noise" else ()):
+        with pytest.raises(ValidationError, match=setting):
+            Task.model_validate({"kind": task.kind, setting: value})

@@ -1,0 +1,98 @@
+"""The regression tasks against their definitions: spectrum, scales, representation."""
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from loopscale.core.seeds import stream
+from loopscale.tasks.linear_regression import LinearRegression
+from loopscale.tasks.representation_regression import RepresentationRegression
+
+
+@pytest.mark.parametrize(("dim", "condition"), [(20, 100.0), (4, 9.0), (5, 10.0), (3, 1.0)])
+def test_the_covariance_has_two_levels_with_the_right_ratio_and_trace(dim: int, condition: float):
+    task = LinearRegression(dim=dim, points=4000, condition=condition, x_scale=2.0)
+    xs = task.sample(3, stream(0)).problem.xs.double()
+    spectra = torch.linalg.eigvalsh(xs.mT @ xs / 4000).flip(-1)
+    expected = torch.tensor(task.spectrum, dtype=torch.float64)
+    assert expected.sum().item() == pytest.approx(4 * dim)
+    assert (expected[0] / expected[-1]).item() == pytest.approx(condition)
+    assert (expected == expected[0]).sum() == (dim // 2 if condition > 1 else dim)
+    for spectrum in spectra:
+        np.testing.assert_allclose(spectrum, expected, rtol=0.25)
+    np.testing.assert_allclose(spectra.sum(-1), 4 * dim, rtol=0.05)
+
+
+def test_every_prompt_has_axes_of_its_own():
+    xs = LinearRegression(dim=6, points=3000, condition=1000).sample(2, stream(0)).problem.xs.double()
+    first, second = (torch.linalg.eigh(x.T @ x).eigenvectors[:, -3:] for x in xs)
+    assert torch.linalg.svdvals(first.T @ second).min() < 0.9
+
+
+def test_no_direction_is_preferred_over_prompts():
+    xs = LinearRegression(dim=4, points=1, condition=50).sample(40_000, stream(0)).problem.xs[:, 0]
+    np.testing.assert_allclose(xs.T @ xs / 40_000, np.eye(4), atol=0.04)
+
+
+@pytest.mark.parametrize("condition", [1.0, 30.0])
+def test_a_curriculum_leaves_the_first_coordinates_alone_and_zeroes_the_rest(condition: float):
+    task = LinearRegression(dim=6, points=8, condition=condition)
+    xs = task.easier(dim=2, points=8).sample(4, stream(0)).problem.xs
+    torch.testing.assert_close(xs[..., :2], task.sample(4, stream(0)).problem.xs[..., :2])
+    assert (xs[..., 2:] == 0).all()
+
+
+def test_the_representation_is_the_leaky_relu_net_of_torch():
+    task = RepresentationRegression(dim=4, width=7, layers=2, slope=0.2, points=5)
+    batch = task.sample(3, stream(0))
+    net = nn.Sequential(
+        nn.Linear(4, 7, bias=False), nn.LeakyReLU(0.2), nn.Linear(7, 7, bias=False), nn.LeakyReLU(0.2)
+    )
+    rng = stream(0, "representation")
+    for layer, fan_in in ((net[0], 4), (net[2], 7)):
+        scale = (2 / (1 + 0.2**2) * 7 / fan_in) ** 0.5
+        layer.weight.data = (scale * nn.init.orthogonal_(torch.empty(fan_in, 7), generator=rng)).T
+    torch.testing.assert_close(batch.problem.representation, net(batch.problem.xs).detach())
+
+
+def test_y_is_linear_in_the_representation_with_weights_of_the_prompt():
+    task = RepresentationRegression(dim=4, width=3, points=12, w_scale=5.0)
+    problem = task.sample(2, stream(0)).problem
+    weights = torch.linalg.lstsq(problem.representation.double(), problem.ys.double()[..., None]).solution
+    torch.testing.assert_close(
+        problem.representation.double() @ weights, problem.ys.double()[..., None], rtol=1e-4, atol=1e-4
+    )
+    assert not torch.allclose(weights[0], weights[1])
+
+
+def test_its_own_seed_and_nothing_else_says_which_representation_it_is():
+    same, other = RepresentationRegression(), RepresentationRegression(representation_seed=1)
+    xs = torch.randn(5, 20, generator=stream(0))
+    torch.testing.assert_close(same.representation(xs), RepresentationRegression(points=7).representation(xs))
+    assert not torch.allclose(same.representation(xs), other.representation(xs))
+
+
+@pytest.mark.parametrize("layers", [1, 3, 6])
+def test_depth_does_not_change_how_much_y_varies_by_much(layers: int):
+    """Averaged over nets; one net of width 20 may be off by half, linear regression of that size has 20."""
+    variances = [RepresentationRegression(layers=layers, representation_seed=s).variance for s in range(8)]
+    assert 14 < sum(variances) / 8 < 26
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        (LinearRegression, {"condition": 4, "dim": 1}, "condition 4 needs dim >= 2"),
+        (LinearRegression, {"condition": 0.5}, "condition"),
+        (LinearRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
+        (RepresentationRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
+        (RepresentationRegression, {"slope": 2}, "slope"),
+        (RepresentationRegression, {"layers": 0}, "layers"),
+        (LinearRegression, {"sigma": 1}, "sigma"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_in_words(task: type, settings: dict, message: str):
+    with pytest.raises(ValidationError, match=message):
+        task(**settings)
