@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
+from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
+from loopscale.models.base import Net
 from loopscale.training.device import dtype
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
@@ -37,29 +39,74 @@ class Cost:
     checkpoint_bytes: int
 
 
+@dataclass(frozen=True)
+class Count:
+    """Of one step, on the meta device."""
+
+    forward: int
+    step: int
+    saved: int
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.forward + other.forward, self.step + other.step, self.saved + other.saved)
+
+    def __sub__(self, other: "Count") -> "Count":
+        return self + -1 * other
+
+    def __rmul__(self, times: int) -> "Count":
+        return Count(times * self.forward, times * self.step, times * self.saved)
+
+
 def cost(trial: Trial) -> Cost:
     """Exact FLOPs of matrix products (the only ones counted), and an estimate of memory."""
     options, shape = trial.training, dtype(trial.training.precision)
-    with torch.device("meta"):
-        net = trial.model.build(trial.task.prompt, stream(0)).to(shape)
+    net = _on_meta(trial)
     batch = trial.task.sample(options.batch_size, stream(0)).to("meta", shape)
+    count = _by_loops(trial, net, batch)
+    trained = [weight for weight in net.parameters() if weight.grad is not None]
+    weights, moving = _bytes(net.parameters()), _bytes(trained)
+    return Cost(
+        parameters=sum(weight.numel() for weight in trained),
+        flops_forward=count.forward,
+        flops_step=count.step,
+        flops_total=count.step * options.steps,
+        memory_bytes=weights + 3 * moving + _bytes([batch.tokens, batch.targets]) + count.saved,
+        checkpoint_bytes=weights + 2 * moving + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
+    )
+
+
+def count(trial: Trial, net: Net, batch: Batch) -> Count:
+    """One real training step of `net`, on the meta device, followed operation by operation."""
     kept = _Kept(net)
     with FlopCounterMode(display=False) as counter:
         with saved_tensors_hooks(kept.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
         forward = counter.get_total_flops()
         loss.backward()
-        step = counter.get_total_flops()
-    trained = [weight for weight in net.parameters() if weight.grad is not None]
-    weights, moving = _bytes(net.parameters()), _bytes(trained)
-    return Cost(
-        parameters=sum(weight.numel() for weight in trained),
-        flops_forward=forward,
-        flops_step=step,
-        flops_total=step * options.steps,
-        memory_bytes=weights + 3 * moving + _bytes([batch.tokens, batch.targets]) + kept.bytes,
-        checkpoint_bytes=weights + 2 * moving + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
-    )
+        return Count(forward, counter.get_total_flops(), kept.bytes)
+
+
+def _by_loops(trial: Trial, net: Net, batch: Batch) -> Count:
+    """`count`, from steps of two or three loops: a loop costs what the one before it did.
+
+    Following 30 loops takes seconds, and a plan asks for hundreds of trials. A test holds it against `count`.
+    """
+    options = trial.training
+    before, window = options.loops - options.window, options.window
+
+    def small(before: int, window: int) -> Count:
+        few = options.model_copy(update={"loops": before + window, "window": window})
+        return count(trial.model_copy(update={"training": few}), net, batch)
+
+    if net.depth is not None:
+        return count(trial, net, batch)
+    start = min(before, 1)
+    total = base = small(start, 1)
+    if window > 1:
+        total += (window - 1) * (small(start, 2) - base)
+    if before > 1:
+        total += (before - 1) * (small(2, 1) - base)
+    return total
 
 
 def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
@@ -73,6 +120,11 @@ def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
         learner.learn(step).item()  # .item() waits for the device
         times.append(time.perf_counter() - start)
     return sorted(times[2:])[steps // 2]
+
+
+def _on_meta(trial: Trial) -> Net:
+    with torch.device("meta"):
+        return trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
 
 
 class _Kept:

@@ -6,9 +6,14 @@ has not been measured.
 """
 
 import contextlib
+import os
 from typing import Literal
 
 import torch
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+"""No AMX unless asked for: a virtual machine announced it, and killed the process (SIGILL) at the first bf16
+product. oneDNN reads this at its first product, so it is set on import."""
 
 Precision = Literal["float32", "bf16", "float64"]
 

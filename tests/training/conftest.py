@@ -1,0 +1,33 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loopscale.models.base import Model
+from loopscale.training.trial import Trial
+
+Make = Callable[..., Trial]
+
+
+@pytest.fixture
+def make() -> Make:
+    """A trial of seconds: `make("gpt2", lr=1e-2)`, settings of the model or of training."""
+
+    def make(
+        kind: str = "algoformer", task: dict[str, Any] | None = None, seed: int = 0, **settings: Any
+    ) -> Trial:
+        fields = Model.choices()[kind].model_fields
+        looped = {"loops": 4, "window": 2}
+        return Trial.model_validate(
+            {
+                "task": {"kind": "linear_regression", "dim": 2, "points": 5} | (task or {}),
+                "model": {"kind": kind, "width": 8, "heads": 2}
+                | {name: value for name, value in settings.items() if name in fields},
+                "training": looped
+                | {"steps": 12, "batch_size": 8, "eval_every": 4, "lr": 3e-3}
+                | {name: value for name, value in settings.items() if name not in fields},
+                "seed": seed,
+            }
+        )
+
+    return make

@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from loopscale.training.device import pick
+from loopscale.training.loop import Learner, train
+
+pytestmark = pytest.mark.cuda
+
+
+def test_the_first_loss_is_that_of_the_cpu(make):
+    losses = [Learner(make(), device).learn(1).item() for device in ("cpu", "cuda")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_resumed_stream_goes_on(make):
+    whole = list(train(make(), device="cuda"))
+    start = next(train(make(), device="cuda")).state()
+    assert {tensor.device.type for tensor in start.net.values()} == {"cpu"}
+    rest = list(train(make(), start, "cuda"))
+    assert [progress.step for progress in rest] == [8, 12]
+    assert rest[-1].metrics["error"] == pytest.approx(whole[-1].metrics["error"], rel=1e-2)
+
+
+def test_bf16_runs(make):
+    *_, last = train(make(precision="bf16"), device="cuda")
+    assert last.metrics["error"] < 2
+
+
+def test_running_out_of_memory_is_torch_s_own_error(make):
+    torch.cuda.set_per_process_memory_fraction(0.005)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            list(train(make(width=512, batch_size=4096, task={"points": 60}), device="cuda"))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+
+
+def test_a_share_of_a_gpu_is_the_gpu():
+    assert pick(0.25) == "cuda"
+    assert pick("auto") == "cuda"
+    assert pick(0) == "cpu"

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale import evaluate as module
+from loopscale.core.prompt import Batch, Predictor
+from loopscale.core.seeds import stream
+from loopscale.evaluate import Evaluation, error_curve, evaluate, summary, validate
+from loopscale.tasks.linear_regression import LinearRegression
+from loopscale.training.loop import Learner
+
+TASK = LinearRegression(dim=3, points=6, noise=0.5)
+
+
+class Constant(Predictor):
+    """Guesses the same number everywhere, and grows it at every step."""
+
+    def __init__(self, start: float, factor: float = 1.0) -> None:
+        self.start, self.factor = start, factor
+        self.seen: list[Batch] = []
+
+    @override
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
+        self.seen.append(batch)
+        guesses = torch.tensor([self.start * self.factor**step for step in range(steps)])
+        return guesses[:, None, None, None].expand(steps, *batch.targets.shape)
+
+
+def test_predicting_nothing_costs_one_within_its_standard_error():
+    curve = evaluate(Constant(0.0), TASK, Evaluation(loops=2, prompts=2000))
+    assert curve.error.shape == curve.sem.shape == curve.raw.shape == (2, 6)
+    assert (abs(curve.error - 1) < 4.5 * curve.sem).all()
+    np.testing.assert_allclose(curve.raw, curve.error * TASK.variance)
+
+
+def test_the_standard_error_is_that_of_the_mean_over_prompts():
+    predictor = Constant(0.3)
+    curve = evaluate(predictor, TASK, Evaluation(loops=1, prompts=600))
+    errors = torch.cat(
+        [TASK.error(predictor.predict(batch, 1), batch)[0] for batch in list(predictor.seen)]
+    ).double()
+    np.testing.assert_allclose(curve.error[0], errors.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(curve.sem[0], errors.std(0) / 600**0.5, rtol=1e-6)
+
+
+def test_all_predictors_see_the_same_prompts_whatever_the_seed(make):
+    first, second = Constant(0.0), Constant(1.0)
+    for predictor in (first, second):
+        evaluate(predictor, TASK, Evaluation(loops=1, prompts=300))
+    assert [len(batch.tokens) for batch in first.seen] == [256, 44]
+    for ours, theirs in zip(first.seen, second.seen, strict=True):
+        assert torch.equal(ours.tokens, theirs.tokens)
+    assert not torch.equal(first.seen[0].tokens[:44], first.seen[1].tokens)
+
+
+def test_validation_and_evaluation_prompts_differ():
+    predictor = Constant(0.0)
+    evaluate(predictor, TASK, Evaluation(loops=1, prompts=10))
+    validation = module._validation_set(TASK.model_dump_json())
+    assert sum(len(batch.tokens) for batch in validation) == module.VALIDATION_PROMPTS
+    assert not torch.equal(validation[0].tokens[:10], predictor.seen[0].tokens)
+
+
+def test_prompts_of_a_task_do_not_depend_on_how_it_is_written():
+    spelt = LinearRegression(dim=3, points=6, noise=0.5, condition=1.0)
+    assert module._canonical(spelt) == module._canonical(TASK)
+    assert module._canonical(LinearRegression(dim=3, points=6)) != module._canonical(TASK)
+
+
+def test_what_overflows_stays_on_the_curve():
+    curve = evaluate(Constant(1.0, 1e15), TASK, Evaluation(loops=3, prompts=20))
+    assert np.isfinite(curve.error[:2]).all()
+    assert np.isinf(curve.error[2]).all()
+    assert summary(curve, TASK, 3)["error"] == np.inf
+
+
+def test_one_prompt_has_no_standard_error():
+    curve = evaluate(Constant(0.0), TASK, Evaluation(loops=1, prompts=1))
+    assert np.isnan(curve.sem).all()
+    assert np.isfinite(curve.error).all()
+
+
+def test_a_looped_net_runs_on_and_one_of_fixed_depth_stops(make):
+    evaluation = Evaluation(loops=9, prompts=8)
+    for kind, rows in (("looped", 9), ("gpt2", 3)):
+        trial = make(kind, layers=3) if kind == "gpt2" else make(kind)
+        assert len(evaluate(Learner(trial).net, trial.task, evaluation).error) == rows
+
+
+def test_validation_is_the_last_step_of_the_validation_set(make):
+    trial = make()
+    net = Learner(trial).net
+    found = validate(net, trial.task, 4)
+    with torch.no_grad():
+        errors = torch.cat(
+            [
+                trial.task.error(net.predict(batch, 4), batch)[-1]
+                for batch in module._validation_set(trial.task.model_dump_json())
+            ]
+        )
+    assert found["error"] == pytest.approx(errors.mean().item(), rel=1e-5)
+    assert found["error_last"] == pytest.approx(errors[:, -1].mean().item(), rel=1e-5)
+
+
+def test_a_summary_reads_one_loop_of_the_curve():
+    curve = evaluate(Constant(0.5, 2.0), TASK, Evaluation(loops=3, prompts=50))
+    found = summary(curve, TASK, 2)
+    assert list(found) == ["error", "error_last", "raw_error", "excess"]
+    assert found["error"] == pytest.approx(curve.error[1].mean())
+    assert found["error_last"] == curve.error[1, -1]
+    assert found["excess"] == pytest.approx(curve.raw[1].mean() - 0.25)
+    for loop in (0, 4):
+        with pytest.raises(ValueError, match=f"loop {loop} is not on the curve; 1 .. 3 are"):
+            summary(curve, TASK, loop)
+
+
+def test_an_error_curve_is_over_fresh_prompts():
+    found = error_curve(Constant(0.0), TASK, 2, stream("here"), prompts=2000)
+    assert found.shape == (2, 6)
+    assert abs(found - 1).max() < 0.2
+
+
+def test_an_evaluation_is_known_by_its_settings():
+    assert Evaluation().key == Evaluation(loops=20, prompts=1024).key
+    assert Evaluation().key != Evaluation(loops=21).key
