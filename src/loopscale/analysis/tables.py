@@ -1,0 +1,102 @@
+"""How the analysis reads the mirror's tables: whose row is whose, what is a setting, what counts as an answer."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+MEASURES = ("error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops")
+NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail")
+StudyTable = Mapping[str, Any]
+"""The study.json of the records: name, question, cells, laws, baselines, replicates, ..."""
+
+
+def settings_of(row: pd.Series) -> dict[str, Any]:
+    """The settings that apply to a trial, by dotted path, as plain Python values."""
+    return {str(path): plain(value) for path, value in row.items() if "." in str(path) and not _missing(value)}
+
+
+def plain(value: Any) -> Any:
+    """Without numpy's types; whole numbers as integers, which a column with gaps turned into floats."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def finished(trials: pd.DataFrame, role: str, cell: str | None = None) -> pd.DataFrame:
+    """Trials that ended with a finite error, in the order of their numbers."""
+    mine = trials[(trials["role"] == role) & (trials["outcome"] == "finished")]
+    if cell is not None:
+        mine = mine[mine["cell"] == cell]
+    error = pd.to_numeric(mine["error"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return mine[np.isfinite(error)].sort_values(["number", "seed"], kind="stable")
+
+
+def answers(trials: pd.DataFrame, cell: str) -> tuple[pd.DataFrame, bool]:
+    """The trials that speak for a cell, and whether they are replicates: else its best tuning trial alone.
+
+    If a study was extended and its best point moved, replicates of several points are there: the point of which most
+    are finished speaks, then the latest.
+    """
+    replicates = finished(trials, "replicate", cell)
+    if replicates.empty:
+        tuning = finished(trials, "tuning", cell)
+        return tuning[tuning["error"] == tuning["error"].min()].head(1), False
+    points = [json_key(settings_of(row)) for _, row in replicates.iterrows()]
+    counts = pd.Series(points).value_counts()
+    chosen = next(point for point in reversed(points) if counts[point] == counts.max())
+    return replicates[[point == chosen for point in points]], True
+
+
+def json_key(settings: Mapping[str, Any]) -> str:
+    """Settings as text that can be compared."""
+    return repr(sorted(settings.items(), key=lambda item: item[0]))
+
+
+def numbers(values: Iterable[Any]) -> np.ndarray:
+    """As float64, what is missing or no number as NaN."""
+    return pd.to_numeric(pd.Series(list(values), dtype=object), errors="coerce").to_numpy(
+        dtype=np.float64, na_value=np.nan
+    )
+
+
+def task_of(row: pd.Series) -> dict[str, Any]:
+    """The settings of a trial's task, or of what a baseline was run on."""
+    return {path: value for path, value in settings_of(row).items() if path.startswith("task.")}
+
+
+def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
+    """The classical algorithms that were run on the same task as a trial."""
+    rows = trials[(trials["role"] == "baseline") & (trials["outcome"] == "finished")]
+    task = task_of(row)
+    same = [
+        other["cell"] == row["cell"]
+        or all(task[path] == value for path, value in task_of(other).items() if path in task)
+        for _, other in rows.iterrows()
+    ]
+    return rows[same]
+
+
+def solver_name(row: pd.Series) -> str:
+    """What a baseline is called: its kind, with the settings that tell two of a kind apart in its label."""
+    label = row.get("label")
+    kind = next((row[path] for path in ("solver.kind", "baseline.kind") if not _missing(row.get(path))), None)
+    return str(kind or label).replace("_", " ") if kind else str(label)
+
+
+def loop_of(row: pd.Series, curve: pd.DataFrame) -> int:
+    """T, the loop at which a trial is judged; for a net of fixed depth its last layer, where its curve ends."""
+    loops = row.get("training.loops")
+    last = int(curve["loop"].max()) if len(curve) else 0
+    if _missing(loops):
+        return last
+    return min(int(loops), last) if last else int(loops)
+
+
+def curve_at(curves: pd.DataFrame, trial: str) -> pd.DataFrame:
+    """One trial's curve."""
+    return curves[curves["trial"] == trial]
+
+
+def _missing(value: Any) -> bool:
+    return value is None or bool(pd.isna(value)) if not isinstance(value, list | dict | np.ndarray) else False

@@ -1,0 +1,29 @@
+"""What a bound predicts along an axis, its unset settings filled from the trial by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points")}
+"""What a curve's axes are called among the settings of a bound."""
+
+
+def predict(
+    theory: str | Mapping[str, Any], settings: Mapping[str, Any], along: str, x: Sequence[float]
+) -> list[float]:
+    """The bound's value at each x of the axis `along`, in a trial of these settings (by dotted path).
+
+    Raises ValueError for an unknown bound, a setting out of its domain, and an axis that it has not got.
+    """
+    from loopscale.theory.bounds.base import Bound  # torch comes with it: only a study that tests a law pays
+
+    given = {"kind": theory} if isinstance(theory, str) else dict(theory)
+    kind, rest = str(given.pop("kind")), given
+    fields = Bound.choices()[kind].settings() if kind in Bound.choices() else ()
+    name = along.rsplit(".", 1)[-1]
+    axis = next((field for field in (name, *ALIASES.get(name, ())) if field in fields), None)
+    if fields and axis is None:
+        raise ValueError(f"{kind} does not depend on {along}; it has {', '.join(fields)}")
+    whole = [int(value) if float(value).is_integer() else value for value in x]
+    others = {path: value for path, value in settings.items() if path.rpartition(".")[2] != axis}
+    bound = Bound.fill(kind, rest | ({axis: whole[0]} if axis else {}), others)
+    return [float(value) for value in bound.along(str(axis), whole)]

@@ -1,0 +1,67 @@
+"""Whether a fitted rate agrees with a predicted one, and if that is open, what would decide it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from loopscale.analysis.intervals import student
+
+LEAST_VALUES = 4
+"""Fewer values on the axis than this decide nothing."""
+MOST = 1000
+Word = Literal["agrees", "faster", "slower", "undecided"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`because` says what would decide it if it is undecided, else what it rests on."""
+
+    word: Word
+    because: str
+    replicates: int | None = None
+    values: int | None = None
+
+
+def margin(predicted: float) -> float:
+    """How far from the predicted slope still agrees with it: a tenth of it, at least 0.1."""
+    return max(0.1, 0.1 * abs(predicted))
+
+
+def judge(rate: float, low: float | None, high: float | None, predicted: float, values: int, runs: int) -> Verdict:
+    """The verdict on a rate that has an interval from `runs` replicates at each of `values` places on the axis."""
+    if values < LEAST_VALUES:
+        because = f"{values} values on the axis; at least {LEAST_VALUES} would decide it"
+        return Verdict("undecided", because, values=LEAST_VALUES)
+    if low is None or high is None:
+        return Verdict("undecided", "one replicate gives no interval; at least 2 would", replicates=2)
+    room = margin(predicted)
+    if predicted - room <= low and high <= predicted + room:
+        return Verdict("agrees", f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}")
+    if low > predicted:
+        return Verdict("faster", f"the whole interval is above the predicted {predicted:.3g}")
+    if high < predicted:
+        return Verdict("slower", f"the whole interval is below the predicted {predicted:.3g}")
+    return _undecided(rate, low, high, predicted, values, runs)
+
+
+def _undecided(rate: float, low: float, high: float, predicted: float, values: int, runs: int) -> Verdict:
+    width, room, off = high - low, margin(predicted), abs(rate - predicted)
+    if not math.isfinite(width):
+        return Verdict("undecided", "nothing bounds the rate; a longer axis would", values=2 * values)
+    target = 2 * room if width > 2 * room else 2 * max(room - off, off)
+    more_runs = _enough(width / target, runs, values)
+    more_values = math.ceil(values * (width / target) ** 2)
+    because = (
+        f"the interval is {width:.2g} wide; it would be under {target:.2g} with about {more_runs} replicates"
+        f" (now {runs}) or {more_values} values (now {values})"
+    )
+    return Verdict("undecided", because, replicates=more_runs, values=more_values)
+
+
+def _enough(shrink: float, runs: int, values: int) -> int:
+    """The replicates that make an interval so much narrower, Student's t included."""
+    now = student(max(values * (runs - 1), 1)) / math.sqrt(runs)
+    more = runs + 1
+    while more < MOST and now / (student(values * (more - 1)) / math.sqrt(more)) < shrink:
+        more += 1
+    return more

@@ -1,0 +1,89 @@
+"""Made-up records with planted laws, in the shape of the mirror's tables. For tests alone."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
+MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]
+SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind", "training.lr", "training.loops"]
+
+
+class Planted:
+    """A study of several models, whose error falls over loops and points by known laws."""
+
+    def __init__(self, seed: int = 0, noise: float = 0.05, loops: int = 6, points: int = 8, longest: int = 12):
+        self.rng, self.noise = np.random.default_rng(seed), noise
+        self.loops, self.points, self.longest = loops, points, longest
+        self.rows: list[dict[str, Any]] = []
+        self.curve: list[pd.DataFrame] = []
+        self.steps: list[dict[str, Any]] = []
+        self.study: dict[str, Any] = {
+            "name": "planted", "question": "Does the error fall with loops?", "source": "nobody", "cells": [],
+            "search": {"kind": "random", "trials": 4}, "laws": [], "baselines": [], "replicates": 3,
+            "evaluate": {"loops": longest, "prompts": 64}, "planned": 14,
+        }  # fmt: skip
+
+    def cell(self, label: str, **values: Any) -> str:
+        key = f"cell{len(self.study['cells'])}"
+        self.study["cells"].append({"key": key, "label": label, "values": values})
+        return key
+
+    def trial(self, cell: str, role: str, number: int, error: float, **more: Any) -> str:
+        known = {one["key"]: one for one in self.study["cells"]}.get(cell, {"label": more.get("label", ""), "values": {}})
+        key = f"{role}-{cell}-{number}"
+        row = dict.fromkeys(NAMES + MEASURES + SETTINGS) | {
+            "trial": key, "study": "planted", "cell": cell, "label": known["label"], "role": role, "number": number,
+            "seed": {"tuning": 0, "replicate": number + 1}.get(role), "outcome": "finished", "detail": "",
+            "error": error, "error_last": error / 2, "raw_error": error * 2, "excess": error * 2 - 0.01,
+            "validate_error": error, "step": 1000, "seconds": 3.0, "flops": 1e9 * (number + 1),
+            "task.kind": "linear_regression", "task.dim": 2, "task.points": self.points, "training.lr": 1e-3,
+            "training.loops": float(self.loops),
+        } | known["values"] | more  # fmt: skip
+        self.rows.append(row)
+        return key
+
+    def curves_of(self, trial: str, height: float, rate: float, floor: float = 0.02) -> None:
+        loop, point = np.meshgrid(np.arange(1, self.longest + 1), np.arange(self.points), indexing="ij")
+        error = height * np.exp(-rate * loop) / (1 + point) + floor
+        columns = {"loop": loop.ravel(), "point": point.ravel(), "error": error.ravel()}
+        self.curve.append(pd.DataFrame({"trial": trial} | columns | {"sem": 0.01, "raw": 2 * error.ravel()}))
+
+    def learn(self, trial: str, end: float) -> None:
+        for step in range(0, 1001, 50):
+            value = end + np.exp(-step / 200)
+            self.steps.append({"trial": trial, "step": step, "metric": "error", "value": value})
+
+    def replicated(self, cell: str, middle: float, rate: float = 0.4, runs: int = 3, tries: int = 4) -> None:
+        for number, lr in enumerate(np.geomspace(1e-4, 1e-2, tries)):
+            error = middle * (1 + np.log10(lr / 1e-3) ** 2)
+            self.trial(cell, "tuning", number, error, **{"training.lr": lr})
+        for number in range(runs):
+            stretch = np.exp(self.noise * self.rng.standard_normal())
+            key = self.trial(cell, "replicate", number, middle * stretch)
+            self.curves_of(key, 3 * middle * stretch, rate * np.exp(0.05 * self.rng.standard_normal()))
+            self.learn(key, middle * stretch)
+
+    @property
+    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        trials = pd.DataFrame(self.rows, columns=[*NAMES, *MEASURES, *SETTINGS])
+        empty = pd.DataFrame(columns=["trial", "loop", "point", "error", "sem", "raw"])
+        curves = pd.concat(self.curve) if self.curve else empty
+        return trials, curves, pd.DataFrame(self.steps, columns=["trial", "step", "metric", "value"])
+
+
+def comparison(**how: Any) -> Planted:
+    """Three models with replicates, two baselines, a pruned, a diverged and a failed trial."""
+    planted = Planted(**how)
+    for label, middle, rate in (("algoformer", 0.12, 0.5), ("looped", 0.2, 0.35), ("gpt2", 0.16, 0.3)):
+        cell = planted.cell(f"model.kind={label}", **{"model.kind": label})
+        planted.replicated(cell, middle, rate)
+    odd = planted.study["cells"][0]["key"]
+    planted.trial(odd, "tuning", 7, np.nan, outcome="diverged", detail="loss is nan at step 40")
+    planted.trial(odd, "tuning", 8, 0.9, outcome="pruned", detail="rung 300: 6th of 8")
+    planted.trial(odd, "tuning", 9, np.nan, outcome="failed", detail="KeyError: 'x'")
+    for number, (solver, rate) in enumerate((("least_squares", 0.0), ("gradient_descent", 0.6))):
+        planted.curves_of(planted.trial("", "baseline", number, 0.1, label=solver), 0.2, rate, 0.03)
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": None}]
+    return planted
