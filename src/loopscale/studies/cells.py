@@ -137,4 +137,6 @@ def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

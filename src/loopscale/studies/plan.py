@@ -1,4 +1,4 @@
-"""What a study would cost, before anything is spent: counted where it can be, measured or assumed where not, and said."""
+"""What a study would cost, before anything is spent: counted where it can be, else measured or expected."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -40,7 +40,7 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Sums over cells. Evaluation, baselines, and Ray's start-up of some 10 s are not counted in time or FLOPs."""
+    """Sums over cells. Time and FLOPs leave out evaluation, baselines and Ray's start-up of some 10 s."""
 
     study: str
     question: str
@@ -55,7 +55,7 @@ class Plan:
     flops_expected: Span
     """With the pruning that `trained_share` expects."""
     checkpoint_bytes: float
-    """What stays at the end is less: optimisers go, and the weights of all but the best and the replicates."""
+    """In the end less stays: no optimisers, and only the weights of the best and of the replicates."""
     memory_bytes: float
     """Of tensors, all workers together; every worker's process adds some 300 MiB on a CPU."""
     rate: dict[str, float]
@@ -75,7 +75,7 @@ class Plan:
 
 
 def plan(study: Study, rate: float | None = None, workers: int | None = None) -> Plan:
-    """The plan of a study; `rate` is in FLOP/s of one trial, measured here if not given (a second or so a model).
+    """The plan of a study; `rate` is in FLOP/s of one trial, measured here if not given.
 
     `workers` trials run at a time, by default as many as this machine's cores allow.
     """
@@ -137,6 +137,7 @@ def _cell(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
     found = [costs(trial) for trial in trials]
     points = study.points(cell)
     flops = _span(c.flops_total for c in found)
+    pruner, fewest = study.scheduler, min(trial.training.steps for trial in trials)
     return CellPlan(
         key=cell.key,
         label=cell.label,
@@ -148,7 +149,7 @@ def _cell(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
         memory_bytes=max(c.memory_bytes for c in found),
         checkpoint_bytes=max(c.checkpoint_bytes for c in found),
         seconds=_over(flops, rates[trials[0].model.kind]),
-        trained_share=share(study.scheduler, points, min(trial.training.steps for trial in trials)),
+        trained_share=share(pruner.kind, pruner.first_rung, pruner.reduction, points, fewest),
     )
 
 

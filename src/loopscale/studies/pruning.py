@@ -1,7 +1,7 @@
-"""What pruning is expected to save: a stated expectation, since nobody knows the curves before they are trained.
+"""What pruning is expected to save: a stated expectation, for nobody knows curves before they are trained.
 
-Trials come one after the other, in random order of how good they are, and the order at the first rung is the order at
-the last: curves do not cross.
+Trials come one after the other, in random order of how good they are, and the order at the first rung is the order
+at the last: curves do not cross.
 """
 
 import math
@@ -19,10 +19,11 @@ ENOUGH = 3
 
 
 @cache
-def share(scheduler: Scheduler, trials: int, steps: int) -> float:
+def share(kind: str, first_rung: int, reduction: int, trials: int, steps: int) -> float:
     """Steps that `trials` of one cell are expected to train, as a share of training them all to the end."""
-    if scheduler.kind == "none" or not trials:
+    if kind == "none" or not trials:
         return 1.0
+    scheduler = Scheduler.model_construct(kind=kind, first_rung=first_rung, reduction=reduction)
     rng = np.random.default_rng(0)
     return float(
         np.mean([_trained(scheduler, rng.permutation(trials).tolist(), steps) for _ in range(DRAWS)]) / steps

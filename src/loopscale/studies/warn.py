@@ -16,16 +16,16 @@ def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator
     if study.scheduler.kind != "none":
         if tuned:
             yield (
-                f"{study.scheduler.kind} stops trials by what they are like early: where curves cross it costs regret "
-                f"(6 to 10 % in simulations); replicates are never stopped"
+                f"{study.scheduler.kind} stops trials by their early errors: where curves cross it costs regret "
+                "(6 to 10 % in simulations); replicates are never stopped"
             )
         else:
             yield f"nothing is tuned, so {study.scheduler.kind} has nothing to prune"
         ends = [end for trial in study.layout.trials.values() if (end := curriculum_end(trial)) is not None]
         if tuned and ends and study.scheduler.first_rung < max(ends):
             yield (
-                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which ends at step "
-                f"{max(ends):,}: before that errors say little, and pruning is blind"
+                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which ends at "
+                f"step {max(ends):,}: before that errors say little, and pruning is blind"
             )
     yield from _search(study, workers)
     if study.replicates == 1:
@@ -33,7 +33,7 @@ def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator
     for law in study.laws:
         values = {cell.values.get(law.along) for cell in study.cells()} - {None}
         if law.along not in ALONG and len(values) < ENOUGH_VALUES:
-            yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES} it stays undecided"
+            yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
 
 
@@ -51,7 +51,7 @@ def _search(study: Study, workers: int) -> Iterator[str]:
         if study.search.kind == "tpe" and max(points) <= 5:
             yield f"tpe's first 5 points are random, and a cell has {max(points)}: this is a random search"
     if study.search.kind != "grid" and min(points) < study.search.trials:
-        yield f"a cell has only {min(points)} different points, fewer than search.trials {study.search.trials}"
+        yield f"a cell has only {min(points)} different points for search.trials {study.search.trials}"
 
 
 def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[str]:
