@@ -1,0 +1,72 @@
+"""A study as the mirror has it: what `best`, `report` and the end of `run` are made from."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopscale.cli.wrong import Wrong
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from loopscale.records.mirror import Mirror
+    from loopscale.records.store import Store
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """`study` is its description (study.json); the tables are those of `loopscale query`, of it alone."""
+
+    study: dict[str, Any]
+    trials: "pd.DataFrame"
+    curves: "pd.DataFrame"
+    history: "pd.DataFrame"
+
+
+def name_of(study: str) -> str:
+    """A study's name in the records, given its file or that name. The file need not be there any more."""
+    from loopscale.studies.find import SUFFIXES
+    from loopscale.studies.find import name_of as named
+
+    path = Path(study)
+    return named(path) if path.suffix in SUFFIXES else study
+
+
+def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -> Recorded:
+    """The study's tables, brought up to date; only trials of which `where` is true, an SQL condition.
+
+    `curves` and `history` are left empty unless asked for. Raises Wrong, QueryError, StoreError.
+    """
+    from loopscale.records.mirror import Mirror
+
+    mirror, name = Mirror(store), name_of(study)
+    mirror.sync(name)
+    connection = mirror.connect()
+    found = connection.execute("SELECT json FROM studies WHERE study = ?", [name]).fetchone()
+    if found is None or not found[0]:
+        raise Wrong(_unknown(mirror, name))
+
+    def table(sql: str) -> "pd.DataFrame":
+        return connection.execute(sql, [name]).df()
+
+    of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
+    trials = table("SELECT * FROM trials WHERE study = ?")
+    if where:
+        kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
+        trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
+    return Recorded(
+        json.loads(found[0]),
+        trials,
+        table(f"SELECT * FROM curves WHERE {of_study}"),
+        table(f"SELECT * FROM history WHERE {of_study}"),
+    )
+
+
+def _unknown(mirror: "Mirror", name: str) -> str:
+    from loopscale.studies.mistakes import one_of
+
+    mirror.sync()
+    known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
+    what = f"no records of {name} in {mirror.store.name} yet; `loopscale run {name}` makes them"
+    return f"{what}, or {one_of(name, known)}" if known else what

@@ -1,0 +1,97 @@
+"""`loopscale run`: the only verb that is needed. It starts, resumes, extends and repairs."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loopscale.cli.options import (
+    JsonOption,
+    SetOption,
+    StorageOption,
+    StoreOption,
+    StudyArgument,
+    assignments,
+    opened,
+)
+from loopscale.cli.output import show_json, tell
+from loopscale.cli.wrong import DONE, FAILED, STOPPED
+
+if TYPE_CHECKING:
+    from loopscale.studies.spec import Study
+
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Trials at a time. [dim]Default: the CPUs of this machine over resources.cpu[/dim]",
+    ),
+]
+
+
+def command(
+    context: typer.Context,
+    study: StudyArgument,
+    workers: Workers = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="A running Ray cluster, as in auto; else Ray is started here."),
+    ] = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Bring a study to its end from wherever it stands: start it, resume it, or train what was added to it.
+
+    What is finished is never trained again. Ctrl-C stops cleanly; the same command goes on from there.
+
+    [bold]Example[/bold]  loopscale run quickstart --workers 2 --set replicates=3
+    """
+    try:
+        code = _run(context, study, workers, address, assignments(overrides), as_json, store, storage)
+    except KeyboardInterrupt:
+        tell(f"stopped; `loopscale run {study}` goes on from here")
+        code = STOPPED
+    raise typer.Exit(code)
+
+
+def _run(
+    context: typer.Context,
+    name: str,
+    workers: int | None,
+    address: str | None,
+    overrides: dict[str, str],
+    as_json: bool,
+    store: str | None,
+    storage: Path | None,
+) -> int:
+    from loopscale.cli.summary import summarised, summary
+    from loopscale.runner.progress import watching
+    from loopscale.runner.run import Interrupted, NoWorkers, Unrecorded, run
+    from loopscale.studies.spec import Study
+
+    study = Study.load(name, overrides)
+    place = opened(context, store, storage, create=True)
+    workers = workers or default_workers(study)
+    try:
+        conductor = run(study, place, workers, address, watching)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except (NoWorkers, Unrecorded) as problem:
+        tell(f"{problem}; `loopscale run {name}` goes on from here")
+        return FAILED
+    found = summary(place, conductor)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        where = store or (context.obj and context.obj.store)
+        summarised(found, f"loopscale ui --store {where}" if where else "loopscale ui")
+    return FAILED if conductor.counts()["failed"] or conductor.counts()["lost"] else DONE
+
+
+def default_workers(study: "Study") -> int:
+    """As many trials as have a CPU of this machine for themselves, of those that this process may use."""
+    return max(1, int(len(os.sched_getaffinity(0)) / study.resources.cpu))

@@ -1,0 +1,91 @@
+"""`loopscale show`: the tasks, models, solvers, bounds and constructions that there are."""
+
+import importlib
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from loopscale.cli.options import JsonOption
+from loopscale.cli.output import say, show_json, show_table, shown
+from loopscale.cli.wrong import Wrong
+
+FAMILIES = {
+    "tasks": ("loopscale.tasks.base", "Task"),
+    "models": ("loopscale.models.base", "Model"),
+    "solvers": ("loopscale.solvers.base", "Solver"),
+    "bounds": ("loopscale.theory.bounds.base", "Bound"),
+    "constructions": ("loopscale.theory.constructions.base", "Construction"),
+}
+What = StrEnum("What", list(FAMILIES))
+
+
+def _kinds(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell to complete."""
+    return [kind for kind in _members(context.params["what"] or "tasks") if kind.startswith(incomplete)]
+
+
+def command(
+    what: Annotated[What, typer.Argument(help="Which family.")],
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="One member of it.", autocompletion=_kinds)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What there is to write after [cyan]kind:[/cyan] in a study, with settings, types, defaults and sources.
+
+    [bold]Example[/bold]  loopscale show models algoformer
+    """
+    from loopscale.cli.describe import described
+
+    members = _members(what)
+    if kind is not None and kind not in members:
+        from loopscale.studies.mistakes import one_of
+
+        raise Wrong(
+            f"there is no {what[:-1]} {kind!r}; " + (one_of(kind, members) if members else _none_yet(what))
+        )
+    found = [described(each) for name, each in members.items() if kind in (None, name)]
+    if as_json:
+        show_json(found)
+    elif not found:
+        say(_none_yet(what))
+    elif kind is None:
+        show_table(["kind", "what", "settings"], map(_row, found))
+        say(f"`loopscale show {what} KIND` shows the settings of one.")
+    else:
+        _show(found[0])
+
+
+def _members(what: str) -> dict[str, type[Any]]:
+    """The family by kind; empty where its package is not there yet."""
+    module, name = FAMILIES[what]
+    try:
+        return getattr(importlib.import_module(module), name).choices()
+    except ModuleNotFoundError as problem:
+        if problem.name and module.startswith(problem.name):
+            return {}
+        raise
+
+
+def _none_yet(what: str) -> str:
+    return f"there are no {what} yet"
+
+
+def _row(member: dict[str, Any]) -> list[Any]:
+    return [member["kind"], member["summary"], ", ".join(setting["name"] for setting in member["settings"])]
+
+
+def _show(member: dict[str, Any]) -> None:
+    say(f"{member['kind']} ({member['defined_in']})")
+    say()
+    say(member["about"])
+    for name, value in member["facts"].items():
+        say(f"{name}: {value}")
+    columns = ("name", "type", "default", "about")
+    rows = [[setting[column] for column in columns] for setting in member["settings"]]
+    show_table(["setting", *columns[1:]], [[row[0], row[1], _default(row[2]), row[3]] for row in rows])
+
+
+def _default(value: Any) -> str:
+    return "required" if value == "required" else "none" if value is None else shown(value)

@@ -1,0 +1,139 @@
+"""What `loopscale run` says at the end: the answer, where it stands, the laws, and what went wrong."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopscale.cli.best import as_object, show_best
+from loopscale.cli.laws import line
+from loopscale.cli.output import interval, say, show_table
+
+if TYPE_CHECKING:
+    from loopscale.analysis.best import Best, Standing
+    from loopscale.analysis.laws import Law
+    from loopscale.cli.recorded import Recorded
+    from loopscale.records.store import Store
+    from loopscale.runner.conductor import Conductor
+
+WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Trials that ended the same way for the same reason."""
+
+    outcome: str
+    reason: str
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    study: Mapping[str, Any]
+    outcomes: Mapping[str, int]
+    problems: Sequence[Problem]
+    best: Sequence["Best"]
+    against: Sequence["Standing"]
+    laws: Sequence["Law"]
+    report: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "study": self.study["name"],
+            "outcomes": dict(self.outcomes),
+            "problems": [vars(problem) for problem in self.problems],
+            "best": [as_object(row) for row in self.best],
+            "against": [standing.to_dict() for standing in self.against],
+            "laws": [law.to_dict() for law in self.laws],
+            "report": self.report,
+        }
+
+
+def summary(store: "Store", conductor: "Conductor") -> Summary:
+    """Read back from the records what was answered, and write the report."""
+    from loopscale.analysis.best import against, best
+    from loopscale.cli.laws import laws_of
+    from loopscale.cli.recorded import recorded
+    from loopscale.cli.report import write_report
+
+    found = recorded(store, conductor.study.name)
+    report, _ = write_report(store, found)
+    return Summary(
+        found.study,
+        conductor.counts(),
+        _problems(found, conductor),
+        best(found.trials, found.study),
+        against(found.trials, found.curves, found.study),
+        laws_of(found),
+        report,
+    )
+
+
+def summarised(found: Summary, ui: str) -> None:
+    """Print it."""
+    say(found.study["question"])
+    show_best(found.best, found.study)
+    if found.against:
+        show_against(found.against)
+    for law in found.laws:
+        say(line(law))
+    say(", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in found.outcomes.items()))
+    for problem in found.problems:
+        which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
+        say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
+    say(f"report: {found.report}")
+    say(f"to browse everything: {ui}")
+
+
+def show_against(standings: Sequence["Standing"]) -> None:
+    """Each cell's error over that of every classical algorithm after as many steps."""
+    solvers = list(dict.fromkeys(standing.baseline for standing in standings))
+    rows: dict[str, dict[str, Standing]] = {}
+    for standing in standings:
+        rows.setdefault(standing.label, {})[standing.baseline] = standing
+    say("Error over that of a classical algorithm after as many steps, on the same prompts:")
+    show_table(
+        ["cell", *solvers],
+        ([label, *(_ratio(mine.get(solver)) for solver in solvers)] for label, mine in rows.items()),
+    )
+
+
+def _ratio(standing: "Standing | None") -> str | None:
+    if standing is None:
+        return None
+    spread = interval(standing.low, standing.high)
+    return f"{standing.ratio:.3g}" + (f" ({spread})" if spread else "")
+
+
+def _problems(found: "Recorded", conductor: "Conductor") -> list[Problem]:
+    """Why trials of the study as it now is have no answer, the same reasons together."""
+    mine = {job.key: job for job in conductor.jobs()}
+    details = dict(zip(found.trials["trial"], found.trials["detail"], strict=True))
+    reasons = [
+        (job.outcome, _last_line(details.get(key) or conductor.reasons.get(key)), key)
+        for key, job in mine.items()
+        if job.outcome in WITHOUT_ANSWER
+    ]
+    reasons += [
+        ("not evaluated", _last_line(reason), key)
+        for key, reason in conductor.reasons.items()
+        if key in mine and mine[key].outcome == "finished" and reason
+    ]
+    return _grouped(reasons)
+
+
+def _grouped(reasons: Iterable[tuple[str, str, str]]) -> list[Problem]:
+    reasons = list(reasons)
+    counts = Counter((outcome, reason) for outcome, reason, _ in reasons)
+    return [
+        Problem(outcome, reason, tuple(key for *why, key in reasons if tuple(why) == (outcome, reason)))
+        for (outcome, reason), _ in counts.most_common()
+    ]
+
+
+def _last_line(detail: str | None) -> str:
+    """Of a traceback, the line that says what it was."""
+    lines = [line.strip() for line in (detail or "").splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason was given"
