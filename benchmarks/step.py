@@ -3,10 +3,10 @@
     python benchmarks/step.py --size b --threads 1
     python benchmarks/step.py --size a --device cuda --json
 
-A step is forward, backward and Adam of eq. 6: T loops, the last ΔT supervised, the earlier ones without gradient.
-The reference is what one would write first: `nn.TransformerEncoderLayer` (norm_first, causal mask), looped or stacked.
-Each case runs in a process of its own, so that its peak memory is its own; the two processes of a pair take turns of a
-few steps, so that what else runs on the machine slows both alike.
+A step is forward, backward and Adam of eq. 6: T loops, the last ΔT supervised, those before without gradient.
+The reference is what one would write first: `nn.TransformerEncoderLayer` (norm_first, causal mask), looped
+or stacked. Each case runs in a process of its own, so that its peak memory is its own; the two of a pair
+take turns of a few steps, so that what else runs on the machine slows both alike.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TURN = 5
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes of the papers' own code that have been timed: `a` is the published one, `b` trains on a laptop."""
+    """`a` is the published size of Yang et al. and AlgoFormer, `b` trains on a laptop."""
 
     dim: int
     points: int
@@ -63,7 +63,7 @@ class Plain(nn.Module):
                     size.heads,
                     4 * size.width,
                     0.0,
-                    nn.GELU("tanh"),
+                    "gelu",
                     batch_first=True,
                     norm_first=True,
                 )
@@ -113,7 +113,7 @@ def made(kind: str, size: Size, plain: bool) -> nn.Module:
 def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[], None], int]:
     """A function that trains one step, and the number of weights."""
     net = made(kind, size, plain).to(device)
-    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
     tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens")).to(device)
     targets = torch.randn(size.batch, size.points, 1, generator=stream("targets")).to(device)
     steps = size.layers if kind == "gpt2" else size.loops
@@ -139,7 +139,7 @@ def peak_mib(device: str) -> float:
 
 
 def serve(kind: str, size: Size, plain: bool, device: str, threads: int) -> None:
-    """One case in a process of its own: a line of seconds for every line on stdin; the first also warms up."""
+    """One case, in a process of its own: a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(threads)
     step, weights = stepper(kind, size, plain, device)
     for _ in range(2):
@@ -169,23 +169,11 @@ def turns(children: list["subprocess.Popen[str]"], steps: int) -> Iterator[tuple
 
 def pair(kind: str, options: argparse.Namespace) -> dict:
     """A model and its plain reference, measured side by side."""
+    command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
+    command += ["--threads", str(options.threads)]
     children = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                __file__,
-                "--serve",
-                kind,
-                *(["--plain"] if plain else []),
-                "--size",
-                options.size,
-            ]
-            + ["--device", options.device, "--threads", str(options.threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for plain in (False, True)
+        subprocess.Popen(command + extra, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for extra in ([], ["--plain"])
     ]
     seconds: list[list[float]] = [[], []]
     last: list[dict] = [{}, {}]
@@ -227,14 +215,13 @@ def main() -> None:
         print(json.dumps({"torch": torch.__version__, **vars(options), "cases": rows}, indent=2))
         return
     print(f"size {options.size}, {options.device}, {options.threads} thread(s), {options.steps} steps")
-    print(
-        f"{'':12}{'median s':>10}{'p10 s':>10}{'MiB':>8}{'weights':>11}{'plain s':>10}{'p10 s':>10}{'MiB':>8}{'ratio':>7}"
-    )
+    heads = "median s", "p10 s", "MiB", "weights", "plain s", "p10 s", "MiB", "ratio"
+    print(" " * 12 + "".join(f"{head:>11}" for head in heads))
     for row in rows:
         plain = row["plain"]
         print(
-            f"{row['model']:12}{row['median_s']:10.4f}{row['p10_s']:10.4f}{row['peak_mib']:8}{row['weights']:11,}"
-            f"{plain['median_s']:10.4f}{plain['p10_s']:10.4f}{plain['peak_mib']:8}{row['ratio']:7.2f}"
+            f"{row['model']:12}{row['median_s']:11.4f}{row['p10_s']:11.4f}{row['peak_mib']:11}{row['weights']:11,}"
+            f"{plain['median_s']:11.4f}{plain['p10_s']:11.4f}{plain['peak_mib']:11}{row['ratio']:11.2f}"
         )
 
 

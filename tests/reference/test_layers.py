@@ -29,9 +29,8 @@ def test_a_block_is_torchs_encoder_layer(activation: Literal["relu", "gelu"], ca
     block = made(Block(Looped(width=12, heads=3, mlp_width=20, activation=activation), causal).double())
     assert isinstance(block, Block)
     assert block.mlp is not None
-    torch_activation = torch.relu if activation == "relu" else nn.GELU("tanh")
     layer = nn.TransformerEncoderLayer(
-        12, 3, 20, 0.0, torch_activation, batch_first=True, norm_first=True, dtype=torch.float64
+        12, 3, 20, 0.0, activation, batch_first=True, norm_first=True, dtype=torch.float64
     )
     pairs = [
         (layer.self_attn.in_proj_weight, block.attention.qkv.weight),

@@ -23,7 +23,7 @@ class Architecture(Model):
     mlp_width: NonNegativeInt | None = None
     """Hidden units of the MLP; `None` for 4 times the width, 0 for blocks of attention alone."""
     activation: Literal["gelu", "relu"] = "gelu"
-    """Of the MLP. gelu is GPT-2's, with the tanh."""
+    """Of the MLP. gelu is exact; GPT-2's, with a tanh, differs by less than 0.0005 and is slower."""
     attention: Literal["softmax", "relu", "linear"] = "softmax"
     """What becomes of a score: softmax over the keys; relu, or the score itself, over a normaliser."""
     normaliser: Literal["none", "length", "position"] | None = None
