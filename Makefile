@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with Python 3.11, make and a network: `make quickstart`, `make test`.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+STORE ?= .loopscale
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help quickstart test lint slow soak bench ui install clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(READY)  ## a virtual environment with everything in the versions of constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) is not installed; say make PYTHON=python3 if that is 3.11 or newer"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+quickstart: $(READY)  ## set up, then train, tune, replicate and compare three models on linear regression (minutes)
+	$(BIN)/loopscale run studies/quickstart.yaml --store $(STORE)
+
+lint: $(READY)  ## formatting, mistakes, import contracts, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+test: lint  ## lint, and every quick test
+	$(BIN)/pytest -m "not slow and not cuda" -n 2
+
+slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of intervals
+	$(BIN)/pytest -m "slow and not cuda"
+
+soak: $(READY)  ## the kill tests, with many more kills
+	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
+
+bench: $(READY)  ## what is measured against what; see benchmarks/README.md
+	$(BIN)/python benchmarks/step.py --size b
+	$(BIN)/python benchmarks/overhead.py
+
+ui: $(READY)  ## browse the results of the quickstart
+	$(BIN)/loopscale ui --store $(STORE)
+
+clean:  ## remove the virtual environment and caches; records stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,46 @@
+"""Put on PYTHONPATH by the kill tests: every checkpoint that any process saves leaves a line in $TRACE_SAVES.
+
+So repeated work is counted, not believed. Python imports this by itself at start-up; torch is not touched until the
+process imports it of its own accord.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from types import ModuleType
+
+TRACED = "loopscale.training.checkpoint"
+
+
+class Loader(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        save = module.save
+
+        def traced(path, checkpoint) -> None:
+            save(path, checkpoint)
+            with open(os.environ["TRACE_SAVES"], "a") as file:
+                file.write(f"{path.stem} {checkpoint.state.step}\n")
+
+        module.save = traced
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != TRACED:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec and spec.loader
+        spec.loader = Loader(spec.loader)
+        return spec
+
+
+if "TRACE_SAVES" in os.environ:
+    sys.meta_path.insert(0, Finder())
