@@ -5,6 +5,7 @@ unchanged by its database's stamp; else one search a study says which runs have 
 histories and curves are fetched.
 """
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -38,7 +39,6 @@ class Mirror:
         self.store = store
         name = "own" if store.storage == store.root else sha256(store.uri.encode()).hexdigest()[:12]
         self.folder = store.storage / "mirror" / name
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def sync(self, study: str | None = None) -> None:
         """Bring the copy of one study, or of all, up to date; next to nothing if nothing has changed."""
@@ -46,8 +46,8 @@ class Mirror:
         if stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL)):
             return
         if not _writable(self.folder):  # somebody else's store
-            self._temporary = tempfile.TemporaryDirectory(prefix="loopscale-mirror-")
-            self.folder = Path(self._temporary.name)
+            self.folder = Path(tempfile.mkdtemp(prefix="loopscale-mirror-"))
+            atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         with embedded.lock(self.folder, "lock"):
             if load_json(self.folder / STATE).get("layout") != LAYOUT:
                 for replica in self._replicas():

@@ -1,0 +1,261 @@
+"""Records answer SQL: from a copy that is up to date, with numbers as numbers."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from loopscale.records import replica
+from loopscale.records.mirror import Mirror, QueryError
+from loopscale.records.notes import Note
+from loopscale.records.read import load
+from loopscale.records.store import Store
+from loopscale.records.write import Writer
+
+DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
+
+
+def write(store: Store, *notes: Note, study: str = "one") -> None:
+    runs = {record.key: record.run for record in load(store, study)}
+    with Writer(store, study, runs) as writer:
+        for note in notes:
+            writer.write(note)
+        assert writer.flush(30)
+
+
+def ask(store: Store, sql: str) -> list[tuple[object, ...]]:
+    mirror = Mirror(store)
+    mirror.sync()
+    return [tuple(row.values()) for row in mirror.query(sql).to_pylist()]
+
+
+def test_the_question_of_the_readme_is_answered(store: Store, trials):
+    write(
+        store,
+        *trials.whole("a", 0.5),
+        *trials.whole("b", 0.25),
+        *trials.whole("c", 1.0, **{"model.kind": "gpt2"}),
+    )
+    sql = "SELECT \"model.kind\", min(error) FROM trials WHERE role='replicate' GROUP BY 1 ORDER BY 1"
+    assert ask(store, sql) == [("gpt2", 1.0), ("looped", 0.25)]
+
+
+def test_a_trial_has_the_reported_error_and_before_that_the_validations(store: Store, trials):
+    write(store, *trials.whole("a", 0.25), trials.begun("b"), trials.at("b", 10))
+    sql = "SELECT error, error_last, raw_error, validate_error, step, outcome FROM trials ORDER BY ALL"
+    assert ask(store, sql) == [
+        (0.25, 0.125, 0.5, 0.5, 20, "finished"),
+        (0.5, 0.5, None, 0.5, 10, "running"),
+    ]
+
+
+def test_settings_have_the_type_that_holds_them_in_all_studies(store: Store, trials):
+    write(store, trials.begun("a", x=1, y=1, z=None, training=0), study="one")
+    write(store, trials.begun("b", x=2, y=0.5, z=None, w="one", v=[1]), study="two")
+    types = dict(ask(store, "SELECT column_name, column_type FROM (DESCRIBE trials)"))
+    expected = {
+        "x": "BIGINT", "y": "DOUBLE", "z": "VARCHAR", "w": "VARCHAR", "v": "VARCHAR", "model.kind": "VARCHAR",
+        "model.width": "BIGINT", "training.lr": "DOUBLE", "training.truncate": "BOOLEAN", "seed": "BIGINT",
+    }  # fmt: skip
+    assert {name: types[name] for name in expected} == expected
+    assert ask(store, "SELECT study, x, y, w, v FROM trials ORDER BY 1") == [
+        ("one", 1, 1.0, None, None),
+        ("two", 2, 0.5, "one", "[1]"),
+    ]
+
+
+def test_histories_hold_what_was_said_at_each_step_and_no_settings(store: Store, trials):
+    write(store, *trials.whole("a"))
+    rows = ask(store, "SELECT DISTINCT metric FROM history ORDER BY 1")
+    assert rows == [("error",), ("error_last",), ("loss",), ("seconds",)]
+    assert ask(store, "SELECT trial, step, value FROM history WHERE metric = 'seconds' ORDER BY 2") == [
+        ("a", 10, 1.0),
+        ("a", 20, 2.0),
+    ]
+
+
+def test_curves_hold_every_loop_and_point_of_trials_and_baselines(store: Store, trials):
+    baseline = Note(
+        "n", 2, {"evaluate/error": 0.1}, {"solver.kind": "newton"}, {"role": "baseline"},
+        "FINISHED", (("curve.parquet", trials.curve),),
+    )  # fmt: skip
+    write(store, *trials.whole("a"), baseline)
+    assert ask(store, "SELECT count(*) FROM curves") == [(12,)]
+    assert ask(store, "SELECT * FROM curves WHERE trial = 'n' AND loop = 2 AND point = 1") == [
+        ("n", 2, 1, 4.0, 14.0, 24.0)
+    ]
+    assert ask(store, "SELECT seed, error, \"solver.kind\" FROM trials WHERE role = 'baseline'") == [
+        (None, 0.1, "newton")
+    ]
+
+
+def test_studies_are_there_with_their_questions(store: Store):
+    described = (("study.json", json.dumps(DESCRIBED).encode()),)
+    write(store, Note("study", tags={"commit": "abc"}, status="FINISHED", artifacts=described))
+    sql = "SELECT study, question, source, commit, status, cells->>'$[0].key', json FROM studies"
+    assert ask(store, sql) == [("one", "why?", "here", "abc", "FINISHED", "c1", json.dumps(DESCRIBED))]
+    assert ask(store, "SELECT count(*) FROM trials") == [(0,)]
+
+
+def test_a_trial_of_two_studies_has_one_curve(store: Store, trials):
+    for study in ("one", "two"):
+        write(store, *trials.whole("a"), study=study)
+    assert ask(store, "SELECT count(*) FROM curves") == [(6,)]
+    assert ask(store, "SELECT study FROM trials ORDER BY 1") == [("one",), ("two",)]
+
+
+def test_what_is_written_later_is_seen(store: Store, trials):
+    write(store, *trials.whole("a"), trials.begun("b"))
+    assert ask(store, "SELECT count(*) FROM history WHERE trial = 'b'") == [(0,)]
+    write(store, trials.at("b", 10), *trials.whole("c"))
+    assert ask(store, "SELECT trial, count(*) FROM history GROUP BY 1 ORDER BY 1") == [
+        ("a", 8),
+        ("b", 4),
+        ("c", 8),
+    ]
+    write(store, trials.finished("b", 10, 0.125))
+    assert ask(store, "SELECT count(*) FROM curves WHERE trial = 'b'") == [(6,)]
+    assert ask(store, "SELECT error FROM trials WHERE trial = 'b'") == [(0.125,)]
+
+
+def test_what_is_deleted_is_gone(store: Store, trials):
+    write(store, *trials.whole("a"), *trials.whole("b"))
+    write(store, *trials.whole("c"), study="two")
+    assert ask(store, "SELECT count(*) FROM curves") == [(18,)]
+    store.client.delete_run(next(record.run for record in load(store, "one") if record.key == "a"))
+    store.client.delete_experiment(store.experiment("two"))
+    assert ask(store, "SELECT trial FROM trials") == [("b",)]
+    assert ask(store, "SELECT DISTINCT trial FROM history") == [("b",)]
+    assert ask(store, "SELECT DISTINCT trial FROM curves") == [("b",)]
+
+
+def test_only_files_with_a_changed_run_are_written_again(
+    store: Store, trials, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(replica, "RUNS_PER_FILE", 4)
+    write(store, *(note for key in "abcdef" for note in trials.whole(key)))
+    mirror = Mirror(store)
+    mirror.sync()
+    files = {path: path.stat().st_mtime_ns for path in mirror.folder.glob("one/*-*.parquet")}
+    assert len(files) == 4
+    write(store, Note("f", 30, {"error": 0.1}))
+    mirror.sync()
+    changed = {path.name for path, before in files.items() if path.stat().st_mtime_ns != before}
+    assert changed == {"history-0001.parquet", "curves-0001.parquet"}
+    assert len(mirror.query("SELECT DISTINCT trial FROM history")) == 6
+
+
+def test_an_unchanged_store_is_not_even_looked_into(store: Store, trials, tmp_path: Path):
+    write(store, *trials.whole("a"))
+    assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
+    code = (
+        "import sys; from loopscale.records.store import Store; from loopscale.records.mirror import Mirror;"
+        f"m = Mirror(Store.open({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
+        "assert m.query('SELECT trial FROM trials').to_pylist() == [{'trial': 'a'}];"
+        "print([name for name in ('mlflow', 'torch', 'ray', 'optuna', 'sqlalchemy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_one_study_can_be_brought_up_to_date_alone(store: Store, trials):
+    write(store, *trials.whole("a"), study="one")
+    write(store, *trials.whole("b"), study="two")
+    mirror = Mirror(store)
+    mirror.sync("two")
+    assert mirror.query("SELECT trial FROM trials").to_pylist() == [{"trial": "b"}]
+    mirror.sync()
+    assert len(mirror.query("SELECT trial FROM trials")) == 2
+
+
+def test_a_damaged_or_older_mirror_is_made_anew(store: Store, trials):
+    write(store, *trials.whole("a"))
+    mirror = Mirror(store)
+    mirror.sync()
+    (mirror.folder / "state.json").write_text("{")
+    (mirror.folder / "one" / "trials.parquet").write_bytes(b"rubbish")
+    assert ask(store, "SELECT trial FROM trials") == [("a",)]
+
+
+def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: Store, trials):
+    write(store, *trials.whole("a"))
+    code = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA cache_size = 1');"
+        "c.execute('BEGIN'); c.execute(\"UPDATE tags SET value = 'wrong'\");"
+        "c.executemany('INSERT INTO params VALUES (?, ?, ?)', [(i, 'x' * 999, '') for i in range(999)])\n"
+        "os._exit(9)"
+    )
+    assert store.root
+    subprocess.run([sys.executable, "-c", code, str(store.root / "mlflow.db")], check=False)
+    assert (store.root / "mlflow.db-journal").stat().st_size > 0
+    assert ask(Store.open(store.root), "SELECT role FROM trials") == [("replicate",)]
+
+
+def test_readers_and_a_writer_at_once_all_see_whole_tables(store: Store, trials):
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for _ in range(8):
+                for (count,) in ask(store, "SELECT count(*) FROM curves GROUP BY trial"):
+                    assert count == 6
+        except BaseException as problem:
+            problems.append(problem)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(10):
+        write(store, *trials.whole(f"t{number}"))
+    for reader in readers:
+        reader.join()
+    assert problems == []
+    assert ask(store, "SELECT count(*) FROM trials") == [(10,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY trials TO '/tmp/stolen.csv'", "ATTACH '/tmp/other.db'", "INSTALL httpfs", "DROP VIEW history",
+        "SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM '/etc/passwd'", "SELECT 1; SELECT 2", "",
+        "SET enable_external_access = true", "SELECT * FROM nothing", "SELEC 1", "SELECT error +", "rows",
+    ],
+)  # fmt: skip
+def test_a_query_can_only_read_the_tables_and_a_wrong_one_is_said_in_one_line(store: Store, sql: str):
+    rows = [{"secret": 1}]
+    assert rows
+    with pytest.raises(QueryError) as caught:
+        ask(store, sql)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_connection_reaches_no_file(store: Store, tmp_path: Path):
+    import duckdb
+
+    mirror = Mirror(store)
+    mirror.sync()
+    with mirror.connect() as connection:
+        for sql in (
+            f"COPY trials TO '{tmp_path}/x'",
+            "SET enable_external_access = true",
+            f"ATTACH '{tmp_path}/y'",
+        ):
+            with pytest.raises(duckdb.Error):
+                connection.execute(sql)
+    assert {path.name for path in tmp_path.iterdir()} == {"store"}
+
+
+def test_the_mirror_of_a_store_that_may_only_be_read_lies_elsewhere(store: Store, trials):
+    write(store, *trials.whole("a"))
+    readonly = Store.open(store.root, storage="/proc/loopscale")
+    assert ask(readonly, "SELECT trial FROM trials") == [("a",)]
+
+
+def test_a_moved_store_still_has_its_curves(store: Store, trials, tmp_path: Path):
+    write(store, *trials.whole("a"))
+    shutil.move(str(store.root), tmp_path / "moved")
+    assert ask(Store.open(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]

@@ -1,0 +1,141 @@
+"""The same records on a tracking server that dies, on PostgreSQL, and a thousand at a time."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loopscale.records.mirror import Mirror
+from loopscale.records.notes import Note
+from loopscale.records.read import load
+from loopscale.records.store import Store, StoreError
+from loopscale.records.transfer import export, import_
+from loopscale.records.write import Writer
+
+pytestmark = pytest.mark.slow
+
+SUMMARY = 'SELECT trial, error, "model.width", outcome FROM trials ORDER BY trial'
+
+
+def summary(store: Store) -> list[dict[str, object]]:
+    mirror = Mirror(store)
+    mirror.sync()
+    return mirror.query(SUMMARY).to_pylist()
+
+
+def test_nothing_is_lost_or_doubled_when_the_server_is_killed_again_and_again(server, tmp_path: Path, trials):
+    store = Store.open(server.uri, storage=tmp_path / "storage", create=True)
+    keys, steps = [f"k{number}" for number in range(8)], range(1, 41)
+    slowest = 0.0
+    with Writer(store, "one", {}) as writer:
+
+        def drive() -> None:
+            nonlocal slowest
+            for key in keys:
+                writer.write(trials.begun(key))
+            for step in steps:
+                for key in keys:
+                    start = time.monotonic()
+                    writer.write(trials.at(key, step))
+                    slowest = max(slowest, time.monotonic() - start)
+                time.sleep(0.25)
+            for key in keys:
+                writer.write(trials.finished(key, steps[-1]))
+
+        driver = threading.Thread(target=drive)
+        driver.start()
+        for _ in range(2):
+            time.sleep(2)
+            server.kill()
+            time.sleep(2)
+            assert writer.away_since
+            server.start()
+        driver.join()
+        assert writer.flush(120)
+        assert writer.refused == []
+        assert slowest < 0.1
+    records = list(load(store, "one"))
+    assert sorted(record.key for record in records) == keys
+    assert {record.outcome for record in records} == {"finished"}
+    for record in records:
+        history = store.client.get_metric_history(record.run, "error")
+        assert sorted(point.step for point in history) == list(steps)
+    assert len(store.client.search_runs([store.experiment("one")], "tags.role = 'study'")) == 1
+
+
+def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path, trials):
+    shared = Store.open(server.uri, storage=tmp_path / "storage", create=True)
+    for each in (store, shared):
+        with Writer(each, "one/two", {}) as writer:
+            writer.write(Note("study", artifacts=(("study.json", b'{"question": "why?"}'),)))
+            for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
+                writer.write(note)
+            assert writer.flush(60)
+            assert writer.refused == []
+    assert summary(shared) == summary(store)
+    for sql in (
+        "SELECT * FROM history ORDER BY ALL",
+        "SELECT * FROM curves ORDER BY ALL",
+        "SELECT study, question FROM studies",
+    ):
+        assert Mirror(shared).query(sql).to_pylist() == Mirror(store).query(sql).to_pylist()
+    assert [record.outcome for record in load(Store.open(server.uri), "one/two")] == ["finished"] * 2
+
+
+def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store, tmp_path: Path, trials):
+    with pytest.raises(StoreError, match=r"no records in .* yet; `loopscale run` makes them"):
+        Store.open(postgres)
+    with Writer(store, "one", {}) as writer:
+        for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
+            writer.write(note)
+    shared = Store.open(postgres, storage=tmp_path / "storage", create=True)
+    export(store, None, tmp_path / "out")
+    assert import_(shared, tmp_path / "out").new == 2
+    assert import_(shared, tmp_path / "out").new == 0
+    assert summary(shared) == summary(store)
+    with Writer(shared, "one", {record.key: record.run for record in load(shared, "one")}) as writer:
+        bad = Note("a", 30, {"what is this?!": 1.0})
+        for note in (trials.at("a", 30), bad, trials.at("a", 40), *trials.whole("c")):
+            writer.write(note)
+        assert writer.flush(60)
+        assert [note for note, _ in writer.refused] == [bad]
+    records = {record.key: record for record in load(Store.open(postgres), "one")}
+    assert list(records) == ["a", "b", "c"]
+    history = shared.client.get_metric_history(records["a"].run, "error")
+    assert [point.step for point in history] == [10, 20, 30, 40]
+    assert summary(shared)[2]["outcome"] == "finished"
+
+
+def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store: Store, trials, capsys):
+    start = time.monotonic()
+    with Writer(store, "one", {}) as writer:
+        for number in range(1000):
+            key = f"{number:04}"
+            for note in (trials.begun(key, **{f"task.p{i}": i for i in range(11)}), trials.finished(key, 20)):
+                writer.write(note)
+        assert writer.flush(300)
+    written = time.monotonic() - start
+    start = time.monotonic()
+    assert sum(1 for _ in load(store, "one")) == 1000
+    loaded = time.monotonic() - start
+    start = time.monotonic()
+    Mirror(store).sync()
+    copied = time.monotonic() - start
+    code = (
+        "from loopscale.records.store import Store; from loopscale.records.mirror import Mirror;"
+        f"m = Mirror(Store.open({str(store.root)!r})); m.sync();"
+        "print(m.query('SELECT count(*) AS n FROM trials').to_pylist()[0]['n'])"
+    )
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    asked = time.monotonic() - start
+    with capsys.disabled():
+        print(
+            f"\n1,000: written {written:.1f} s, loaded {loaded:.1f}, copied {copied:.1f}, asked {asked:.1f}"
+        )
+    assert done.stdout.strip() == "1000"
+    assert asked < 2
+    assert copied < 10
