@@ -1,8 +1,7 @@
 """Where and in what precision a trial computes.
 
-`torch.compile` is deliberately not offered. On a CPU the step is matrix products that it cannot fuse, and it
-costs tens of seconds a trial, which a study of hundreds of short trials pays each time; its benefit on a GPU
-has not been measured.
+`torch.compile` is not offered. Its compilation would be paid by each of a study's hundreds of short trials;
+whether it pays in long ones, or on a GPU, has not been measured.
 """
 
 import contextlib
