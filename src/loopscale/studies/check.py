@@ -124,7 +124,11 @@ def _search(study: "Study") -> Iterator[Fault]:
 
 def _condition(study: "Study") -> Iterator[Fault]:
     try:
-        tuned = [path for path in paths(study.where) if path in study.nuisance] if study.where.strip() else []
+        tuned = (
+            [path for path in paths(study.where) if path in study.nuisance.keys() - study.scientific.keys()]
+            if study.where.strip()
+            else []
+        )
     except ValueError as problem:
         what, _, remedy = str(problem).partition("; ")
         yield Fault(("where",), what, remedy)

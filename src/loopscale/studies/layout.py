@@ -46,12 +46,13 @@ def lay_out(study: "Study", axes: Mapping[str, tuple[Any, ...]], space: Mapping[
     for combination in crossed(study.fixed, axes):
         try:
             if not _kept(study.where, combination, layout.faults):
+                _sound(combination, layout.faults)
                 continue
         except _HopelessError:
             return layout
         kept += 1
         _add(combination, space, layout, combinations)
-    if not kept:
+    if not kept and not layout.faults:
         layout.faults.append(
             Fault(("where",), f"no cell is left where {study.where}", "loosen the condition")
         )
@@ -77,6 +78,11 @@ def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
         what, _, remedy = str(problem).partition("; ")
         found.append(Fault(("where",), what, remedy or "write a comparison"))
     raise _HopelessError
+
+
+def _sound(combination: Combination, found: list[Fault]) -> None:
+    """What is wrong with single settings is wrong even where the condition leaves the combination out."""
+    _trial(combination, {}, {}, found, alone=True)
 
 
 def _paths(tree: Mapping[str, Any]) -> list[str]:
@@ -144,16 +150,20 @@ def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
 
 
 def _trial(
-    combination: Combination, point: Mapping[str, Any], space: Mapping[str, Axis], found: list[Fault]
+    combination: Combination,
+    point: Mapping[str, Any],
+    space: Mapping[str, Axis],
+    found: list[Fault],
+    alone: bool = False,
 ) -> Trial | None:
-    """The trial at a point, or `None` and what is wrong with it."""
+    """The trial at a point, or `None` and what is wrong with it; if `alone`, with settings by themselves."""
     tree = combination.tree(point)
     wrong = list(_kinds(tree))
     if not wrong:
         try:
             trial = Trial.model_validate(tree)
         except ValidationError as problem:
-            wrong = faults(problem, Trial, tree)
+            wrong = [fault for fault in faults(problem, Trial, tree) if not alone or len(fault.place) > 1]
         else:
             wrong = list(_coerced(tree, trial))
             if not wrong:

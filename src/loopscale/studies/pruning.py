@@ -1,7 +1,7 @@
 """What pruning is expected to save: a stated expectation, for nobody knows curves before they are trained.
 
-Trials come one after the other, in random order of how good they are, and the order at the first rung is the order
-at the last: curves do not cross.
+Trials come one after the other, in random order of how good they are, and the order at the first rung is
+the order at the last: curves do not cross.
 """
 
 import math

@@ -16,16 +16,16 @@ def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator
     if study.scheduler.kind != "none":
         if tuned:
             yield (
-                f"{study.scheduler.kind} stops trials by their early errors: where curves cross it costs regret "
-                "(6 to 10 % in simulations); replicates are never stopped"
+                f"{study.scheduler.kind} stops trials by their early errors: where curves cross it costs "
+                "regret (6 to 10 % in simulations); replicates are never stopped"
             )
         else:
             yield f"nothing is tuned, so {study.scheduler.kind} has nothing to prune"
         ends = [end for trial in study.layout.trials.values() if (end := curriculum_end(trial)) is not None]
         if tuned and ends and study.scheduler.first_rung < max(ends):
             yield (
-                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which ends at "
-                f"step {max(ends):,}: before that errors say little, and pruning is blind"
+                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which ends "
+                f"at step {max(ends):,}: before that errors say little, and pruning is blind"
             )
     yield from _search(study, workers)
     if study.replicates == 1:

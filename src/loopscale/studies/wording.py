@@ -30,6 +30,7 @@ LIMITS = {
     "greater_than_equal": ("ge", "write {} or more"),
     "less_than": ("lt", "write a number below {}"),
     "less_than_equal": ("le", "write {} or less"),
+    "string_too_short": ("min_length", "write at least {} character"),
     "too_short": ("min_length", "write at least {}"),
     "too_long": ("max_length", "write at most {}"),
 }
