@@ -93,6 +93,9 @@ def test_a_looped_net_runs_on_and_one_of_fixed_depth_stops(make):
 def test_validation_is_the_last_step_of_the_validation_set(make):
     trial = make()
     net = Learner(trial).net
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(torch.randn(weight.shape, generator=stream("scrambled")), alpha=0.5)
     found = validate(net, trial.task, 4)
     with torch.no_grad():
         errors = torch.cat(
