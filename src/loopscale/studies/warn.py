@@ -24,8 +24,8 @@ def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator
         ends = [end for trial in study.layout.trials.values() if (end := curriculum_end(trial)) is not None]
         if tuned and ends and study.scheduler.first_rung < max(ends):
             yield (
-                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which ends "
-                f"at step {max(ends):,}: before that errors say little, and pruning is blind"
+                f"the first rung, step {study.scheduler.first_rung:,}, lies within the curriculum, which "
+                f"ends at step {max(ends):,}: before that errors say little, and pruning is blind"
             )
     yield from _search(study, workers)
     if study.replicates == 1:

@@ -1,0 +1,48 @@
+"""Every study that is shipped asks a question, loads, says where it comes from, and can be planned."""
+
+from pathlib import Path
+
+import pytest
+
+from loopscale.studies.find import name_of
+from loopscale.studies.plan import plan
+from loopscale.studies.spec import Study
+
+FOLDER = Path(__file__).parents[2] / "studies"
+STUDIES = sorted(FOLDER.rglob("*.yaml"))
+pytestmark = pytest.mark.parametrize(
+    "path", STUDIES, ids=lambda path: path.relative_to(FOLDER).with_suffix("").as_posix()
+)
+
+RATE = 4.1e10
+"""FLOP/s of one quiet thread at these sizes: 0.0675 s a step of a looped net, 0.128 of an AlgoFormer."""
+
+
+def test_loads_and_asks_a_question(path: Path):
+    study = Study.load(path)
+    assert study.question.endswith("?")
+    assert study.source
+    assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == name_of(path)
+    assert len({cell.label for cell in study.cells()}) == len(study.cells())
+
+
+def test_opens_with_what_it_holds_fixed(path: Path):
+    comment = path.read_text().split("question:")[0]
+    assert all(line.startswith("#") for line in comment.splitlines())
+    assert "Held fixed" in comment
+
+
+def test_is_the_same_study_when_its_parts_are_written_out(path: Path):
+    study = Study.load(path)
+    again = Study.parse(study.model_dump(mode="json", exclude_unset=True), study.name)
+    assert again.document() == study.document()
+
+
+@pytest.mark.slow
+def test_can_be_planned_and_a_reduced_one_takes_a_laptop_under_an_hour(path: Path):
+    planned = plan(Study.load(path), rate=RATE, workers=2)
+    assert planned.trials == Study.load(path).planned > 0
+    if "reduced" in path.parts:
+        assert planned.hours[1] < 1
+    if path.stem == "quickstart":
+        assert planned.hours[1] * 3600 < 150

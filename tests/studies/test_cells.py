@@ -1,0 +1,173 @@
+"""Cells: crossed, filtered, merged with what is fixed, named."""
+
+from typing import Any
+
+import pytest
+
+from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.spec import Study
+
+BASE: dict[str, Any] = {
+    "question": "Does it?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 3, "points": 5},
+        "model": {"kind": "looped", "width": 16, "heads": 2},
+        "training": {"steps": 90, "loops": 4, "window": 2},
+    },
+}
+LR = {"training.lr": {"real": [1e-4, 1e-2], "scale": "log"}}
+MODELS = [{"kind": "gpt2", "layers": 5}, {"kind": "looped"}, {"kind": "algoformer", "pre_layers": 2}]
+
+
+def study(**changes: Any) -> Study:
+    return Study.parse(BASE | changes)
+
+
+def labels(one: Study) -> list[str]:
+    return [cell.label for cell in one.cells()]
+
+
+def test_without_axes_there_is_one_cell():
+    [cell] = study().cells()
+    assert (cell.label, cell.values) == ("looped", {})
+    assert study().at(cell, {}, 3).seed == 3
+
+
+def test_cells_are_crossed_and_filtered():
+    axes = {"model.width": [8, 16], "training.loops": [1, 2, 4]}
+    one = study(
+        scientific=axes, where="training.window <= training.loops and model.width * training.loops < 64"
+    )
+    assert labels(one) == ["width=8, loops=2", "width=8, loops=4", "width=16, loops=2"]
+
+
+def test_a_whole_component_takes_what_it_lacks_from_fixed_where_its_kind_has_it():
+    fixed = BASE["fixed"] | {"model": {"width": 16, "heads": 2, "pre_layers": 3, "kind": "algoformer"}}
+    one = study(fixed=fixed, scientific={"model": MODELS})
+    models = [one.at(cell, {}, 0).model for cell in one.cells()]
+    assert [model.kind for model in models] == ["gpt2", "looped", "algoformer"]
+    assert {model.model_dump()["width"] for model in models} == {16}
+    assert models[2].model_dump()["pre_layers"] == 2
+
+
+def test_a_dotted_path_has_the_last_word_over_a_whole_component():
+    one = study(scientific={"model.width": [8, 32], "model": [{"kind": "looped", "width": 16}]})
+    assert [one.at(cell, {}, 0).model.model_dump()["width"] for cell in one.cells()] == [8, 32]
+
+
+def test_kinds_may_be_an_axis():
+    assert labels(study(scientific={"model.kind": ["gpt2", "looped"]})) == ["gpt2", "looped"]
+
+
+def test_settings_that_a_net_of_fixed_depth_has_not_got_give_it_one_cell():
+    one = study(scientific={"model": MODELS, "training.loops": [2, 4]}, nuisance=LR)
+    assert labels(one) == [
+        "gpt2",
+        "looped, loops=2",
+        "looped, loops=4",
+        "algoformer, loops=2",
+        "algoformer, loops=4",
+    ]
+    assert "training.loops" not in one.cells()[0].values
+
+
+def test_the_same_net_written_twice_is_a_mistake():
+    with pytest.raises(Mistakes, match="equal cells"):
+        study(scientific={"model": [{"kind": "looped"}, {"kind": "looped", "layers": 1}]})
+
+
+def test_a_cells_key_depends_on_neither_what_is_tuned_nor_the_order_of_writing():
+    plain, tuned = (
+        study(scientific={"training.loops": [2, 4]}),
+        study(scientific={"training.loops": [4, 2]}, nuisance=LR),
+    )
+    assert {cell.key for cell in plain.cells()} == {cell.key for cell in tuned.cells()}
+    wider = study(
+        scientific={"training.loops": [2, 4, 8]}, nuisance={"training.lr": {"choice": [1e-3, 1e-1]}}
+    )
+    assert [cell.key for cell in wider.cells()][:2] == [cell.key for cell in plain.cells()]
+
+
+def test_a_range_is_tuned_where_the_kind_has_the_setting():
+    nuisance = LR | {"model.pre_layers": {"integer": [1, 3]}, "training.window": {"integer": [1, 4]}}
+    models = [{"kind": "gpt2"}, {"kind": "looped"}, {"kind": "algoformer"}]
+    one = study(scientific={"model": models}, nuisance=nuisance)
+    assert [sorted(one.space(cell)) for cell in one.cells()] == [
+        ["training.lr"],
+        ["training.lr", "training.window"],
+        ["model.pre_layers", "training.lr", "training.window"],
+    ]
+
+
+def test_a_point_becomes_a_trial_with_its_seed():
+    one = study(scientific={"training.loops": [2, 4]}, nuisance=LR)
+    trial = one.at(one.cells()[1], {"training.lr": 3e-3}, 2)
+    assert (trial.training.loops, trial.training.lr, trial.seed) == (4, 3e-3, 2)
+
+
+def test_a_point_that_the_cell_has_not_got_is_refused():
+    one = study(nuisance=LR)
+    with pytest.raises(ValueError, match="momentum"):
+        one.at(one.cells()[0], {"training.momentum": 1}, 0)
+
+
+def test_both_ends_of_a_pair_of_ranges_are_tried_together():
+    nuisance = {"training.loops": {"integer": [4, 8]}, "training.window": {"integer": [1, 6]}}
+    with pytest.raises(Mistakes, match="window 6 is more than the 4 loops"):
+        study(nuisance=nuisance)
+
+
+@pytest.mark.parametrize(
+    ("nuisance", "search", "points"),
+    [
+        ({}, {}, 0),
+        (LR, {"trials": 5}, 5),
+        ({"training.lr": {"choice": [1e-3, 1e-2]}}, {"trials": 5}, 2),
+        (
+            {"training.lr": {"choice": [1e-3, 1e-2]}, "training.window": {"integer": [1, 4], "points": 3}},
+            {"kind": "grid"},
+            6,
+        ),
+    ],
+)
+def test_a_cell_has_no_more_points_than_there_are(nuisance: Any, search: Any, points: int):
+    one = study(nuisance=nuisance, search=search, replicates=3)
+    assert one.points(one.cells()[0]) == points
+    assert one.planned == points + 3
+
+
+def test_a_baseline_goes_with_the_tasks_that_it_solves():
+    one = study(baselines=["newton", {"kind": "gradient_descent", "rate": 0.1}])
+    assert [solver.kind for solver in one.baselines_for(one.cells()[0])] == ["newton", "gradient_descent"]
+
+
+def test_one_form_is_a_list_of_one_and_a_theory_by_name_is_a_bound():
+    one = study(laws=[{"along": "loop", "form": "exponential", "theory": "newton_residual"}])
+    assert one.laws[0].form == ("exponential",)
+    assert one.laws[0].theory == {"kind": "newton_residual"}
+
+
+def test_components_that_differ_in_a_part_are_told_apart_by_it():
+    one = study(
+        scientific={
+            "training": [{"loops": 8, "window": 6}, {"loops": 4, "window": 4}],
+            "task.noise": [0, 0.1],
+        }
+    )
+    assert labels(one)[0] == "loops=8, window=6, noise=0"
+    curricula = study(scientific={"training.curriculum": [None, {"dim": 1, "points": 2, "every": 10}]})
+    assert len(set(labels(curricula))) == 2
+
+
+def test_the_document_is_plain_data():
+    import json
+
+    one = study(scientific={"training.loops": [2, 4]}, nuisance=LR, laws=[{"along": "training.loops"}])
+    document = json.loads(json.dumps(one.document()))
+    assert document["cells"][0] == {
+        "key": one.cells()[0].key,
+        "label": "loops=2",
+        "values": {"training.loops": 2},
+    }
+    assert document["planned"] == 18
+    assert document["laws"][0]["along"] == "training.loops"

@@ -1,0 +1,93 @@
+"""What a study would cost."""
+
+import json
+from typing import Any
+
+import pytest
+
+from loopscale.studies.plan import plan
+from loopscale.studies.pruning import share
+from loopscale.studies.spec import Study
+from loopscale.training.cost import cost
+
+BASE: dict[str, Any] = {
+    "question": "Does it?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 3},
+        "model": {"kind": "looped", "width": 8, "heads": 2},
+        "training": {"steps": 100, "batch_size": 4, "loops": 2, "window": 2},
+    },
+    "nuisance": {"training.lr": {"real": [1e-4, 1e-2], "scale": "log"}},
+    "search": {"kind": "random", "trials": 4},
+    "replicates": 2,
+}
+
+
+def study(**changes: Any) -> Study:
+    return Study.parse(BASE | changes)
+
+
+def test_trials_flops_and_hours_add_up():
+    one = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
+    planned = plan(one, rate=1e9, workers=2)
+    exact = sum(6 * cost(one.at(cell, {}, 0)).flops_total for cell in one.cells())
+    assert (planned.tuning, planned.replicates, planned.trials, planned.baselines) == (8, 4, 12, 2)
+    assert planned.flops == (exact, exact)
+    assert planned.hours[1] == pytest.approx(exact / 1e9 / 3600 / 2)
+    assert planned.core_hours[1] == pytest.approx(exact / 1e9 / 3600)
+    assert planned.gpu_hours == (0, 0)
+
+
+def test_a_tuned_size_gives_a_span():
+    planned = plan(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
+    low, high = planned.cells[0].flops
+    assert 2 * low < high < 3 * low
+
+
+def test_a_plan_is_plain_data():
+    assert json.loads(json.dumps(plan(study(), rate=1e9).document()))["trials"] == 6
+
+
+def test_a_rate_is_measured_where_none_is_given():
+    planned = plan(study())
+    assert planned.rate_source.startswith("measured")
+    assert 1e5 < planned.rate["looped"] < 1e13
+
+
+def test_a_share_of_a_gpu_is_counted():
+    planned = plan(study(resources={"gpu": 0.25}), rate=1e9)
+    assert planned.gpu_hours[1] == pytest.approx(planned.core_hours[1] / 4)
+
+
+def test_what_pruning_saves_is_near_what_was_simulated():
+    # runner.md, section 3, stopping with the ceil rank: 0.38 at 8 trials and 0.17 at 81, curves crossing.
+    assert share("asha", 1, 3, 8, 81) == pytest.approx(0.38, abs=0.1)
+    assert share("asha", 1, 3, 81, 81) == pytest.approx(0.17, abs=0.06)
+    assert share("none", 1, 3, 8, 81) == share("asha", 1, 3, 0, 81) == 1
+    assert 0.3 < share("median", 10, 3, 20, 100) < 1
+    assert share("asha", 1, 3, 20, 81) < share("hyperband", 1, 3, 20, 81) < 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scheduler": {"kind": "asha", "first_rung": 10}}, "costs regret"),
+        ({"scheduler": {"kind": "asha", "first_rung": 10}, "nuisance": {}}, "nothing to prune"),
+        ({"search": {"kind": "tpe", "trials": 4}}, "random search"),
+        ({"replicates": 1}, "no intervals"),
+        ({"scientific": {"training.loops": [2, 4]}, "laws": [{"along": "training.loops"}]}, "no verdict"),
+        ({"budget": {"core_hours": 1e-9}}, "more than the budget"),
+        ({"nuisance": {"training.lr": {"choice": [1e-3, 1e-2]}}}, "only 2 different points"),
+    ],
+)
+def test_what_deserves_a_second_thought_is_said(changes: Any, words: str):
+    assert words in "\n".join(plan(study(**changes), rate=1e9, workers=2).warnings)
+
+
+def test_pruning_within_the_curriculum_is_said_to_be_blind():
+    training = BASE["fixed"]["training"] | {"curriculum": {"dim": 1, "points": 1, "every": 20}}
+    fixed = BASE["fixed"] | {"training": training}
+    asha = {"kind": "asha", "first_rung": 10}
+    assert "pruning is blind" in "\n".join(plan(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
+    late = asha | {"first_rung": 50}
+    assert "blind" not in "\n".join(plan(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
