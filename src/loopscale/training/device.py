@@ -50,8 +50,9 @@ def dtype(precision: Precision) -> torch.dtype:
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:
     """What the net's matrix products run in.
 
-    Without autocast's cache of cast weights: where it keeps one from a loop without gradient as a constant, the
-    supervised loops train nothing. torch 2.13 does not keep those, others that are allowed were not tried.
+    Without autocast's cache of cast weights: where it keeps one from a loop without gradient as a constant,
+    the supervised loops train nothing. torch 2.13 does not keep those, others that are allowed were not
+    tried.
     """
     if precision != "bf16" or device == "meta":
         return contextlib.nullcontext()
