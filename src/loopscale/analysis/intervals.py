@@ -1,10 +1,12 @@
-"""95 % intervals from few replicates: the noise is learnt from all cells together, and paid for with Student's t.
+"""95 % intervals from few replicates: the noise is learnt from all cells together, and paid for with
+Student's t.
 
-Two or three replicates say almost nothing about their own spread. The cells of one study are trained alike, so the
-noise between seeds is pooled over them, on the log scale because errors are positive and their noise is relative.
-Letting each cell keep part of its own variance (empirical Bayes, Smyth 2004) was tried and covered less: 91-93 % with
-three cells where pooling covers 94-95 %, and 91-94 % against 92-94 % where the cells' noises truly differ by a factor
-of two either way. In that case the average over cells holds, and the noisiest cell's own interval is too narrow.
+Two or three replicates say almost nothing about their own spread. The cells of one study are trained alike,
+so the noise between seeds is pooled over them, on the log scale because errors are positive and their noise
+is relative. Letting each cell keep part of its own variance (empirical Bayes, Smyth 2004) was tried and
+covered less: 91-93 % with three cells where pooling covers 94-95 %, and 91-94 % against 92-94 % where the
+cells' noises truly differ by a factor of two either way. In that case the average over cells holds, and the
+noisiest cell's own interval is too narrow.
 """
 
 from collections.abc import Sequence
@@ -47,8 +49,8 @@ def pool(groups: Sequence[Array]) -> Spread | None:
 def mean_intervals(groups: Sequence[Array]) -> list[tuple[float, float] | None]:
     """The interval of each group's mean, over positive errors; `None` where there are fewer than two.
 
-    The logarithm of the mean is the mean of the logarithms plus half their variance, and its error that of both (Cox's
-    method for the mean of a log-normal; Zhou and Gao 1997).
+    The logarithm of the mean is the mean of the logarithms plus half their variance, and its error that of
+    both (Cox's method for the mean of a log-normal; Zhou and Gao 1997).
     """
     logs = [np.log(group) if np.all(np.isfinite(group) & (group > 0)) else np.empty(0) for group in groups]
     spread = pool(logs)

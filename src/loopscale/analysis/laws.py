@@ -1,10 +1,11 @@
 """Laws: how an error falls along an axis, with the interval of its rate and what theory says of it.
 
-Fitted to single runs in log error with Huber's loss, so that every size weighs the same and a stray run little. Where
-runs are trained for one value of the axis each, the interval is the profile's, with the replicates' pooled noise; if the
-values scatter about the law beyond that noise (F test at 1 %: each was tuned by itself), with that scatter instead.
-Along `loop` and `point` a run gives a whole curve, whose errors move together: each curve is one observation of the
-rate, and Student's t does the rest. (Resampling three curves has ten outcomes, and covers far too little.)
+Fitted to single runs in log error with Huber's loss, so that every size weighs the same and a stray run
+little. Where runs are trained for one value of the axis each, the interval is the profile's, with the
+replicates' pooled noise; if the values scatter about the law beyond that noise (F test at 1 %: each was
+tuned by itself), with that scatter instead. Along `loop` and `point` a run gives a whole curve, whose
+errors move together: each curve is one observation of the rate, and Student's t does the rest. (Resampling
+three curves has ten outcomes, and covers far too little.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,9 @@ CLOSE = 2.0
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law. `rate` is the exponent or rate, positive where the error falls; `low`, `high` its interval."""
+    """A fitted law. `rate` is the exponent or rate, positive where the error falls; `low`, `high` its
+    interval.
+    """
 
     form: str
     parameters: Mapping[str, float]
@@ -41,9 +44,12 @@ class Law:
     """The part of the variance of the mean log errors that the law accounts for."""
     aicc: float
     held_out: float | None
-    """Root mean square log error on the last quarter of the axis, from a fit to the rest; needs six values."""
+    """Root mean square log error on the last quarter of the axis, from a fit to the rest; needs six values.
+    """
     excluded: int
-    """Observations left out for being not finite or not positive, or at x <= 0 where the form has a logarithm."""
+    """Observations left out for being not finite or not positive, or at x <= 0 where the form has a
+    logarithm.
+    """
     scatter: bool
     """Whether the values scatter about the law by more than the replicates' noise."""
     rates: tuple[float, ...]
@@ -67,7 +73,9 @@ class Law:
 
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(replace(self, shape=self.shape))
-        fields["low"], fields["high"] = (None if v is None or np.isinf(v) else v for v in (self.low, self.high))
+        fields["low"], fields["high"] = (
+            None if v is None or np.isinf(v) else v for v in (self.low, self.high)
+        )
         return {name: value for name, value in fields.items() if name not in ("shape", "theta")}
 
 
@@ -147,7 +155,9 @@ def _fit(form: str, shape: Shape, data: Data) -> Law:
     t, low, length = shape.coordinate(data.x)
     values, means = np.unique(data.x), np.array([group.mean() for group in data.at()])
     noise = None if data.whole_curves else pool(data.at())
-    theta, threshold = solve(shape, t, data.y, float(np.sqrt(noise.variance)) if noise and noise.variance else None)
+    theta, threshold = solve(
+        shape, t, data.y, float(np.sqrt(noise.variance)) if noise and noise.variance else None
+    )
     fitted = shape.value(theta[None], shape.coordinate(values)[0])[0]
     interval, scatter, rates = (None, None), False, ()
     if data.whole_curves:
@@ -157,7 +167,9 @@ def _fit(form: str, shape: Shape, data: Data) -> Law:
         interval = (theta[1] / length - half, theta[1] / length + half) if half is not None else interval
     elif noise:
         spread, scatter = _spread(noise, data, fitted, means, shape.size)
-        ends = rate_interval(shape, t, data.y, theta, max(threshold, 1.345 * np.sqrt(spread.variance)), spread)
+        ends = rate_interval(
+            shape, t, data.y, theta, max(threshold, 1.345 * np.sqrt(spread.variance)), spread
+        )
         interval = (ends[0] / length, ends[1] / length)
     return Law(
         form=form,
@@ -168,7 +180,8 @@ def _fit(form: str, shape: Shape, data: Data) -> Law:
         x=tuple(values.tolist()),
         y=tuple(np.exp(means).tolist()),
         runs=tuple(len(group) for group in data.at()),
-        goodness=1 - float(np.sum((means - fitted) ** 2)) / (float(np.sum((means - means.mean()) ** 2)) or 1.0),
+        goodness=1
+        - float(np.sum((means - fitted) ** 2)) / (float(np.sum((means - means.mean()) ** 2)) or 1.0),
         aicc=_aicc(shape, t, data, theta, threshold, means - fitted),
         held_out=_held_out(shape, values, means),
         excluded=data.excluded,
@@ -179,7 +192,9 @@ def _fit(form: str, shape: Shape, data: Data) -> Law:
     )
 
 
-def _rates(shape: Shape, t: Array, data: Data, theta: Array, threshold: float, length: float) -> tuple[float, ...]:
+def _rates(
+    shape: Shape, t: Array, data: Data, theta: Array, threshold: float, length: float
+) -> tuple[float, ...]:
     """Each run's own rate; a curve with fewer values than parameters has none."""
     found = []
     for run in np.unique(data.group):
@@ -203,7 +218,9 @@ def _spread(noise: Spread, data: Data, fitted: Array, means: Array, size: int) -
 
 
 def _aicc(shape: Shape, t: Array, data: Data, theta: Array, threshold: float, off: Array) -> float:
-    """Of single runs; along curves, whose errors are not independent, of the mean curve. The noise is a parameter."""
+    """Of single runs; along curves, whose errors are not independent, of the mean curve. The noise is a
+    parameter.
+    """
     if data.whole_curves:
         count, square = len(off), float(np.sum(off**2))
     else:
@@ -223,5 +240,3 @@ def _held_out(shape: Shape, values: Array, means: Array) -> float | None:
     theta, _ = solve(shape, t, means[:keep], None)
     ahead = shape.value(theta[None], (shape.transform(values[keep:]) - low) / length)[0]
     return float(np.sqrt(np.mean((ahead - means[keep:]) ** 2)))
-
-

@@ -1,8 +1,9 @@
 """The interval of a fitted rate: every rate that the noise cannot tell from the best one.
 
-The profile of the loss, not its curvature at the minimum: where a floor hides the fall, the rates that fit are many and
-lie to one side, and a symmetric interval covered 82 %. A studentised bootstrap over pooled residuals was tried on the
-same simulations: equal where the curvature is right, and no better (76 %) where it is not.
+The profile of the loss, not its curvature at the minimum: where a floor hides the fall, the rates that fit
+are many and lie to one side, and a symmetric interval covered 82 %. A studentised bootstrap over pooled
+residuals was tried on the same simulations: equal where the curvature is right, and no better (76 %) where
+it is not.
 """
 
 import numpy as np
@@ -11,18 +12,23 @@ from loopscale.analysis.forms import Array, Shape, descend, huber
 from loopscale.analysis.intervals import Spread, student
 
 LOSS_PER_VARIANCE = 0.865
-"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: what twice the loss rises by per squared standard error."""
+"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: what twice the loss rises by per squared standard
+error.
+"""
 REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
 """How far to look, in half widths of the symmetric interval."""
 
 
-def rate_interval(shape: Shape, t: Array, y: Array, best: Array, threshold: float, spread: Spread) -> tuple[float, float]:
+def rate_interval(
+    shape: Shape, t: Array, y: Array, best: Array, threshold: float, spread: Spread
+) -> tuple[float, float]:
     """The lowest and highest slope in the coordinate; infinite where nothing bounds it on that side."""
     unit = student(spread.freedom) * standard_error(shape, t, best, spread)
     loss = float(huber(y - shape.value(best[None], t)[0], threshold).sum())
     allowed = LOSS_PER_VARIANCE * spread.variance * student(spread.freedom) ** 2
     low, high = (
-        best[1] + side * unit * _crossing(_rises(shape, t, y, best, side * unit * REACH, threshold) - loss, allowed)
+        best[1]
+        + side * unit * _crossing(_rises(shape, t, y, best, side * unit * REACH, threshold) - loss, allowed)
         for side in (-1, 1)
     )
     return float(low), float(high)

@@ -1,7 +1,12 @@
 """A study as one self-contained page: the question, the answer, figures, laws, standings, fates, provenance.
 
-Nothing is loaded from anywhere: plotly's basic bundle (1.2 MB, MIT, its licence beside it) is vendored and inlined once.
+Nothing is loaded from anywhere: plotly's basic bundle (1.2 MB, MIT, its licence beside it) is vendored and
+inlined once.
 """
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +42,7 @@ class Figure:
 
     @property
     def json(self) -> Markup:
-        return Markup(self.drawing.to_json().replace("<", "\\u003c"))
+        return Markup((figures.ticked(self.drawing).to_json() or "").replace("<", "\\u003c"))
 
 
 def report(
@@ -62,7 +67,9 @@ def report(
         standings=standings,
         laws=fitted,
         missing=missing,
-        figures=[figure for figure in drawings(study, trials, curves, history, fitted) if figure.drawing.data],
+        figures=[
+            figure for figure in drawings(study, trials, curves, history, fitted) if figure.drawing.data
+        ],
         points=front(trials, study) if (study.get("search") or {}).get("kind") == "nsga2" else [],
         counts=fates["outcome"].fillna("running").value_counts().to_dict(),
         fates=_fates(fates),
@@ -92,7 +99,9 @@ def sentences(answers: list[Best], standings: list[Standing], fitted: list[Law])
     for law in fitted:
         if law.verdict:
             where = f" ({law.cell})" if law.cell else ""
-            yield f"{law.of} along {law.along}{where}: {law.verdict.word} with {law.theory}; {law.verdict.because}."
+            found = "undecided against" if law.verdict.word == "undecided" else str(law.verdict.word)
+            found = "agrees with" if found == "agrees" else found + " than" * (found in ("faster", "slower"))
+            yield f"{law.of} along {law.along}{where}: {found} {law.theory}; {law.verdict.because}."
     if len(known) < len(answers):
         yield f"{len(answers) - len(known)} of {len(answers)} cells have no finished trial yet."
 
@@ -115,13 +124,15 @@ def drawings(
         yield Figure(f"Replicates{title}", text, f"runs{number_}", figures.replicates(study, trials, cells))
     for number_, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in fitted)):
         mine = [law for law in fitted if (law.along, law.of) == (along, of)]
-        text = "Means over runs, the fitted laws, and (dotted) the shape that theory predicts, at the data's height."
+        text = (
+            "Means over runs, fitted laws, and (dotted) the shape that theory predicts, at the data's height."
+        )
         yield Figure(f"Law: {of} along {along}", text, f"law{number_}", figures.law(mine))
     for number_, setting in enumerate(figures.tuned(study, trials)):
         text = f"The error that each tried value of {setting} gave, by cell."
         yield Figure(f"Tuning: {setting}", text, f"tuning{number_}", figures.tuning(study, trials, setting))
     if (study.get("search") or {}).get("kind") == "nsga2":
-        text = "Error against training cost of every finished point; the table below lists those that none beats."
+        text = "Error against training cost of every finished point; the table above lists the front."
         yield Figure("Error against cost", text, "front", figures.front(study, trials))
     if len(history):
         text = "Validation error while the runs above were trained."
@@ -147,7 +158,9 @@ def _rivals(known: list[Best]) -> str:
     next_ = f"; next is {second.label} with {_interval(second)}"
     if first.error_high is None or second.error_low is None:
         return next_
-    return next_ + ("; their intervals overlap" if second.error_low <= first.error_high else "; their intervals are apart")
+    return next_ + (
+        "; their intervals overlap" if second.error_low <= first.error_high else "; their intervals are apart"
+    )
 
 
 def _fates(trials: pd.DataFrame) -> list[dict[str, Any]]:
@@ -156,7 +169,9 @@ def _fates(trials: pd.DataFrame) -> list[dict[str, Any]]:
     rows = trials.assign(_last=finished).sort_values(["_last", "label", "role", "number"], kind="stable")
     return [
         {
-            **{name: "" if pd.isna(row[name]) else row[name] for name in ("trial", "label", "role", "detail")},
+            **{
+                name: "" if pd.isna(row[name]) else row[name] for name in ("trial", "label", "role", "detail")
+            },
             "outcome": "running" if pd.isna(row["outcome"]) or not row["outcome"] else row["outcome"],
             "seed": "" if pd.isna(row["seed"]) else int(row["seed"]),
             "step": "" if pd.isna(row["step"]) else int(row["step"]),
@@ -172,5 +187,3 @@ def _text(value: Any) -> str:
 
 def _asset(name: str) -> str:
     return files("loopscale.analysis").joinpath(name).read_text(encoding="utf-8")
-
-

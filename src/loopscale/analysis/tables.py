@@ -1,4 +1,10 @@
-"""How the analysis reads the mirror's tables: whose row is whose, what is a setting, what counts as an answer."""
+"""How the analysis reads the mirror's tables: whose row is whose, what is a setting, what counts as an
+answer.
+"""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +20,9 @@ StudyTable = Mapping[str, Any]
 
 def settings_of(row: pd.Series) -> dict[str, Any]:
     """The settings that apply to a trial, by dotted path, as plain Python values."""
-    return {str(path): plain(value) for path, value in row.items() if "." in str(path) and not _missing(value)}
+    return {
+        str(path): plain(value) for path, value in row.items() if "." in str(path) and not _missing(value)
+    }
 
 
 def plain(value: Any) -> Any:
@@ -35,8 +43,8 @@ def finished(trials: pd.DataFrame, role: str, cell: str | None = None) -> pd.Dat
 def answers(trials: pd.DataFrame, cell: str) -> tuple[pd.DataFrame, bool]:
     """The trials that speak for a cell, and whether they are replicates: else its best tuning trial alone.
 
-    If a study was extended and its best point moved, replicates of several points are there: the point of which most
-    are finished speaks, then the latest.
+    If a study was extended and its best point moved, replicates of several points are there: the point of
+    which most are finished speaks, then the latest.
     """
     replicates = finished(trials, "replicate", cell)
     if replicates.empty:
@@ -74,18 +82,32 @@ def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
         or all(task[path] == value for path, value in task_of(other).items() if path in task)
         for _, other in rows.iterrows()
     ]
-    return rows[same]
+    return _told_apart(rows[same])
+
+
+def _told_apart(rows: pd.DataFrame) -> pd.DataFrame:
+    """With the settings in the label where two algorithms share a kind."""
+    paths = [path for path in rows.columns if str(path).startswith("solver.") and path != "solver.kind"]
+    labels = []
+    for _, row in rows.iterrows():
+        kin = rows[rows["label"] == row["label"]]
+        differ = [path for path in paths if kin[path].nunique(dropna=False) > 1 and not _missing(row[path])]
+        told = ", ".join(f"{str(path).removeprefix('solver.')} {plain(row[path])}" for path in differ)
+        labels.append(f"{row['label']} ({told})" if told else row["label"])
+    return rows.assign(label=pd.Series(labels, index=rows.index, dtype=object))
 
 
 def solver_name(row: pd.Series) -> str:
     """What a baseline is called: its kind, with the settings that tell two of a kind apart in its label."""
     label = row.get("label")
     kind = next((row[path] for path in ("solver.kind", "baseline.kind") if not _missing(row.get(path))), None)
-    return str(kind or label).replace("_", " ") if kind else str(label)
+    return str(kind if kind and (_missing(label) or not label) else label).replace("_", " ")
 
 
 def loop_of(row: pd.Series, curve: pd.DataFrame) -> int:
-    """T, the loop at which a trial is judged; for a net of fixed depth its last layer, where its curve ends."""
+    """T, the loop at which a trial is judged; for a net of fixed depth its last layer, where its curve
+    ends.
+    """
     loops = row.get("training.loops")
     last = int(curve["loop"].max()) if len(curve) else 0
     if _missing(loops):

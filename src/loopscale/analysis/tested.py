@@ -1,4 +1,10 @@
-"""The laws that a study asks for, fitted to its records and judged: one for every combination of the other axes."""
+"""The laws that a study asks for, fitted to its records and judged: one for every combination of the other
+axes.
+"""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -78,7 +84,9 @@ def judged(law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[s
 def samples(
     study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, of: str, along: str
 ) -> Iterator[Sample]:
-    """The data of each law. Along a curve every cell has its own; along a setting, cells that differ in it alone."""
+    """The data of each law. Along a curve every cell has its own; along a setting, cells that differ in it
+    alone.
+    """
     if along in CURVES:
         for cell in study["cells"]:
             rows, _ = answers(trials, cell["key"])
@@ -118,5 +126,3 @@ def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str,
     return Sample(
         label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), settings_of(rows.iloc[0])
     )
-
-

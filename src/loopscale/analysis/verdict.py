@@ -27,8 +27,12 @@ def margin(predicted: float) -> float:
     return max(0.1, 0.1 * abs(predicted))
 
 
-def judge(rate: float, low: float | None, high: float | None, predicted: float, values: int, runs: int) -> Verdict:
-    """The verdict on a rate that has an interval from `runs` replicates at each of `values` places on the axis."""
+def judge(
+    rate: float, low: float | None, high: float | None, predicted: float, values: int, runs: int
+) -> Verdict:
+    """The verdict on a rate that has an interval from `runs` replicates at each of `values` places on the
+    axis.
+    """
     if values < LEAST_VALUES:
         because = f"{values} values on the axis; at least {LEAST_VALUES} would decide it"
         return Verdict("undecided", because, values=LEAST_VALUES)
