@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -121,17 +122,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The address of an empty database on a PostgreSQL that lives and dies with the tests."""
     tools = sorted(POSTGRES.glob("*/bin"))
     if not tools:
         pytest.fail("no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql")
-    folder, port = tmp_path_factory.mktemp("postgres"), _free_port()
+    # Not below pytest's folders, which other sessions of root close to everybody else.
+    folder, port = Path(tempfile.mkdtemp(prefix="loopscale-postgres-")), _free_port()
     as_user: list[str] = []
     if os.getuid() == 0:  # PostgreSQL refuses to be run by root
         shutil.chown(folder, "postgres")
-        for parent in [folder, *folder.parents][:3]:
-            parent.chmod(parent.stat().st_mode | 0o011)
         as_user = ["runuser", "-u", "postgres", "--"]
     data = str(folder / "data")
     control = [*as_user, str(tools[-1] / "pg_ctl"), "-D", data, "-w"]
@@ -142,6 +142,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"postgresql+psycopg://loopscale@127.0.0.1:{port}/postgres"
     finally:
         _quietly([*control, "-m", "immediate", "stop"], folder)
+        shutil.rmtree(folder)
 
 
 def _quietly(command: list[str], folder: Path) -> None:
