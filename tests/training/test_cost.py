@@ -40,7 +40,7 @@ def test_flops_of_gpt2_are_those_counted_by_hand(make):
 
 @pytest.mark.parametrize("kind", Model.choices())
 @pytest.mark.parametrize("truncate", [True, False])
-@pytest.mark.parametrize(("loops", "window"), [(1, 1), (5, 5), (6, 5), (6, 1), (9, 4)])
+@pytest.mark.parametrize(("loops", "window"), [(1, 1), (4, 4), (6, 3)])
 def test_costs_from_few_loops_are_those_of_all_of_them(make, kind, truncate, loops: int, window: int):
     trial = make(kind, loops=loops, window=window, truncate=truncate)
     batch = trial.task.sample(8, stream(0)).to("meta")
