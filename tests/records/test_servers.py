@@ -109,6 +109,7 @@ def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store,
     assert summary(shared)[2]["outcome"] == "finished"
 
 
+@pytest.mark.timeout(1000)
 def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store: Store, trials, capsys):
     start = time.monotonic()
     with Writer(store, "one", {}) as writer:
@@ -116,7 +117,7 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
             key = f"{number:04}"
             for note in (trials.begun(key, **{f"task.p{i}": i for i in range(11)}), trials.finished(key, 20)):
                 writer.write(note)
-        assert writer.flush(300)
+        assert writer.flush(800)
     written = time.monotonic() - start
     start = time.monotonic()
     assert sum(1 for _ in load(store, "one")) == 1000
