@@ -285,6 +285,13 @@ WRONG = {
     ),
     "evaluation that ends early": ("{loops: 10}", "{loops: 3}", 17, "evaluate.loops 3", "4 or more"),
     "baseline twice": ("[newton]", "[newton, newton]", 18, "newton is there twice", "keep one"),
+    "baseline without its features": (
+        "[newton]",
+        "[{kind: newton, features: representation}]",
+        18,
+        "newton on linear_regression",
+        " ",
+    ),
     "part of a CPU too many": ("replicates: 2", "resources: {cpu: 1.5}", 16, "cpu is 1.5", "whole number"),
     "no GPU share": ("replicates: 2", "resources: {gpu: -1}", 16, "gpu is -1", "0 or more"),
     "budget of nothing": ("replicates: 2", "budget: {gpu_hours: 0}", 16, "gpu_hours is 0", "above 0"),
@@ -345,6 +352,14 @@ def test_a_mistake_that_every_cell_makes_is_said_once(tmp_path: Path):
         change("[2, 4]", "[2, 3, 4, 5, 6]").replace("steps: 90", "steps: -1")
     )
     assert len(mistakes(path)) == 1
+
+
+def test_a_fixed_setting_that_no_kind_of_the_study_has_is_a_mistake(tmp_path: Path):
+    text = change("{kind: looped, width: 16, heads: 2}", "{width: 16, heads: 2, depht: 3}")
+    text = text.replace("scientific:", "scientific:\n  model: [{kind: gpt2}, {kind: looped}]")
+    (path := tmp_path / "study.yaml").write_text(text)
+    [line] = mistakes(path)
+    assert line.startswith(f"{path}:4: model has no setting 'depht'")
 
 
 def test_a_billion_cells_are_refused_without_being_counted_out(tmp_path: Path):

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,23 +118,35 @@ def applying(tree: Mapping[str, Any], space: Mapping[str, Axis]) -> dict[str, Ax
 
 def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
     """A short text for every cell: its kinds, and what else differs among the cells of these kinds."""
-    varying = {path for cell in cells for path in cell if len({repr(other.get(path)) for other in cells}) > 1}
+    varying = _varying(cells)
     leaf = {path: path.rsplit(".", 1)[1] for path in varying}
     short = {path: name if list(leaf.values()).count(name) == 1 else path for path, name in leaf.items()}
+    alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for cell in cells:
+        alike[_kinds(cell)].append(cell)
+    within = {kinds: _varying(same) for kinds, same in alike.items()}
     texts = []
     for cell in cells:
-        kinds = {path: value for path, value in cell.items() if path.endswith(".kind")}
-        same = [other for other in cells if all(other.get(path) == kind for path, kind in kinds.items())]
-        parts = [str(cell[path]) for path in kinds if path in varying]
-        parts += [
-            f"{short[path]}={_text(value)}"
-            for path, value in cell.items()
-            if path in varying and path not in kinds and len({repr(other.get(path)) for other in same}) > 1
-        ]
-        texts.append(", ".join(parts) or fallback)
+        parts = [str(cell[path]) for path in cell if path.endswith(".kind") and path in varying]
+        told = [path for path in cell if path in within[_kinds(cell)]]
+        texts.append(", ".join(parts + [f"{short[path]}={_text(cell[path])}" for path in told]) or fallback)
     if len(set(texts)) == len(texts):
         return texts
     return [", ".join(f"{path}={_text(value)}" for path, value in cell.items()) or fallback for cell in cells]
+
+
+def _varying(cells: list[dict[str, Any]]) -> set[str]:
+    """The paths that are not the same in all cells, or not in all of them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        for path, value in cell.items():
+            found[path].add(repr(value))
+    shared = set.intersection(*map(set, cells)) if cells else set()
+    return {path for path, values in found.items() if len(values) > 1 or path not in shared}
+
+
+def _kinds(cell: Mapping[str, Any]) -> str:
+    return repr({path: value for path, value in cell.items() if path.endswith(".kind")})
 
 
 def _text(value: Any) -> str:

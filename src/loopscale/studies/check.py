@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from loopscale.core.seeds import stream
+from loopscale.solvers.base import Solver
 from loopscale.studies.cells import MOST_CELLS, how_many
 from loopscale.studies.layout import Layout
 from loopscale.studies.mistakes import Fault, Place, one_of, shown
@@ -149,9 +151,20 @@ def after_crossing(study: "Study", layout: Layout) -> Iterator[Fault]:
             )
             what = f"nuisance names {path}, which the trial has not got in any cell"
             yield Fault(("nuisance", path), what, one_of(path, [each for each in known if each != "seed"]))
+    yield from _unused(study, layout)
     yield from _laws(study, layout)
     yield from _baselines(study, layout)
     yield from _steps(study, layout)
+
+
+def _unused(study: "Study", layout: Layout) -> Iterator[Fault]:
+    """A fixed setting may be one that some kinds lack, but some kind must have it."""
+    for part in ("task", "model"):
+        known = {name for trial in layout.trials.values() for name in type(getattr(trial, part)).model_fields}
+        for name in study.fixed.get(part, {}):
+            if name not in known | {"kind"}:
+                what = f"{part} has no setting {name!r} in any cell"
+                yield Fault(("fixed", part, name), what, one_of(name, sorted(known)))
 
 
 def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
@@ -209,6 +222,8 @@ def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:
             yield Fault(("baselines", n), f"baseline {solver.kind} is there twice", "keep one of the two")
     used = {solver.kind for cell in layout.cells for solver in study.solving(layout.trials[cell.key].task)}
     for n, solver in enumerate(study.baselines):
+        if (refusal := _refusal(solver, study, layout)) and solver.kind in used:
+            yield Fault(("baselines", n), *refusal)
         if solver.kind not in used:
             kinds = sorted({trial.task.kind for trial in layout.trials.values()})
             what = f"baseline {solver.kind} solves no task of this study ({', '.join(kinds)})"
@@ -218,6 +233,19 @@ def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:
                 what,
                 one_of(solver.kind, dict.fromkeys(fitting)) if fitting else "leave it out",
             )
+
+
+def _refusal(solver: Solver, study: "Study", layout: Layout) -> tuple[str, str] | None:
+    """Why a baseline cannot run on a task of its kind, seen by running a step of it on one prompt of each."""
+    tasks = {trial.task.model_dump_json(): trial.task for trial in layout.trials.values()}
+    for task in tasks.values():
+        if solver in study.solving(task):
+            try:
+                solver.predict(task.sample(1, stream("problem")), 1)
+            except ValueError as problem:
+                what, _, remedy = str(problem).partition("; ")
+                return f"baseline {solver.kind} on {task.kind}: {what}", remedy or "change its settings"
+    return None
 
 
 def _steps(study: "Study", layout: Layout) -> Iterator[Fault]:
