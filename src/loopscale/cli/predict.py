@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loopscale.cli.options import JsonOption, SetOption, StorageOption, StoreOption, assignments, opened
-from loopscale.cli.output import say, show_json, show_table
+from loopscale.cli.output import counted, say, show_json, show_table
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def command(
     say(f"trial {found['trial']}: {found['model']} on {found['task']}{changed}")
     columns = ["loop", "error", "error_last", "raw_error", "excess"]
     show_table(columns, ([row[column] for column in columns] for row in found["loops"]))
-    steps = "loops" if found["looped"] else "layers, and has no more"
-    say(f"Trained with {found['trained_loops']} {steps}; {prompts:,} prompts; predicting nothing costs 1.")
+    steps = counted(found["trained_loops"], "loop" if found["looped"] else "layer")
+    say(f"Trained with {steps}; {prompts:,} prompts; predicting nothing costs 1.")
 
 
 def _evaluated(file: Path, changes: dict[str, str], loops: int | None, prompts: int) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _evaluated(file: Path, changes: dict[str, str], loops: int | None, prompts: 
     try:
         curve = evaluate(net, task, evaluation, pick("auto"))
     except ValueError as problem:  # a longer prompt than it has positions for
-        raise Wrong(f"trial {trial.key} cannot read such prompts: {problem}") from problem
+        raise Wrong(f"trial {trial.key} cannot read such prompts: {problem}; give shorter ones") from problem
     rows = [{"loop": loop} | summary(curve, task, loop) for loop in range(1, len(curve.error) + 1)]
     return {
         "trial": trial.key,

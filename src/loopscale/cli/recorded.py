@@ -22,6 +22,8 @@ class Recorded:
     trials: "pd.DataFrame"
     curves: "pd.DataFrame"
     history: "pd.DataFrame"
+    provenance: dict[str, Any]
+    """Where it comes from, for the report."""
 
 
 def name_of(study: str) -> str:
@@ -43,8 +45,9 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
     mirror, name = Mirror(store), name_of(study)
     mirror.sync(name)
     connection = mirror.connect()
-    found = connection.execute("SELECT json FROM studies WHERE study = ?", [name]).fetchone()
-    if found is None or not found[0]:
+    about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
+    row = connection.execute(about, [name]).fetchone()
+    if row is None or not row[0]:
         raise Wrong(_unknown(mirror, name))
 
     def table(sql: str) -> "pd.DataFrame":
@@ -56,10 +59,11 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
         kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
         trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
     return Recorded(
-        json.loads(found[0]),
+        json.loads(row[0]),
         trials,
         table(f"SELECT * FROM curves WHERE {of_study}"),
         table(f"SELECT * FROM history WHERE {of_study}"),
+        {"source": row[1], "commit": row[2], "started": row[3], "store": store.name},
     )
 
 

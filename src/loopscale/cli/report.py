@@ -52,7 +52,7 @@ def write_report(store: "Store", found: "Recorded", out: Path | None = None) -> 
     from loopscale.analysis.report import report
 
     name = found.study["name"]
-    page = report(found.study, found.trials, found.curves, found.history).encode()
+    page = report(found.study, found.trials, found.curves, found.history, found.provenance).encode()
     file = out or store.storage / "reports" / f"{name}.html"
     part = file.with_name(f"{file.name}.part")
     try:

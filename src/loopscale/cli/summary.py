@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.best import as_object, show_best
 from loopscale.cli.laws import line
-from loopscale.cli.output import interval, say, show_table
+from loopscale.cli.output import interval, say, show_table, tell
+from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
     from loopscale.analysis.best import Best, Standing
     from loopscale.analysis.laws import Law
+    from loopscale.analysis.tested import Unfitted
     from loopscale.cli.recorded import Recorded
     from loopscale.records.store import Store
     from loopscale.runner.conductor import Conductor
@@ -37,7 +39,8 @@ class Summary:
     best: Sequence["Best"]
     against: Sequence["Standing"]
     laws: Sequence["Law"]
-    report: Path
+    unfitted: Sequence["Unfitted"]
+    report: Path | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -47,6 +50,7 @@ class Summary:
             "best": [as_object(row) for row in self.best],
             "against": [standing.to_dict() for standing in self.against],
             "laws": [law.to_dict() for law in self.laws],
+            "unfitted": [vars(law) for law in self.unfitted],
             "report": self.report,
         }
 
@@ -54,21 +58,32 @@ class Summary:
 def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
     from loopscale.analysis.best import against, best
-    from loopscale.cli.laws import laws_of
+    from loopscale.analysis.tested import laws
     from loopscale.cli.recorded import recorded
-    from loopscale.cli.report import write_report
 
     found = recorded(store, conductor.study.name)
-    report, _ = write_report(store, found)
+    fitted, unfitted = laws(found.study, found.trials, found.curves)
     return Summary(
         found.study,
         conductor.counts(),
         _problems(found, conductor),
         best(found.trials, found.study),
         against(found.trials, found.curves, found.study),
-        laws_of(found),
-        report,
+        fitted,
+        unfitted,
+        _report(store, found),
     )
+
+
+def _report(store: "Store", found: "Recorded") -> Path | None:
+    """A page that cannot be written is no reason to keep the answer back."""
+    from loopscale.cli.report import write_report
+
+    try:
+        return write_report(store, found)[0]
+    except Wrong as problem:
+        tell(str(problem))
+        return None
 
 
 def summarised(found: Summary, ui: str) -> None:
@@ -79,11 +94,14 @@ def summarised(found: Summary, ui: str) -> None:
         show_against(found.against)
     for law in found.laws:
         say(line(law))
+    for law in found.unfitted:
+        say(f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}")
     say(", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in found.outcomes.items()))
     for problem in found.problems:
         which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
         say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
-    say(f"report: {found.report}")
+    if found.report:
+        say(f"report: {found.report}")
     say(f"to browse everything: {ui}")
 
 

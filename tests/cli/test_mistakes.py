@@ -1,0 +1,146 @@
+"""What a user can do wrong: one line with the remedy, exit code 2, no traceback, nothing written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS: list[tuple[str, list[str], str]] = [
+    ("", ["--frobnicate"], "no such option: --frobnicate"),
+    ("", ["frobnicate"], "no such command 'frobnicate'"),
+    ("", ["best"], "missing argument 'STUDY'"),
+    ("", ["best", "tiny"], "no records in"),
+    ("", ["list"], "`loopscale run` makes them"),
+    ("", ["query", "SELECT 1"], "no records in"),
+    ("", ["report", "tiny"], "no records in"),
+    ("", ["ui"], "no records in"),
+    ("", ["predict", "abc"], "no records in"),
+    ("", ["run", "nosuch"], "there is no such file"),
+    ("", ["run", "nosuch.yaml"], "there is no such file"),
+    ("", ["run", "x", "--workers", "-1"], "--workers"),
+    ("", ["run", "x", "--workers", "two"], "--workers"),
+    ("", ["run", "x", "--set", "training.steps"], "write it as path=value"),
+    ("", ["run", "x", "--set", "a=1", "--set", "a=2"], "given twice"),
+    ("", ["plan", "nosuch"], "there is no such file"),
+    ("", ["plan", "x", "--rate", "0"], "give FLOP/s above 0"),
+    ("", ["plan", "x", "--rate", "nan"], "give FLOP/s above 0"),
+    ("", ["show", "frogs"], "'tasks', 'models'"),
+    ("", ["show", "models", "algoforme"], "did you mean algoformer?"),
+    ("", ["show", "constructions", "newton"], "there are no constructions yet"),
+    ("", ["export", "tiny"], "missing option '--to'"),
+    ("", ["export", "--to", "x"], "give STUDY or --all"),
+    ("", ["export", "tiny", "--all", "--to", "x"], "give STUDY or --all"),
+    ("", ["import", "nosuch"], "holds no exported records"),
+    ("", ["list", "--store", "ftp://x"], "give a folder, http://"),
+    ("", ["list", "--store", "http://127.0.0.1:9"], "no tracking server answers"),
+    ("store", ["best", "tinny"], "did you mean tiny?"),
+    ("store", ["best", "tiny", "--where", "nosuch = 1"], 'column "nosuch" not found'),
+    ("store", ["best", "tiny", "--where", "training.loops = 1"], "in double quotes"),
+    ("store", ["best", "tiny", "--where", "1) OR )"], "syntax error"),
+    ("store", ["report", "tinny"], "did you mean tiny?"),
+    ("store", ["report", "tiny", "--out", "nosuch/page.html"], "give another file with --out"),
+    ("store", ["export", "tinny", "--to", "x"], "there are records of tiny"),
+    ("store", ["query", "SELEC 1"], "syntax error"),
+    ("store", ["query", "SELECT model.kind FROM trials"], "in double quotes"),
+    ("store", ["query", "DROP TABLE trials"], "a query is one SELECT"),
+    ("store", ["query", "SELECT * FROM read_csv('/etc/passwd')"], "disabled"),
+    ("store", ["query", "SELECT 1", "--format", "xml"], "'table', 'csv'"),
+    ("store", ["predict", "nosuch"], "there is no trial nosuch"),
+    ("store", ["predict", ""], "could be any of"),
+    ("store", ["predict", "x", "--set", "task.noise"], "write it as path=value"),
+    ("store", ["ui", "--port", "0"], "--port"),
+    ("store", ["ui", "--host", "no.such.host.invalid"], "give another --port or --host"),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "words", "said"), [pytest.param(*one, id=" ".join(one[1])) for one in COMMANDS]
+)
+def test_a_mistake_is_one_line_and_writes_nothing(loopscale, elsewhere, store, where, words, said):
+    before = sorted(path.relative_to(store) for path in store.rglob("*") if "mirror" not in path.parts)
+    answer = loopscale(*(["--store", store] if where else []), *words)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert said in answer.err
+    assert answer.err.count("\n") == 1, "one mistake is one line"
+    assert list(elsewhere.iterdir()) == []
+    assert (
+        sorted(path.relative_to(store) for path in store.rglob("*") if "mirror" not in path.parts) == before
+    )
+
+
+def test_every_mistake_of_a_study_gets_a_line_and_no_store_is_made(loopscale, elsewhere, study_file):
+    text = study_file.read_text().replace("heads: 1", "heads: 3").replace("replicates: 3", "replicates: 0")
+    Path("bad.yaml").write_text(text)
+    for verb in ("run", "plan"):
+        answer = loopscale(verb, "bad.yaml")
+        assert answer.code == 2
+        lines = answer.err.splitlines()
+        assert any("bad.yaml:5:" in line and "heads" in line for line in lines)
+        assert any("bad.yaml:12:" in line and "replicates" in line for line in lines)
+        assert [path.name for path in elsewhere.iterdir()] == ["bad.yaml"]
+
+
+def test_a_setting_that_the_study_rejects_names_the_option(loopscale, study_file):
+    answer = loopscale("plan", study_file, "--set", "training.steps=many")
+    assert (answer.code, answer.err) == (
+        2,
+        "--set training.steps=many: training.steps is 'many'; write a whole number, such as 10\n",
+    )
+
+
+def test_a_store_that_cannot_be_written_is_said(loopscale, study_file, elsewhere):
+    Path("taken").write_text("")
+    answer = loopscale("run", study_file, "--store", "taken")
+    assert answer.code == 2
+    assert "taken is a file; give --store a folder" in answer.err
+
+
+def test_a_store_of_a_newer_version_is_left_alone(loopscale, elsewhere, study_file):
+    Path("newer").mkdir()
+    Path("newer/format.json").write_text('{"format": 999, "made_by": "9.9"}')
+    for words in (["run", study_file], ["list"], ["best", "tiny"]):
+        answer = loopscale(*words, "--store", "newer")
+        assert answer.code == 2
+        assert "install a newer loopscale" in answer.err
+    assert [path.name for path in Path("newer").iterdir()] == ["format.json"]
+
+
+def test_a_study_that_somebody_runs_is_refused_and_its_holder_named(loopscale, elsewhere, study_file):
+    from loopscale.records.store import Store
+    from loopscale.runner.lease import lease
+
+    with lease(Store.open("records", create=True).storage, "tiny"):
+        answer = loopscale("run", study_file, "--store", "records")
+    assert answer.code == 2
+    assert f"tiny is being run by process {os.getpid()}" in answer.err
+    assert answer.out == ""
+
+
+def test_the_program_itself_exits_with_the_code_and_without_a_traceback(elsewhere):
+    done = subprocess.run(
+        [sys.executable, "-m", "loopscale.cli.main", "best", "tiny"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"no records in {elsewhere}/.loopscale yet; `loopscale run` makes them\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(store, elsewhere):
+    command = f"{sys.executable} -m loopscale.cli.main --store {store} query --format csv"
+    command += " 'SELECT * FROM range(1000000)' | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_a_bug_shows_its_traceback(monkeypatch, elsewhere):
+    from loopscale.cli import main
+
+    def broken(*words: object, **more: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        main.main([])

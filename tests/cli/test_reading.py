@@ -1,0 +1,187 @@
+"""`best`, `query`, `list`, `report`, `plan`, `show`: what people and programs read."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopscale.cli.show import FAMILIES
+from loopscale.models.base import Model
+from loopscale.records.store import Store
+from loopscale.runner.lease import lease
+from loopscale.solvers.base import Solver
+from loopscale.studies.spec import Study
+from loopscale.tasks.base import Task
+from loopscale.theory.bounds.base import Bound
+
+
+def test_best_has_an_object_a_cell_for_programs(loopscale, store):
+    one, two = loopscale("best", "tiny", "--store", store, "--json").json
+    assert (one["label"], one["replicates"], one["training.loops"]) == ("loops=1", 3, 1)
+    assert one["training.lr"] == one["settings"]["training.lr"] == 5e-3
+    assert one["model.kind"] == "looped"
+    assert one["error"] == pytest.approx(0.42)
+    assert one["error_low"] < 0.42 < one["error_high"]
+    assert two["error"] == pytest.approx(0.32)
+    assert {"cell", "label", "error", "error_low", "error_high", "error_last", "replicates", "trial"} <= set(
+        two
+    )
+
+
+def test_best_has_a_row_a_cell_for_people(loopscale, store, study_file):
+    answer = loopscale("--store", store, "best", study_file)
+    assert answer.code == 0
+    rows = [line.split() for line in answer.out.splitlines() if "loops=" in line]
+    assert [row[:3] for row in rows] == [["loops=1", "0.005", "0.42"], ["loops=2", "0.005", "0.32"]]
+
+
+def test_best_of_a_part_leaves_out_cells_that_are_not_in_it(loopscale, store):
+    found = loopscale("best", "tiny", "--store", store, "--json", "--where", '"training.loops" > 1').json
+    assert [cell["label"] for cell in found] == ["loops=2"]
+
+
+def test_a_condition_holds_for_trials_not_for_cells(loopscale, store):
+    where = "role = 'replicate' AND seed < 3"
+    found = loopscale("best", "tiny", "--store", store, "--json", "--where", where).json
+    assert [cell["replicates"] for cell in found] == [2, 2]
+
+
+def test_a_query_answers_in_three_forms(loopscale, store):
+    sql = """SELECT "training.loops" AS t, min(error) AS least FROM trials WHERE role = 'replicate' GROUP BY t
+    ORDER BY t"""
+    table = loopscale("query", sql, "--store", store)
+    assert [line.split() for line in table.out.splitlines() if "0." in line] == [["1", "0.41"], ["2", "0.31"]]
+    comma = loopscale("query", sql, "--store", store, "--format", "csv")
+    assert next(csv.reader(io.StringIO(comma.out))) == ["t", "least"]
+    assert loopscale("query", sql, "--store", store, "--json").json == [
+        {"t": 1, "least": 0.41000000000000003},
+        {"t": 2, "least": 0.31},
+    ]
+
+
+def test_what_is_not_finite_is_null_for_programs(loopscale, store):
+    answer = loopscale(
+        "query",
+        "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b, DATE '2024-01-02' AS c",
+        "--store",
+        store,
+        "--json",
+    )
+    assert answer.json == [{"a": None, "b": None, "c": "2024-01-02"}]
+
+
+def test_a_long_table_is_neither_cut_nor_coloured_where_nobody_watches(loopscale, store):
+    answer = loopscale("query", f"SELECT '{'x' * 300}' AS long, '[bold]' AS mark", "--store", store)
+    assert "x" * 300 in answer.out
+    assert "[bold]" in answer.out
+    assert "\x1b" not in answer.out
+
+
+def test_list_shows_every_study_and_who_runs_it(loopscale, store):
+    assert loopscale("list", "--store", store, "--json").json[0]["state"] == "finished"
+    with lease(Store.open(store).storage, "tiny"):
+        (found,) = loopscale("list", "--store", store, "--json").json
+        assert "running, by process" in loopscale("list", "--store", store).out
+    assert found["state"] == "running"
+    assert found["running_by"].startswith("process ")
+    assert found["outcomes"] == {"finished": 10}
+    assert (found["planned"], found["cells"], found["error"]) == (10, 2, 0.31)
+    assert found["question"] == "Does the error fall with the loops?"
+
+
+def test_list_counts_outcomes_and_tells_a_study_that_was_cut_short(
+    loopscale, elsewhere, recording, study_file
+):
+    study = Study.load(study_file)
+    with recording(Path("records"), study) as made:
+        made.parent("RUNNING")
+        cell = study.cells()[0]
+        made.trial(cell, "tuning", 0, 0, {"training.lr": 2e-3}, 0.5)
+        made.trial(cell, "tuning", 1, 0, {"training.lr": 5e-3}, 0.4, "diverged", "loss is nan at step 3")
+    (found,) = loopscale("list", "--store", "records", "--json").json
+    assert found["outcomes"] == {"finished": 1, "diverged": 1}
+    assert (found["state"], found["error"]) == ("cut short", 0.5)
+
+
+def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere, recording, study_file):
+    with recording(Path("records"), Study.load(study_file)) as made:
+        made.whole()
+    found = loopscale("report", "tiny", "--store", "records", "--json").json
+    page = Path(found["file"])
+    assert page == elsewhere / "records/reports/tiny.html"
+    assert found["attached"] is True
+    assert "Does the error fall with the loops?" in page.read_text()
+    (attached,) = Path("records/artifacts").rglob("report.html")
+    assert attached.read_bytes() == page.read_bytes()
+    assert loopscale("report", "tiny", "--store", "records", "--out", "page.html").code == 0
+    assert "least squares" in Path("page.html").read_text()
+
+
+def test_records_travel_between_stores(loopscale, store):
+    assert loopscale("export", "tiny", "--store", store, "--to", "carried", "--json").json["trials"] == 12
+    taken = loopscale("import", "carried", "--store", "other", "--json").json
+    assert taken == {"new": 12, "present": 0}
+    here, there = (loopscale("best", "tiny", "--store", place, "--json").json for place in (store, "other"))
+    assert here == there
+
+
+def test_plan_is_one_object_and_writes_nothing(loopscale, study_file, elsewhere):
+    found = loopscale("plan", study_file, "--rate", "1e9", "--workers", "3", "--json").json
+    assert (found["study"], found["trials"], found["baselines"], found["workers"]) == ("tiny", 10, 2, 3)
+    assert (
+        loopscale("plan", study_file, "--rate", "1e9", "--set", "replicates=1", "--json").json["trials"] == 6
+    )
+    assert "10 trials in 2 cells" in loopscale("plan", study_file, "--rate", "1e9").out
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "family"), [("tasks", Task), ("models", Model), ("solvers", Solver), ("bounds", Bound)]
+)
+def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family):
+    found = {member["kind"]: member for member in loopscale("show", what, "--json").json}
+    assert list(found) == list(family.choices())
+    for kind, member in family.choices().items():
+        settings = {setting["name"]: setting for setting in found[kind]["settings"]}
+        assert list(settings) == list(member.model_fields)
+        assert found[kind]["summary"]
+        required = {name for name, field in member.model_fields.items() if field.is_required()}
+        assert {name for name, setting in settings.items() if setting["default"] == "required"} == required
+
+
+def test_show_tells_types_defaults_and_what_a_setting_is(loopscale):
+    (found,) = loopscale("show", "models", "algoformer", "--json").json
+    width = next(setting for setting in found["settings"] if setting["name"] == "width")
+    assert width["type"] == "whole number > 0"
+    assert "state of a token" in width["about"]
+    norm = next(setting for setting in found["settings"] if setting["name"] == "norm")
+    assert (norm["type"], norm["default"]) == ("pre | none", "pre")
+    (bound,) = loopscale("show", "bounds", "newton_residual", "--json").json
+    assert bound["facts"]["source"] == Bound.choices()["newton_residual"].source
+    assert bound["facts"]["claim"]
+    assert "whole number > 0 or none" in loopscale("show", "models", "gpt2").out
+
+
+@pytest.mark.parametrize("what", FAMILIES)
+def test_show_answers_for_every_family(loopscale, what):
+    assert loopscale("show", what).code == 0
+
+
+def test_constructions_are_said_to_be_missing_while_they_are(loopscale):
+    assert loopscale("show", "constructions").out == "there are no constructions yet\n"
+    assert loopscale("show", "constructions", "--json").json == []
+
+
+def test_a_program_reads_json_and_nothing_else_from_standard_output(store, elsewhere):
+    done = subprocess.run(
+        [sys.executable, "-m", "loopscale.cli.main", "best", "tiny", "--store", store, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(json.loads(done.stdout)) == 2
+    assert done.stderr == ""

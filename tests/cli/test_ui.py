@@ -1,0 +1,75 @@
+"""`ui`: MLflow's own program on the store."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from loopscale.cli.ui import serving
+from loopscale.records.store import Store
+
+
+def test_a_port_that_is_taken_is_a_mistake(loopscale, store):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        answer = loopscale("ui", "--store", store, "--port", taken.getsockname()[1])
+    assert answer.code == 2
+    assert "address already in use" in answer.err
+    assert "give another --port" in answer.err
+
+
+def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
+    monkeypatch.setattr("loopscale.records.remote.check", lambda uri, create: None)
+    answer = loopscale("ui", "--store", "http://somewhere:5000")
+    assert (answer.code, answer.out) == (
+        0,
+        "the store is a tracking server, and its UI is at http://somewhere:5000\n",
+    )
+
+
+def test_other_machines_are_let_in_by_name_only_where_asked(store):
+    place = Store.open(store)
+    assert "--allowed-hosts" not in serving(place, "127.0.0.1", 5000)
+    allowed = serving(place, "0.0.0.0", 5000)[-1].split(",")
+    assert f"{socket.gethostname()}:5000" in allowed
+    assert "*" not in allowed
+
+
+@pytest.mark.slow
+def test_the_ui_answers_and_serves_a_curve(loopscale, store, elsewhere: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    sql = "SELECT trial FROM trials WHERE role = 'replicate' LIMIT 1"
+    trial = loopscale("query", sql, "--store", store, "--json").json[0]["trial"]
+    client = Store.open(store).client
+    experiment = Store.open(store).find("tiny")
+    (run,) = client.search_runs([experiment], f"tags.trial = '{trial}'")
+    command = [sys.executable, "-m", "loopscale.cli.main", "ui", "--store", str(store), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert f"http://127.0.0.1:{port}" in server.stdout.readline()
+            assert b"MLflow" in _get(f"http://127.0.0.1:{port}/", 90)
+            address = f"get-artifact?path=curve.parquet&run_uuid={run.info.run_id}"
+            assert _get(f"http://127.0.0.1:{port}/{address}", 20).startswith(b"PAR1")
+        finally:
+            server.terminate()
+            server.wait(20)
+    assert list(elsewhere.iterdir()) == []
+
+
+def _get(address: str, patience: float) -> bytes:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return answer.read()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
