@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 TUNING = 1.345
 """Huber's threshold in units of the noise: 95 % as efficient as least squares when there are no stray runs.
 """
-STEPS = 60
+STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Shape:
 
     def starts(self, t: Array, y: Array) -> Array:
         """A grid over all but the first parameter, which the data then give."""
-        rates = np.concatenate([-np.geomspace(6, 0.1, 5), [0.0], np.geomspace(0.05, 40, 14)])
+        rates = np.concatenate([-np.geomspace(6, 0.3, 3), [0.0], np.geomspace(0.1, 40, 9)])
         if self.doubly:
             offsets = np.array([0.0]) if self.size == 2 else y.max() + np.array([1e-2, 0.3, 1, 3])
             slope, offset = (grid.ravel() for grid in np.meshgrid(rates / 4, offsets))
             gap = np.maximum(offset[:, None] - y, 1e-6)
             first = np.log(gap).mean(1) - slope * t.mean()
             return np.stack([first, slope, offset], axis=1)[:, : self.size]
-        floors = y.min() - np.array([1e-2, 0.1, 0.5, 1.5, 4, 12]) if self.size == 3 else np.array([-np.inf])
+        floors = y.min() - np.array([1e-2, 0.2, 1, 5]) if self.size == 3 else np.array([-np.inf])
         slope, floor = (grid.ravel() for grid in np.meshgrid(rates, floors))
         above = y + np.log(-np.expm1(np.minimum(floor[:, None] - y, -1e-3)))
         first = (above + slope[:, None] * t).mean(1)
@@ -141,10 +141,10 @@ def descend(
         trial = theta + np.clip(step, -5, 5)
         trial_loss = huber(y - shape.value(trial, t), threshold).sum(1)
         better = trial_loss < loss
-        settled = np.where(better, loss - trial_loss < 1e-10 * loss, damping > 1e3)
+        settled = np.where(better, loss - trial_loss < 1e-9 * loss, damping > 10)
         theta = np.where(better[:, None], trial, theta)
         loss = np.where(better, trial_loss, loss)
-        damping = np.clip(np.where(better, damping / 5, damping * 4), 1e-12, 1e8)
+        damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
         if settled.all():
             break
     return theta, loss

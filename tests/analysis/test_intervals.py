@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from loopscale.analysis.intervals import mean_intervals
+
+
+def coverage(simulations: int, cells: int, replicates: int, noise: float, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    hits = []
+    for _ in range(simulations):
+        centres = rng.normal(-2, 1, cells)
+        groups = [np.exp(centre + noise * rng.standard_normal(replicates)) for centre in centres]
+        truth = np.exp(centres + noise**2 / 2)
+        intervals = np.array(mean_intervals(groups), dtype=np.float64)
+        hits.append((intervals[:, 0] <= truth) & (truth <= intervals[:, 1]))
+    return float(np.mean(hits))
+
+
+CASES = [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)]
+
+
+@pytest.mark.parametrize(("replicates", "noise"), CASES)
+def test_a_95_percent_interval_of_a_cell_covers_its_mean_about_as_often_as_it_says(replicates, noise):
+    # 40 simulated studies of 25 cells: 1,000 intervals, whose share has a standard error under 1 %
+    assert 0.91 <= coverage(40, 25, replicates, noise, seed=replicates) <= 0.98
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", [2, 3, 6, 20])
+@pytest.mark.parametrize(("replicates", "noise"), CASES)
+def test_intervals_cover_with_few_cells_and_with_many(cells, replicates, noise):
+    assert 0.91 <= coverage(200 * max(1, 10 // cells), cells, replicates, noise, seed=7) <= 0.98
+
+
+def test_one_replicate_has_no_interval_even_beside_cells_that_have_more():
+    one, two = mean_intervals([np.array([0.1]), np.array([0.2, 0.21])])
+    assert one is None
+    assert two is not None
+    assert two[0] < 0.2 < two[1]
+
+
+def test_no_cell_with_two_replicates_means_no_interval_at_all():
+    assert mean_intervals([np.array([0.1]), np.array([0.2]), np.empty(0)]) == [None, None, None]
+
+
+def test_a_cell_with_an_infinite_or_negative_error_has_no_interval_and_spoils_no_other():
+    clean = mean_intervals([np.array([0.2, 0.22, 0.21])])
+    spoilt = mean_intervals([np.array([0.2, 0.22, 0.21]), np.array([np.inf, 0.1]), np.array([-0.1, 0.1])])
+    assert spoilt == [*clean, None, None]
+
+
+def test_noise_is_learnt_from_the_other_cells():
+    alone = mean_intervals([np.array([0.20, 0.22])])[0]
+    many = mean_intervals([np.array([0.20, 0.22])] * 10)[0]
+    assert alone is not None
+    assert many is not None
+    assert many[1] - many[0] < (alone[1] - alone[0]) / 3

@@ -1,0 +1,48 @@
+import pytest
+
+from loopscale.analysis.verdict import judge, margin
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.95, 1.05, "agrees"),
+        (1.01, 1.09, "agrees"),
+        (1.05, 1.30, "faster"),
+        (0.70, 0.98, "slower"),
+        (0.80, 1.30, "undecided"),
+        (0.98, 1.15, "undecided"),
+    ],
+)
+def test_the_verdict_follows_from_where_the_interval_lies(low, high, word):
+    assert judge((low + high) / 2, low, high, 1.0, values=6, runs=3).word == word
+
+
+def test_the_margin_is_a_tenth_of_the_slope_and_at_least_a_tenth():
+    assert margin(0.5) == 0.1
+    assert margin(-4.0) == pytest.approx(0.4)
+
+
+def test_under_four_values_nothing_is_decided():
+    verdict = judge(1.0, 0.99, 1.01, 1.0, values=3, runs=9)
+    assert (verdict.word, verdict.values) == ("undecided", 4)
+
+
+def test_one_replicate_decides_nothing_and_two_are_asked_for():
+    verdict = judge(1.0, None, None, 1.0, values=6, runs=1)
+    assert (verdict.word, verdict.replicates) == ("undecided", 2)
+
+
+def test_what_would_decide_it_brings_the_interval_under_twice_the_margin():
+    verdict = judge(1.0, 0.6, 1.4, 1.0, values=4, runs=3)
+    assert verdict.replicates is not None
+    assert verdict.values == 64
+    # four times narrower: sixteen times the replicates, a little fewer since Student's t shrinks too
+    assert 35 <= verdict.replicates <= 48
+    assert f"{verdict.replicates} replicates" in verdict.because
+
+
+def test_a_rate_that_nothing_bounds_asks_for_a_longer_axis():
+    verdict = judge(1.0, 0.6, float("inf"), 1.0, values=4, runs=3)
+    assert verdict.word == "undecided"
+    assert "longer axis" in verdict.because
