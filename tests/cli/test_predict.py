@@ -87,7 +87,7 @@ def test_a_start_that_several_keys_have_is_a_mistake(loopscale, trained):
 
 
 def test_a_trial_without_weights_is_told_apart_from_one_that_is_not_there(loopscale, trained):
-    root, trials = trained
+    root, _ = trained
     rows = loopscale("query", "SELECT trial, role FROM trials", "--store", root, "--json").json
     left = next(r["trial"] for r in rows if r["role"] == "tuning")
     solver = next(r["trial"] for r in rows if r["role"] == "baseline")
