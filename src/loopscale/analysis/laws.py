@@ -21,6 +21,10 @@ from loopscale.analysis.verdict import Verdict
 
 CLOSE = 2.0
 """AICc that differ by less do not tell forms apart."""
+CLOSE_SHAPES = 3.0
+"""The same for a form's own shapes, nested in one another. In 400 simulations a plain exponential's
+interval covered 91.5 % at 2 and 95 % at 4, a double exponential's 94 % at 2 and 97 % at 3: chosen between.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,9 @@ def fit(form: str, x: Any, y: Any, groups: Any) -> Law:
         raise ValueError(f"{count} usable values on the axis are too few for {form}")
     marks = [one.aicc() for one in fits]
     least = min(marks)
-    close = [one for one, mark in zip(fits, marks, strict=True) if mark == least or mark - least < CLOSE]
+    close = [
+        one for one, mark in zip(fits, marks, strict=True) if mark == least or mark - least < CLOSE_SHAPES
+    ]
     chosen = fits[marks.index(least)]
     ends = [one.interval() for one in (close if not data.whole_curves else [chosen])]
     lows = [low for low, _ in ends if low is not None]

@@ -1,0 +1,128 @@
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from planted import Planted, comparison
+
+from loopscale.analysis import figures
+from loopscale.analysis.report import report
+
+
+class Page(HTMLParser):
+    """What a page would load, its identifiers, and its words outside scripts."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.text, self.inside = "", ""
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.inside = tag
+        self.scripts += tag == "script"
+        for name, value in attrs:
+            if name in ("src", "href", "srcset", "data", "action") and not (value or "").startswith(
+                ("#", "data:")
+            ):
+                self.loads.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+    def handle_data(self, data):
+        if self.inside not in ("script", "style"):
+            self.text += data
+
+
+def page(planted: Planted) -> str:
+    return report(planted.study, *planted.tables, {"commit": "abc123", "study file": "question: ?\n"})
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    return page(comparison())
+
+
+def test_the_page_loads_nothing_and_is_under_five_megabytes(full):
+    assert Page(full).loads == []
+    assert "@import" not in full.split("<script>")[0]
+    assert "url(" not in full.split("<script>")[0]
+    assert len(full.encode()) < 5_000_000
+
+
+def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
+    text = Page(full).text
+    parts = ("Does the error fall with loops?", "Lowest error: 0.1", "gradient descent",
+             "3 of 3 replicated",
+                 "loss is nan at step 40", "rung 300: 6th of 8", "1 diverged", "abc123", "question: ?")  # fmt: skip
+    for part in parts:
+        assert part in text, part
+
+
+def test_every_figure_has_its_place_a_name_and_words(full):
+    ids = Page(full).ids
+    drawn = re.findall(r'Plotly\.newPlot\("(\w+)"', full)
+    assert {"loops0", "points0", "runs0", "law0", "tuning0", "learning"} <= set(drawn)
+    for name in drawn:
+        assert {name, f"{name}-title", f"{name}-text"} <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_study_with_no_finished_trial_has_a_page_that_says_so():
+    planted = Planted()
+    planted.trial(planted.cell("a"), "tuning", 0, float("nan"), outcome="diverged", detail="loss is nan")
+    text = Page(page(planted)).text
+    assert "No trial has finished yet" in text
+    assert "Nothing to draw yet" in text
+
+
+def test_a_study_without_any_trial_or_baseline_has_a_page():
+    planted = Planted()
+    planted.cell("a")
+    assert "No classical algorithm" in Page(page(planted)).text
+
+
+def test_a_study_half_done_shows_what_there_is():
+    planted = comparison()
+    planted.cell("model.kind=later", **{"model.kind": "later"})
+    text = Page(page(planted)).text
+    assert "1 of 4 cells have no finished trial yet" in text
+    assert "0 of 4 tuned" in text
+
+
+def test_names_are_text_and_never_markup():
+    planted = Planted()
+    evil = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+    planted.study |= {"name": evil, "question": evil}
+    cell = planted.cell(evil)
+    planted.replicated(cell, 0.1)
+    planted.trial(cell, "tuning", 9, float("nan"), outcome="failed", detail=evil)
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"]}]
+    found = page(planted)
+    assert Page(found).loads == []
+    assert Page(found).scripts == 2
+    assert "<img" not in re.sub(r"<script>.*?</script>", "", found, flags=re.S)
+
+
+def test_error_against_loops_draws_the_models_means_the_baselines_and_t():
+    planted = comparison()
+    trials, curves, _ = planted.tables
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    drawn = {trace.name: trace for trace in figures.against_loops(planted.study, trials, curves, cells).data}
+    runs = curves[curves["trial"].str.startswith("replicate-cell0")]
+    expected = runs.groupby("loop")["error"].mean().tolist()
+    assert list(drawn["model.kind=algoformer"].y) == pytest.approx(expected, rel=1e-3)
+    assert drawn["gradient descent"].line.dash is not None
+    assert [
+        t.x for t in figures.against_loops(planted.study, trials, curves, cells).data if t.marker.size == 14
+    ] == ([(6,)] * 3)
+
+
+def test_best_answers_without_torch_plotly_or_mlflow():
+    code = "import sys, json, loopscale.analysis.best; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert not {"torch", "plotly", "mlflow", "ray", "optuna"} & set(loaded)

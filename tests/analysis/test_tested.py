@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from planted import Planted
+
+from loopscale.analysis.tested import laws
+
+CONDITION = 10
+RATE = -np.log((CONDITION - 1) / (CONDITION + 1))
+"""How fast gradient descent's worst case falls per step."""
+
+
+def descending(rate: float, runs: int = 3) -> Planted:
+    planted = Planted(noise=0.02)
+    planted.replicated(planted.cell("a"), 0.3, rate, runs=runs)
+    theory = {"kind": "gd_contraction", "kappa": float(CONDITION)}
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"], "theory": theory}]
+    return planted
+
+
+@pytest.mark.parametrize(("rate", "word"), [(RATE, "agrees"), (0.9, "faster")])
+def test_a_planted_rate_gets_the_verdict_that_it_deserves(rate, word):
+    planted = descending(rate)
+    trials, curves, _ = planted.tables
+    ((law,), missing) = laws(planted.study, trials, curves)
+    assert law.predicted == pytest.approx(RATE, rel=1e-6)
+    assert law.verdict.word == word, law.verdict
+    assert (law.x, missing) == ((1, 2, 3, 4, 5, 6), [])
+
+
+def test_one_replicate_leaves_it_undecided():
+    planted = descending(RATE, runs=1)
+    ((law,), _) = laws(planted.study, *planted.tables[:2])
+    assert law.low is None
+    assert law.verdict.word == "undecided"
+
+
+def test_a_bound_that_does_not_depend_on_the_axis_is_said_not_to():
+    planted = descending(RATE)
+    planted.study["laws"][0]["along"] = "training.lr"
+    for lr in np.geomspace(1e-4, 1e-2, 5):
+        cell = planted.cell(f"lr={lr}", **{"training.lr": lr})
+        for number in range(2):
+            planted.trial(cell, "replicate", number, 0.1 + number / 100)
+    found, _ = laws(planted.study, *planted.tables[:2])
+    assert "does not depend on training.lr" in found[0].note
+
+
+def test_there_is_a_law_for_every_combination_of_the_other_axes():
+    planted = Planted(noise=0.03)
+    for kind, exponent in (("looped", 0.5), ("algoformer", 1.0)):
+        for loops in (2, 4, 8, 16):
+            values = {"model.kind": kind, "training.loops": loops}
+            planted.replicated(planted.cell(f"{kind} {loops}", **values), loops**-exponent)
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
+    found, _ = laws(planted.study, *planted.tables[:2])
+    rates = {law.cell: law.rate for law in found}
+    expected = {"model.kind=looped": 0.5, "model.kind=algoformer": 1.0}
+    assert rates == pytest.approx(expected, abs=0.1)
+    assert all(law.low < law.rate < law.high for law in found)
+
+
+def test_a_law_of_which_too_little_has_finished_is_reported_as_missing():
+    planted = Planted()
+    planted.replicated(planted.cell("a", **{"training.loops": 2}), 0.1)
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power"}]
+    found, (missing,) = laws(planted.study, *planted.tables[:2])
+    assert (found, missing.because) == ([], "1 usable values on the axis are too few for power")
