@@ -56,9 +56,17 @@ def test_the_page_loads_nothing_and_is_under_five_megabytes(full):
 
 def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
     text = Page(full).text
-    parts = ("Does the error fall with loops?", "Lowest error: 0.1", "gradient descent",
-             "3 of 3 replicated",
-                 "loss is nan at step 40", "rung 300: 6th of 8", "1 diverged", "abc123", "question: ?")  # fmt: skip
+    parts = (
+        "Does the error fall with loops?",
+        "Lowest error: 0.1",
+        "gradient descent",
+        "3 of 3 replicated",
+        "loss is nan at step 40",
+        "rung 300: 6th of 8",
+        "1 diverged",
+        "abc123",
+        "question: ?",
+    )
     for part in parts:
         assert part in text, part
 
@@ -105,6 +113,9 @@ def test_names_are_text_and_never_markup():
     found = page(planted)
     assert Page(found).loads == []
     assert Page(found).scripts == 2
+    trials, curves, _ = planted.tables
+    names = [trace.name for trace in figures.against_loops(planted.study, trials, curves, [cell]).data]
+    assert not any("<" in (name or "") for name in names), "plotly reads tags in names"
     assert "<img" not in re.sub(r"<script>.*?</script>", "", found, flags=re.S)
 
 
