@@ -132,13 +132,10 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
         "print(m.query('SELECT count(*) AS n FROM trials').to_pylist()[0]['n'])"
     )
     asked, cpu = zip(*(_timed([sys.executable, "-c", code], "1000") for _ in range(5)), strict=True)
+    tries = ", ".join(f"{each:.2f}" for each in asked)
     with capsys.disabled():
-        print(
-            f"\n1,000 trials: written {written:.1f} s, loaded {loaded:.1f}, copied {copied:.1f}; asked in a new"
-        )
-        print(
-            f"asked in a new process {', '.join(f'{each:.2f}' for each in asked)} s, of these on the CPU {min(cpu):.2f}"
-        )
+        print(f"\n1,000 trials: written {written:.1f} s, loaded {loaded:.1f}, copied {copied:.1f};")
+        print(f"asked in a new process {tries} s, of these on the CPU {min(cpu):.2f}")
     assert min(asked) < 2, "the quickest of five: other work on the machine is not what is measured"
     assert copied < 10
 
