@@ -28,7 +28,7 @@ lint: $(READY)  ## formatting, mistakes, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 test: lint  ## lint, and every quick test
 	$(BIN)/pytest -m "not slow and not cuda" -n 2

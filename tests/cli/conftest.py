@@ -37,17 +37,6 @@ laws:
 """
 
 
-MLFLOW = ("ignore:The ``noload`` loader:DeprecationWarning", "ignore::DeprecationWarning:mlflow")
-"""What MLflow's own imports warn of."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            for warning in MLFLOW:
-                item.add_marker(pytest.mark.filterwarnings(warning))
-
-
 @dataclass
 class Recording:
     """Writes what a driver would have written of a study, with made-up errors."""

@@ -22,12 +22,6 @@ from loopscale.records.store import Store
 POSTGRES = Path("/usr/lib/postgresql")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """MLflow's own quarrels with SQLAlchemy are not ours."""
-    config.addinivalue_line("filterwarnings", "ignore:The ``noload`` loader:DeprecationWarning")
-    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:mlflow")
-
-
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new store; MLflow needs two seconds to make its tables, so that tests copy them."""

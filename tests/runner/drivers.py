@@ -32,7 +32,15 @@ class Driver:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         words = [word for each in self.overrides for word in ("--set", each)]
-        command = [sys.executable, "-m", "loopscale.cli.main", "run", str(self.study), "--store", str(self.store)]
+        command = [
+            sys.executable,
+            "-m",
+            "loopscale.cli.main",
+            "run",
+            str(self.study),
+            "--store",
+            str(self.store),
+        ]
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "TRACE_SAVES": str(self.folder / "saves"),
@@ -74,7 +82,10 @@ class Driver:
         keys = [key for (key,) in self.query("SELECT value FROM tags WHERE key = 'trial'") if key != "study"]
         assert len(keys) == len(set(keys)) == trials + baselines
         assert self.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
-        assert self.query("SELECT value FROM tags WHERE key = 'outcome' AND value IN ('running', 'interrupted')") == []
+        assert (
+            self.query("SELECT value FROM tags WHERE key = 'outcome' AND value IN ('running', 'interrupted')")
+            == []
+        )
         doubled = "SELECT run_uuid, key, step FROM metrics GROUP BY 1, 2, 3 HAVING count(*) > 1"
         assert self.query(doubled) == []
         checkpoints = {path.stem for path in (self.store / "checkpoints").iterdir()}

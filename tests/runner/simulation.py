@@ -43,6 +43,8 @@ class Store:
     """MLflow as far as a conductor can tell. Its tail may be lost, as a queue's is when its driver dies."""
 
     notes: list[Note] = field(default_factory=list)
+    backlog: int = 0
+    away_since: float | None = None
 
     def write(self, note: Note) -> None:
         self.notes.append(note)
@@ -139,7 +141,8 @@ class Workers:
 def end(records: list[Record]) -> set[tuple]:
     """All that two studies must have in common to be called equal."""
     return {
-        (r.key, r.cell, r.role, r.number, r.outcome, r.status, r.step, tuple(r.rungs.items())) for r in records
+        (r.key, r.cell, r.role, r.number, r.outcome, r.status, r.step, tuple(r.rungs.items()))
+        for r in records
     }
 
 

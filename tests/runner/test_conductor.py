@@ -4,12 +4,12 @@ import math
 import random
 
 import pytest
-from tests.runner.simulation import Store, Workers, complete, diverges, end, study
 
 from loopscale.records.notes import STATUS
 from loopscale.runner.conductor import SILENT, Conductor, NoWorkers
 from loopscale.runner.job import Idle, Job
 from loopscale.training.trial import Trial
+from tests.runner.simulation import Store, Workers, complete, diverges, end, study
 
 
 def test_every_cell_is_tuned_and_its_best_point_replicated():
@@ -123,7 +123,9 @@ def test_rungs_compare_trials_of_one_cell_only():
         finished = [r for r in tuned if r.outcome == "finished"]
         assert 1 <= len(finished) < len(tuned)
     errors = {
-        cell.values["training.loops"]: min(r.error for r in records if r.cell == cell.key and r.outcome == "finished")
+        cell.values["training.loops"]: min(
+            r.error for r in records if r.cell == cell.key and r.outcome == "finished"
+        )
         for cell in one.cells()
     }
     assert errors[64] > 3 * errors[1]
@@ -191,7 +193,9 @@ def test_a_small_space_is_exhausted_and_not_asked_for_ever():
     one = study(nuisance={"training.lr": {"choice": [1e-3, 1e-2]}}, scheduler={"kind": "none"})
     records = complete(one, Workers(3), Store())
     for cell in one.cells():
-        assert sorted(r.point["training.lr"] for r in records if r.cell == cell.key and r.role == "tuning") == [1e-3, 1e-2]
+        assert sorted(
+            r.point["training.lr"] for r in records if r.cell == cell.key and r.role == "tuning"
+        ) == [1e-3, 1e-2]
 
 
 def test_a_cell_in_which_nothing_trains_ends_without_replicates():
@@ -204,7 +208,11 @@ def test_a_point_outside_a_narrowed_range_stays_recorded_and_is_not_replicated()
     complete(study(), Workers(1), store)
     narrow = study(nuisance={"training.lr": {"real": [1e-4, 2e-3], "scale": "log"}})
     conductor = Conductor(narrow, store.records(), store)
-    assert all(1e-4 <= job.point["training.lr"] <= 2e-3 for bench in conductor.benches.values() for job in bench.jobs.values())
+    assert all(
+        1e-4 <= job.point["training.lr"] <= 2e-3
+        for bench in conductor.benches.values()
+        for job in bench.jobs.values()
+    )
 
 
 def test_a_nuisance_range_holds_in_the_cells_whose_kind_has_the_setting():

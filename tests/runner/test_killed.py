@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -93,7 +94,8 @@ def test_of_two_drivers_one_runs_and_the_other_says_who_holds_the_study(tmp_path
     code, _, err = one.finish()
     assert code == 2
     assert f"is being run by process {first.pid}" in err
-    assert first.communicate(timeout=300) and first.returncode == 0
+    assert first.communicate(timeout=300)
+    assert first.returncode == 0
     one.check(TRIALS, BASELINES)
 
 
@@ -103,7 +105,8 @@ def test_a_killed_worker_is_replaced_and_its_trial_goes_on(tmp_path: Path):
     _until(lambda: (tmp_path / "saves").exists() and len(one.saves()) > 3, process)
     (victim, *_) = _workers(process.pid)
     os.kill(victim, signal.SIGKILL)
-    assert process.communicate(timeout=300) and process.returncode == 0
+    assert process.communicate(timeout=300)
+    assert process.returncode == 0
     one.check(TRIALS, BASELINES)
     assert sum(times - 1 for times in one.saves().values()) <= 1
 
@@ -118,5 +121,11 @@ def _until(condition, process: subprocess.Popen, seconds: float = 120) -> None:
 
 def _workers(session: int) -> list[int]:
     """The processes of the driver's session that train, as Ray titles them."""
-    listed = subprocess.run(["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ImplicitFunc" in line or "in_actor" in line]
+    listed = subprocess.run(
+        ["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if "ImplicitFunc" in line or "in_actor" in line
+    ]

@@ -124,7 +124,9 @@ class Bench:
         """Whether the record is of this cell as the study now has it; if so, take it over."""
         if not _within(self.space, record.point):
             return False
-        job = self._job(self.study.at(self.cell, record.point, record.seed), record.role, record.number, record.point)
+        job = self._job(
+            self.study.at(self.cell, record.point, record.seed), record.role, record.number, record.point
+        )
         if job.key != record.key:
             return False
         job.adopt(record)

@@ -41,7 +41,9 @@ class Standing:
             mine = list(bench.jobs.values())
             spent = [job.flops * job.step / job.steps for job in mine]
             done += sum(spent)
-            left += sum(job.flops - each for job, each in zip(mine, spent, strict=True) if job.state != "over")
+            left += sum(
+                job.flops - each for job, each in zip(mine, spent, strict=True) if job.state != "over"
+            )
             # Of trials that nobody has begun, as much as those of the cell have cost or will cost on average.
             each = (sum(spent) + sum(job.flops for job in mine if job.state != "over")) / max(len(mine), 1)
             left += max(bench.planned - len(mine), 0) * each
@@ -58,7 +60,9 @@ def _row(bench: Bench) -> tuple[str, ...]:
     finished = [job.error for job in jobs if job.outcome == "finished"]
     return (
         bench.cell.label or "the study",
-        f"{len(tuned)}/{bench.sampler.size}" + (f" ({pruned} pruned)" if pruned else "") if bench.space else "-",
+        f"{len(tuned)}/{bench.sampler.size}" + (f" ({pruned} pruned)" if pruned else "")
+        if bench.space
+        else "-",
         f"{replicated}/{bench.study.replicates}",
         f"{min(finished):.4g}" if finished else "",
         ", ".join(f"{job.role} {job.number}: {job.step}/{job.steps}" for job in running),
@@ -82,20 +86,24 @@ class Display:
     def line(self) -> str:
         standing = Standing.of(self.conductor)
         writer = self.conductor.writer
-        away = getattr(writer, "away_since", None)
+        away = writer.away_since
         words = [
             f"{standing.over} of {standing.planned} trials",
             f"{standing.work:.0%} of the work",
             _clock(time.monotonic() - self.began) + " so far",
             self.left(standing),
             "stopping" if self.conductor.stopping else "",
-            f"the store has been away for {_clock(time.time() - away)}; {writer.backlog} notes wait" if away else "",  # pyright: ignore[reportAttributeAccessIssue]
+            f"the store has been away for {_clock(time.time() - away)}; {writer.backlog} notes wait"
+            if away
+            else "",
         ]
         return ", ".join(word for word in words if word)
 
     def __rich__(self) -> Group:
         standing = Standing.of(self.conductor)
-        table = Table("cell", "tuned", "replicates", "best error", "at work", "failed", box=None, pad_edge=False)
+        table = Table(
+            "cell", "tuned", "replicates", "best error", "at work", "failed", box=None, pad_edge=False
+        )
         benches = sorted(
             self.conductor.benches.values(),
             key=lambda bench: not any(job.state == "running" for job in list(bench.jobs.values())),

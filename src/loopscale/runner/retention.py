@@ -20,7 +20,11 @@ def retain(conductor: Conductor, folder: Path) -> None:
     for job in list(conductor.jobs()):
         decided = "kept" if job.key in keepers else "dropped"
         path = checkpoint_path(folder, job.key)
-        if job.role == "baseline" or job.outcome not in ("finished", "pruned", "diverged") or not path.exists():
+        if (
+            job.role == "baseline"
+            or job.outcome not in ("finished", "pruned", "diverged")
+            or not path.exists()
+        ):
             continue
         if job.weights == decided or (job.weights == "dropped" and decided == "kept"):
             continue

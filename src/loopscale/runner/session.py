@@ -1,5 +1,6 @@
 """A quiet Ray for the length of a study, and the signals that end it early."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -25,14 +26,15 @@ QUIET = {
 
 
 @contextmanager
-def ray_session(workers: int, gpus: int | None, address: str | None) -> Iterator[None]:
-    """Ray, started here with room for `workers` or joined at `address`; shut down (or left) at the end."""
+def ray_session(cpus: int, address: str | None) -> Iterator[None]:
+    """Ray: started here with so many CPUs and the GPUs that there are, or joined at `address`; left at the end."""
     os.environ |= {variable: os.environ.get(variable, value) for variable, value in QUIET.items()}
     import ray
 
-    here: dict[str, Any] = {"num_cpus": workers, "num_gpus": gpus, "include_dashboard": False}
+    here: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
+    where: dict[str, Any] = {"address": address} if address else here
     try:
-        ray.init(**({"address": address} if address else here), logging_level="ERROR", log_to_driver=False)
+        ray.init(**where, logging_level=logging.ERROR, log_to_driver=False)
         yield
     finally:
         ray.shutdown()
@@ -48,7 +50,7 @@ def stoppable(conductor: Conductor) -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         conductor.stopping = True
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:

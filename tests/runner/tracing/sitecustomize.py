@@ -37,7 +37,8 @@ class Finder(importlib.abc.MetaPathFinder):
         if name != TRACED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec and spec.loader
+        assert spec
+        assert spec.loader
         spec.loader = Loader(spec.loader)
         return spec
 

@@ -1,0 +1,158 @@
+"""What the system adds to the training itself: a study of one-step trials, beside stock Ray Tune on the same work.
+
+Both sides train the same net for one step in each of `--trials` trials, two at a time, choose the learning rate with
+Optuna's random sampler and record every trial in MLflow on SQLite. Stock is Ray Tune with `OptunaSearch` and
+`MLflowLoggerCallback`, as its documentation has it. The clock starts at the first result, so that starting Ray (printed
+beside) is left out, and stops when everything is recorded and Ray is down. The training itself, timed in this process,
+is taken off.
+
+    python benchmarks/overhead.py [--trials 200] [--json]
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+
+from loopscale.records.store import Store
+from loopscale.runner.conductor import Conductor
+from loopscale.runner.run import run
+from loopscale.runner.session import QUIET
+from loopscale.studies.spec import Study
+from loopscale.training.loop import train
+from loopscale.training.trial import Trial
+
+WORKERS = 2
+TRIAL = {
+    "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+    "model": {"kind": "looped", "width": 8, "heads": 1},
+    "training": {"steps": 1, "loops": 2, "window": 1, "batch_size": 8},
+}
+
+
+def training_itself(trials: int) -> float:
+    """Seconds that a one-step trial takes here without anything around it, validation included."""
+    torch.set_num_threads(1)
+    list(train(Trial.model_validate(TRIAL)))
+    began = time.perf_counter()
+    for seed in range(trials):
+        list(train(Trial.model_validate(TRIAL | {"seed": seed})))
+    return (time.perf_counter() - began) / trials
+
+
+class Clock:
+    """Start-up until the first result, and from there to the end."""
+
+    def __init__(self) -> None:
+        self.began, self.first = time.perf_counter(), 0.0
+
+    def result(self) -> None:
+        self.first = self.first or time.perf_counter()
+
+    def stop(self) -> tuple[float, float]:
+        return self.first - self.began, time.perf_counter() - self.first
+
+
+def ours(trials: int, folder: Path) -> tuple[float, float]:
+    study = Study.parse(
+        {
+            "question": "What does a trial cost beside its training?",
+            "fixed": TRIAL,
+            "nuisance": {"training.lr": {"real": [1e-5, 1e-2], "scale": "log"}},
+            "search": {"kind": "random", "trials": trials - 1},
+            "evaluate": {"loops": 2, "prompts": 8},
+        }
+    )
+    clock = Clock()
+    report = Conductor.report
+
+    def timed(self: Conductor, key: str, said: Any) -> bool:
+        clock.result()
+        return report(self, key, said)
+
+    Conductor.report = timed
+    conductor = run(study, Store.open(folder / "store", create=True), WORKERS)
+    Conductor.report = report
+    assert conductor.counts() == {"finished": trials}
+    return clock.stop()
+
+
+def stock(trials: int, folder: Path) -> tuple[float, float]:
+    os.environ |= QUIET
+    import ray
+    from optuna.samplers import RandomSampler
+    from ray import tune
+    from ray.air.integrations.mlflow import MLflowLoggerCallback
+    from ray.tune.search.optuna import OptunaSearch
+
+    clock = Clock()
+
+    class First(tune.Callback):
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            clock.result()
+
+    def one(config: dict[str, float]) -> None:
+        torch.set_num_threads(1)
+        settings = TRIAL | {"training": TRIAL["training"] | config}  # pyright: ignore[reportOperatorIssue]
+        for progress in train(Trial.model_validate(settings)):
+            tune.report(progress.metrics)
+
+    ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    results = tune.Tuner(
+        tune.with_resources(one, {"cpu": 1}),
+        param_space={"lr": tune.loguniform(1e-5, 1e-2)},
+        tune_config=tune.TuneConfig(
+            metric="error", mode="min", num_samples=trials, max_concurrent_trials=WORKERS,
+            search_alg=OptunaSearch(sampler=RandomSampler(seed=0)),
+        ),
+        run_config=tune.RunConfig(
+            name="stock", storage_path=str(folder / "ray"), verbose=0,
+            callbacks=[First(), MLflowLoggerCallback(f"sqlite:///{folder}/mlflow.db", experiment_name="stock")],
+        ),
+    ).fit()  # fmt: skip
+    assert len(results) == trials
+    assert not results.errors
+    ray.shutdown()
+    return clock.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    itself = training_itself(min(options.trials, 50))
+    rows = {}
+    for name, side in (("loopscale", ours), ("stock Ray Tune", stock)):
+        with tempfile.TemporaryDirectory() as folder:
+            startup, seconds = side(options.trials, Path(folder))
+        above = seconds / options.trials - itself / WORKERS
+        rows[name] = {"startup_s": startup, "seconds": seconds, "overhead_s_per_trial": above}
+    ratio = rows["stock Ray Tune"]["overhead_s_per_trial"] / rows["loopscale"]["overhead_s_per_trial"]
+    result = {"trials": options.trials, "training_s_per_trial": itself, "ratio": ratio} | rows
+    if options.json:
+        json.dump(result, sys.stdout, indent=1)
+        return
+    print(
+        f"{options.trials} one-step trials, {WORKERS} at a time; the training itself: {itself * 1000:.1f} ms a trial"
+    )
+    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'above the training, a trial':>30}")
+    for name, row in rows.items():
+        print(
+            f"{name:16}{row['startup_s']:>9.1f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>29.3f}s"
+        )
+    print(f"stock / loopscale: {ratio:.1f}")
+
+
+if __name__ == "__main__":
+    main()
