@@ -122,7 +122,7 @@ class Bench:
 
     def _adopt(self, record: Record) -> bool:
         """Whether the record is of this cell as the study now has it; if so, take it over."""
-        if not _within(self.space, record.point):
+        if record.seed is None or not _within(self.space, record.point):
             return False
         job = self._job(
             self.study.at(self.cell, record.point, record.seed), record.role, record.number, record.point
