@@ -1,5 +1,6 @@
 """What every model must keep to, as it comes and in several of its settings."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,17 +29,23 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def _members() -> list[Any]:
-    """Every model in every variant whose settings it has."""
+def _members(which: Callable[[Model], bool] = lambda model: True) -> list[Any]:
+    """Every model in every variant whose settings it has, or those of them that `which` is true of."""
     return [
-        pytest.param(choice(**settings), id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}")
+        pytest.param(model, id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}")
         for kind, choice in Model.choices().items()
         for settings in VARIANTS
-        if settings.keys() <= choice.model_fields.keys()
+        if settings.keys() <= choice.model_fields.keys() and which(model := choice(**settings))
     ]
 
 
 every_model = pytest.mark.parametrize("model", _members())
+every_truncatable_model = pytest.mark.parametrize(
+    "model", _members(lambda model: model.depth is None and model.truncatable)
+)
+every_model_blind_to_the_length = pytest.mark.parametrize(
+    "model", _members(lambda model: getattr(model, "normaliser", None) != "length")
+)
 
 
 def steps(model: Model) -> int:
@@ -94,10 +101,8 @@ def test_every_weight_is_drawn_and_trained(model: Model):
     assert not [name for name, grad in grads.items() if grad is None or not grad.any()]
 
 
-@every_model
-def test_every_weight_is_trained_through_the_last_steps_alone_where_that_is_allowed(model: Model):
-    if model.depth is not None or not model.truncatable:
-        pytest.skip("its gradient must not be cut")
+@every_truncatable_model
+def test_every_weight_is_trained_through_the_last_steps_alone(model: Model):
     net = model.build(PROMPT, stream(0))
     grads = gradients(net, net(tokens(), 4, 3, truncate=True))
     assert not [name for name, grad in grads.items() if grad is None or not grad.any()]
@@ -166,10 +171,8 @@ def test_float64_is_float64_throughout(model: Model):
     torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
 
 
-@every_model
+@every_model_blind_to_the_length
 def test_a_shorter_prompt_is_read_as_the_beginning_of_a_longer_one(model: Model):
-    if getattr(model, "normaliser", None) == "length":
-        pytest.skip("it divides by the length")
     net = model.build(PROMPT, stream(0))
     torch.testing.assert_close(net(tokens()[:, :4], steps(model)), net(tokens(), steps(model))[:, :, :4])
 

@@ -39,6 +39,8 @@ GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
 MOST_STEPS = 200
+DEEPEST = 10.0
+"""How far below the lowest measured value a figure reaches for what it is set beside."""
 
 
 def against_loops(
@@ -329,15 +331,31 @@ def _figure(x: str, y: str, log_x: bool = True) -> go.Figure:
 
 
 def ticked(figure: go.Figure) -> go.Figure:
-    """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers."""
+    """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers.
+
+    What is drawn dashed or dotted may leave the picture below: an algorithm that is exact after three pairs would
+    press all that was measured into one line. Zooming out shows it whole.
+    """
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
-            drawn = np.concatenate([numbers(trace[name]) for trace in figure.data] or [np.ones(1)])
-            drawn = drawn[drawn > 0]
+            drawn, measured = _positive(figure.data, name), _positive(filter(_is_solid, figure.data), name)
             if len(drawn):
-                places = _ticks(float(drawn.min()), float(drawn.max()))
+                low, high = float(drawn.min()), float(drawn.max())
+                if len(measured) and name == "y":
+                    low = max(low, float(measured.min()) / DEEPEST)
+                    update(range=[np.log10(low) - 0.1, np.log10(high) + 0.1])
+                places = _ticks(low, high)
                 update(tickvals=places, ticktext=[f"{place:g}" for place in places])
     return figure
+
+
+def _positive(traces: Iterable[go.Scatter], name: str) -> np.ndarray:
+    values = np.concatenate([numbers(trace[name]) for trace in traces] or [np.zeros(0)])
+    return values[values > 0]
+
+
+def _is_solid(trace: go.Scatter) -> bool:
+    return trace.line.dash in (None, "solid")
 
 
 def _ticks(low: float, high: float) -> list[float]:
