@@ -1,0 +1,148 @@
+"""What a worker says of an order, without Ray: how trials end, and where they go on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loopscale.evaluate import Evaluation, evaluate
+from loopscale.runner.baseline import Baseline
+from loopscale.runner.report import Order, Report
+from loopscale.runner.worker import work
+from loopscale.training import checkpoint
+from loopscale.training.trial import Trial
+
+EVALUATION = Evaluation(loops=5, prompts=32)
+
+
+def trial(**training: Any) -> Trial:
+    options = {"steps": 30, "loops": 3, "window": 2, "batch_size": 8, "eval_every": 10}
+    return Trial.model_validate(
+        {
+            "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+            "model": {"kind": "looped", "width": 8, "heads": 2},
+            "training": options | training,
+        }
+    )
+
+
+def order(folder: Path, trial: Trial, kind: str = "train") -> Order:
+    path = folder / f"{trial.key}.safetensors"
+    return Order(kind=kind, key=trial.key, trial=trial, evaluation=EVALUATION, checkpoint=str(path))  # pyright: ignore
+
+
+def said(reports: list[Report]) -> dict[int, dict[str, float]]:
+    return {step: metrics for report in reports for step, metrics in report.progress}
+
+
+def test_a_trial_says_its_progress_and_ends_with_its_curve(tmp_path: Path):
+    one = order(tmp_path, trial())
+    reports = list(work(one))
+    assert list(said(reports)) == [10, 20, 30]
+    last = reports[-1]
+    assert last.outcome == "finished"
+    assert last.curve
+    assert last.curve.error.shape == (5, 4)
+    assert last.metrics
+    assert last.metrics["evaluate/error"] == pytest.approx(last.curve.error[2].mean())
+
+
+def test_the_curve_is_that_of_the_reloaded_checkpoint(tmp_path: Path):
+    one = order(tmp_path, trial())
+    *_, last = work(one)
+    net = checkpoint.load_net(Path(one.checkpoint), trial())
+    assert last.curve
+    np.testing.assert_array_equal(last.curve.error, evaluate(net, trial().task, EVALUATION).error)
+
+
+def test_a_worker_cut_short_goes_on_and_says_all_again(tmp_path: Path):
+    whole = said(list(work(order(tmp_path / "whole", trial()))))
+    one = order(tmp_path / "cut", trial())
+    reports = work(one)
+    assert said([next(reports)])
+    reports.close()
+    again = list(work(one))
+    assert again[0].progress[-1][0] == 10
+    timeless = [{step: m | {"seconds": 0.0} for step, m in each.items()} for each in (said(again), whole)]
+    assert timeless[0] == timeless[1]
+
+
+def test_a_finished_trial_is_evaluated_and_not_trained(tmp_path: Path):
+    one = order(tmp_path, trial())
+    first = list(work(one))
+    before = Path(one.checkpoint).stat().st_mtime_ns
+    again = list(work(one))
+    assert Path(one.checkpoint).stat().st_mtime_ns == before
+    assert said(again) == said(first)
+    assert again[-1].metrics == first[-1].metrics
+
+
+def test_rare_checkpoints_repeat_no_more_than_their_interval(tmp_path: Path):
+    one = order(tmp_path, trial(steps=60, checkpoint_every=30))
+    reports = work(one)
+    for _ in range(4):
+        next(reports)
+    reports.close()
+    saved = checkpoint.load(Path(one.checkpoint))
+    assert saved
+    assert saved.history[-1][0] == 30
+
+
+def test_a_damaged_checkpoint_costs_the_training_and_not_the_study(tmp_path: Path):
+    one = order(tmp_path, trial())
+    first = list(work(one))
+    Path(one.checkpoint).write_bytes(Path(one.checkpoint).read_bytes()[:1000])
+    again = list(work(one))
+    assert again[-1].metrics == first[-1].metrics
+
+
+def test_weights_that_were_not_kept_end_a_trial_without_a_curve(tmp_path: Path):
+    one = order(tmp_path, trial())
+    list(work(one))
+    checkpoint.strip(Path(one.checkpoint), keep_weights=False)
+    for kind in ("train", "evaluate"):
+        *_, last = work(one.model_copy(update={"kind": kind}))
+        assert (last.outcome, last.curve) == ("finished", None)
+        assert "not evaluated" in last.detail
+
+
+def test_weights_dropped_before_the_end_are_trained_again(tmp_path: Path):
+    one = order(tmp_path, trial())
+    reports = work(one)
+    next(reports)
+    reports.close()
+    checkpoint.strip(Path(one.checkpoint), keep_weights=False)
+    again = list(work(one))
+    assert list(said(again)) == [10, 20, 30]
+    assert again[-1].curve
+
+
+def test_a_trial_that_diverges_says_where(tmp_path: Path):
+    *_, last = work(order(tmp_path, trial(lr=1e30)))
+    assert last.outcome == "diverged"
+    assert "step" in last.detail
+
+
+def test_a_trial_too_large_for_the_machine_is_out_of_memory_and_no_bug(tmp_path: Path):
+    *_, last = work(order(tmp_path, trial(batch_size=10**12)))
+    assert last.outcome == "out_of_memory"
+
+
+def test_a_bug_is_reported_with_its_traceback(tmp_path: Path):
+    (tmp_path / "file").write_text("where the folder of checkpoints should be")
+    *_, last = work(order(tmp_path / "file", trial()))
+    assert last.outcome == "failed"
+    assert "Traceback" in last.detail
+
+
+def test_a_baseline_has_a_curve_and_nothing_to_train(tmp_path: Path):
+    work_on = {"task": trial().task.model_dump(), "solver": {"kind": "gradient_descent"}}
+    baseline = Baseline.model_validate(work_on)
+    (only,) = work(
+        Order(kind="baseline", key=baseline.key, baseline=baseline, evaluation=EVALUATION, checkpoint="")
+    )
+    assert only.outcome == "finished"
+    assert only.curve
+    assert only.curve.error.shape == (5, 4)
+    assert not only.progress
