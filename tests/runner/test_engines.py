@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
