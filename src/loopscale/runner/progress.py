@@ -18,6 +18,8 @@ from loopscale.runner.conductor import Conductor
 
 ROWS = 16
 """Cells shown at once; of a larger study, those at work first."""
+ENOUGH = 0.02
+"""The share of the work to see done before saying how long the rest takes."""
 QUIET_SECONDS = 15
 """Without a terminal, at most one line in so many seconds."""
 
@@ -75,13 +77,16 @@ class Display:
 
     def __init__(self, conductor: Conductor) -> None:
         self.conductor, self.began, self.start = conductor, time.monotonic(), Standing.of(conductor)
+        self.moving: tuple[float, float] | None = None
 
     def left(self, standing: Standing) -> str:
-        """The time that is left at the speed so far, once there is one."""
-        if standing.work <= self.start.work or standing.work >= 1:
+        """The time that is left at the speed since the first progress: what starting takes would mislead."""
+        if self.moving is None and standing.work > self.start.work:
+            self.moving = (time.monotonic(), standing.work)
+        if self.moving is None or standing.work - self.moving[1] < ENOUGH or standing.work >= 1:
             return ""
-        seconds = time.monotonic() - self.began
-        return f"about {_clock(seconds * (1 - standing.work) / (standing.work - self.start.work))} left"
+        seconds = (time.monotonic() - self.moving[0]) / (standing.work - self.moving[1]) * (1 - standing.work)
+        return f"about {_clock(seconds)} left"
 
     def line(self) -> str:
         standing = Standing.of(self.conductor)
@@ -113,8 +118,9 @@ class Display:
             table.add_row(*_row(bench))
         if len(benches) > ROWS:
             table.add_row(f"and {len(benches) - ROWS} more cells")
-        bar = ProgressBar(total=1.0, completed=standing.work, width=60)
-        return Group(Text(self.conductor.study.question, style="bold"), bar, Text(self.line()), table)
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(ProgressBar(total=1.0, completed=standing.work, width=30), Text(self.line()))
+        return Group(Text(self.conductor.study.question, style="bold"), bar, table)
 
 
 @contextmanager
