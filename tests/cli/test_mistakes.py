@@ -1,6 +1,9 @@
 """What a user can do wrong: one line with the remedy, exit code 2, no traceback, nothing written."""
 
+import contextlib
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +38,17 @@ COMMANDS: list[tuple[str, list[str], str]] = [
     ("", ["import", "nosuch"], "holds no exported records"),
     ("", ["list", "--store", "ftp://x"], "give a folder, http://"),
     ("", ["list", "--store", "http://127.0.0.1:9"], "no tracking server answers"),
+    ("", ["list", "--store", "http://[::1"], "is no address"),
+    ("", ["list", "--store", "http://a b"], "is no address"),
+    ("", ["list", "--store", "~nosuch/x"], "write its path without ~"),
+    ("", ["list", "--store", "x" * 300], "cannot write to"),
+    ("", ["list", "--store", "sqlite:///nosuch.db"], "no records in"),
+    ("", ["list", "--store", "sqlite://"], "no records in"),
+    ("store", ["best", ""], "name is empty"),
+    ("store", ["export", "", "--to", "x"], "name is empty"),
+    ("store", ["report", "tiny", "--out", "."], "it is a folder"),
+    ("store", ["query", "SELECT * FROM nosuch"], "there are trials, curves"),
+    ("store", ["query", 'SELECT * FROM trials WHERE role = "x"'], "in single quotes"),
     ("store", ["best", "tinny"], "did you mean tiny?"),
     ("store", ["best", "tiny", "--where", "nosuch = 1"], 'column "nosuch" not found'),
     ("store", ["best", "tiny", "--where", "training.loops = 1"], "in double quotes"),
@@ -144,3 +158,50 @@ def test_a_bug_shows_its_traceback(monkeypatch, elsewhere):
     monkeypatch.setattr(main, "app", broken)
     with pytest.raises(ZeroDivisionError):
         main.main([])
+
+
+@pytest.mark.parametrize("storage", ["/proc/x", "taken"])
+def test_a_storage_that_cannot_be_written_leaves_no_store(loopscale, study_file, elsewhere, storage):
+    Path("taken").write_text("")
+    answer = loopscale("run", study_file, "--store", "fresh", "--storage", storage)
+    assert answer.code == 2
+    assert "with --storage" in answer.err
+    assert not Path("fresh").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("export.json", b"[]"),
+        ("export.json", b"{}"),
+        ("export.json", b'{"format": 99}'),
+        ("trials.parquet", b"no table"),
+        ("history.parquet", b""),
+        ("studies.parquet", None),
+    ],
+)
+def test_a_damaged_export_is_said_before_a_store_is_made(loopscale, store, elsewhere, file, content):
+    assert loopscale("--store", store, "export", "tiny", "--to", "exported").code == 0
+    if content is None:
+        Path("exported", file).unlink()
+    else:
+        Path("exported", file).write_bytes(content)
+    answer = loopscale("import", "exported", "--store", "fresh")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "; " in answer.err
+    assert not Path("fresh").exists()
+
+
+def test_a_database_without_its_tables_is_said(loopscale, store, elsewhere):
+    shutil.copytree(store, "broken")
+    with contextlib.closing(sqlite3.connect("broken/mlflow.db")) as database:
+        database.execute("DROP TABLE runs")
+    answer = loopscale("list", "--store", "broken")
+    assert answer.code == 2
+    assert "is no database of MLflow's, or damaged (no such table: runs)" in answer.err
+
+
+def test_a_condition_that_nothing_meets_says_so(loopscale, store):
+    answer = loopscale("--store", store, "best", "tiny", "--where", "false")
+    assert (answer.code, answer.out) == (0, "no cell of tiny has a finished trial where false\n")

@@ -104,7 +104,7 @@ WRONG = {
         "[1, 4]",
         10,
         "window 2 is more",
-        "change",
+        "write a window of 1 or less",
     ),
     "heads that do not divide": (
         "heads: 2",
@@ -309,6 +309,88 @@ WRONG = {
     "an alias to itself": ("replicates: 2", "budget: &a {hours: *a}", 16, "aliases", "write the values out"),
     "an alias to nothing": ("replicates: 2", "replicates: *a", 16, "undefined alias", "write the value out"),
     "two documents": ("replicates: 2", "---\nreplicates: 2", 16, "single document", "one study"),
+    "a kind that is a list": ("kind: looped", "kind: [looped]", 4, "['looped']", "did you mean looped"),
+    "a solver whose kind is a mapping": ("[newton]", "[{kind: {a: 1}}]", 18, "{'a': 1}", "use one of"),
+    "a bound whose kind is a list": (
+        "along: loop",
+        "along: loop, theory: {kind: [a]}",
+        20,
+        "['a']",
+        "use one of",
+    ),
+    "a task that fills the memory": ("dim: 3", "dim: 1_000_000_000", 3, "1,000,000,000", "16,384 or less"),
+    "a wide task": ("dim: 3", "dim: 9_000", 3, "task.dim is 9,000", "4,096 numbers"),
+    "a batch that fills the memory": (
+        "    steps: 90",
+        "    steps: 90\n    batch_size: 1_000_000_000",
+        7,
+        "1,000,000,000",
+        "6,710,886 or less",
+    ),
+    "a model that is too wide": (
+        "width: 16",
+        "width: 10_000_000_000_000",
+        4,
+        "model.width",
+        "65,536 or less",
+    ),
+    "more loops than are evaluated": (
+        "{loops: 10}",
+        "{loops: 1_000_000}",
+        17,
+        "evaluate.loops",
+        "100,000 or less",
+    ),
+    "an axis below a number": ("training.loops:", "training.loops.x:", 10, "has no 'x'", "name a setting"),
+    "an axis of values that are no parts": (
+        "training.loops: [2, 4]",
+        "model: [gpt2]",
+        10,
+        "'gpt2'",
+        "{kind: gpt2}",
+    ),
+    "an axis of texts": ("[2, 4]", "[2, '4']", 10, "'4', not a number", "write loops: 4"),
+    "a part tuned as a whole": (
+        "training.lr: {real: [1e-4, 1e-2], scale: log}",
+        "training: {choice: [1, 2]}",
+        13,
+        "as a whole",
+        "training.lr",
+    ),
+    "an end beyond all numbers": (
+        "training.lr: {real: [1e-4, 1e-2], scale: log}",
+        "training.batch_size: {integer: [1, 100000000000000000000000]}",
+        13,
+        "batch_size",
+        "or less",
+    ),
+    "a choice of lists": (
+        "{real: [1e-4, 1e-2], scale: log}",
+        "{choice: [[1]]}",
+        13,
+        "is [1]",
+        "single values",
+    ),
+    "replicates as text": ("replicates: 2", "replicates: '2'", 16, "'2', not a number", "replicates: 2"),
+    "replicates that are true": ("replicates: 2", "replicates: true", 16, "True, not a number", "write"),
+    "truth as a word": (
+        "    window: 2",
+        "    window: 2\n    truncate: yes",
+        9,
+        "not true or false",
+        "truncate: true",
+    ),
+    "search by name alone": ("{kind: tpe, trials: 5}", "tpe", 14, "'tpe'", "search: {kind: tpe}"),
+    "baselines by name alone": ("[newton]", "newton", 18, "'newton'", "[newton]"),
+    "nothing to say": ("replicates: 2", "budget:", 16, "None", "take budget out"),
+    "where with bare text": ("<= training.loops", "== looped", 11, "looped", "in quotes"),
+    "warm-up beyond the end": (
+        "    window: 2",
+        "    window: 2\n    warmup: 91",
+        9,
+        "warmup 91",
+        "90 or less",
+    ),
     "no end to a number": ("steps: 90", "steps: 1e999", 6, "1e999", "write a number"),
 }
 
@@ -439,6 +521,11 @@ def test_a_name_that_is_missing_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("search.trials", "[", "not YAML"),
         ("baselines.7", "ridge", "there is no baselines.7"),
         ("question.x", "1", "there is no question.x"),
+        ("scientific.training.loops.0", "0", "training.loops is 0"),
+        ("scientific.training.loops.7", "3", "use one of 0, 1"),
+        ("a.b.c", "1", "study has no setting 'a'"),
+        ("training.steps", "90\nfoo: 3", "more than one setting"),
+        ("budget.gpu_hour", "1", "did you mean gpu_hours"),
     ],
 )
 def test_a_mistake_in_an_override_names_it(tmp_path: Path, path: str, value: str, offending: str):
@@ -446,5 +533,26 @@ def test_a_mistake_in_an_override_names_it(tmp_path: Path, path: str, value: str
     with pytest.raises(Mistakes) as caught:
         Study.load(file, {path: value})
     [line] = str(caught.value).splitlines()
-    assert line.startswith(f"--set {path}={value}: ")
+    assert line.startswith(" ".join(f"--set {path}={value}: ".split()))
     assert offending in line
+
+
+def test_a_study_is_found_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "studies" / "paper").mkdir(parents=True)
+    (tmp_path / "studies" / "paper" / "figure3.yaml").write_text(STUDY)
+    (tmp_path / "paper").mkdir()  # a folder of that name is no reason to miss the study
+    monkeypatch.chdir(tmp_path)
+    for words in ("paper/figure3", "./paper/figure3", "studies/paper/figure3", "studies/paper/figure3.yaml"):
+        assert Study.load(words).name == "paper/figure3"
+    assert Study.load(tmp_path / "studies/paper/figure3").name == "paper/figure3"
+    assert "name the study, paper/figure3" in mistakes(Path("paper/figure3.yaml"))[0]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a" * 300, "a" * 300 + ".yaml", "dangling.yaml"])
+def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.chdir(tmp_path)
+    Path("dangling.yaml").symlink_to("nowhere")
+    with pytest.raises(Mistakes) as caught:
+        Study.load(name)
+    [line] = str(caught.value).splitlines()
+    assert "; " in line

@@ -40,6 +40,9 @@ def command(
     if as_json:
         show_json([as_object(row, points) for row in rows])
         return
+    if where and not rows:
+        say(f"no cell of {found.study['name']} has a finished trial where {where}")
+        return
     show_best(rows, found.study)
     if points is not None:
         say("No other point has both a smaller error and fewer FLOPs:")

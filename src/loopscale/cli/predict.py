@@ -19,8 +19,10 @@ def command(
         str, typer.Argument(metavar="TRIAL", help="A trial's key, or as much of it as is unique.")
     ],
     overrides: SetOption = None,
-    loops: Annotated[int | None, typer.Option("--loops", min=1, help="Loops to run.")] = None,
-    prompts: Annotated[int, typer.Option("--prompts", min=1, help="Fresh prompts to average over.")] = 1024,
+    loops: Annotated[int | None, typer.Option("--loops", min=1, max=100_000, help="Loops to run.")] = None,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=1, max=10_000_000, help="Fresh prompts to average over.")
+    ] = 1024,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -55,6 +57,8 @@ def _evaluated(file: Path, changes: dict[str, str], loops: int | None, prompts: 
     try:
         trial = load_trial(file)
         net = load_net(file, trial)
+    except OSError as problem:
+        raise Wrong(f"{file} cannot be read ({problem}); change its permissions, or restore it") from problem
     except (CorruptCheckpoint, NewerFormat, ValueError) as problem:
         raise Wrong(f"{problem}; `loopscale run` of its study goes on from what is left") from problem
     task = _changed(trial, changes).task
@@ -64,7 +68,7 @@ def _evaluated(file: Path, changes: dict[str, str], loops: int | None, prompts: 
     try:
         curve = evaluate(net, task, evaluation, pick("auto"))
     except ValueError as problem:  # a longer prompt than it has positions for
-        raise Wrong(f"trial {trial.key} cannot read such prompts: {problem}; give shorter ones") from problem
+        raise Wrong(f"trial {trial.key} cannot read such prompts: {problem}") from problem
     rows = [{"loop": loop} | summary(curve, task, loop) for loop in range(1, len(curve.error) + 1)]
     return {
         "trial": trial.key,
@@ -82,10 +86,11 @@ def _changed(trial: "Trial", changes: dict[str, str]) -> "Trial":
     """The trial on another data condition. Raises Wrong and Mistakes."""
     from pydantic import ValidationError
 
+    from loopscale.studies.limits import too_large
     from loopscale.studies.mistakes import Mistake, Mistakes
     from loopscale.studies.override import overridden
     from loopscale.studies.source import Source
-    from loopscale.studies.wording import faults
+    from loopscale.studies.wording import faults, passed_off
 
     for path in changes:
         if not path.startswith("task."):
@@ -99,6 +104,10 @@ def _changed(trial: "Trial", changes: dict[str, str]) -> "Trial":
         said = "--set " + " ".join(f"{path}={value}" for path, value in changes.items())
         found = faults(problem, type(trial), tree)
         raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in found) from None
+    passed = [*passed_off(tree, changed), *too_large(changed)]
+    if passed:
+        said = "--set " + " ".join(f"{path}={value}" for path, value in changes.items())
+        raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in passed)
     was, now = trial.task.prompt, changed.task.prompt
     if (was.dim_in, was.dim_out) != (now.dim_in, now.dim_out):
         raise Wrong(

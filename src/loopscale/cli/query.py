@@ -8,6 +8,7 @@ import typer
 
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, opened
 from loopscale.cli.output import show_json, show_table
+from loopscale.cli.wrong import Wrong
 
 
 class Format(StrEnum):
@@ -37,8 +38,13 @@ def command(
     if as_json:
         show_json(answer.to_pylist())
     elif form is Format.csv:
-        from pyarrow import csv
+        from pyarrow import ArrowException, csv
 
-        csv.write_csv(answer, sys.stdout.buffer)
+        try:
+            csv.write_csv(answer, sys.stdout.buffer)
+        except ArrowException as problem:
+            raise Wrong(
+                f"the answer is no CSV ({problem}); cast its lists to text, or use --json"
+            ) from problem
     else:
         show_table(answer.column_names, zip(*(column.to_pylist() for column in answer.columns), strict=True))

@@ -28,11 +28,18 @@ class Recorded:
 
 def name_of(study: str) -> str:
     """A study's name in the records, given its file or that name. The file need not be there any more."""
-    from loopscale.studies.find import SUFFIXES
+    from loopscale.studies.find import SUFFIXES, find
     from loopscale.studies.find import name_of as named
+    from loopscale.studies.mistakes import Mistakes
 
+    if not study.strip():
+        raise Wrong("the study's name is empty; give its file, or its name below studies/")
     path = Path(study)
-    return named(path) if path.suffix in SUFFIXES else study
+    try:
+        path = find(study)
+    except Mistakes:
+        return named(path) if path.suffix in SUFFIXES else study
+    return study if path.is_dir() else named(path)
 
 
 def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -> Recorded:

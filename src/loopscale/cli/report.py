@@ -54,6 +54,8 @@ def write_report(store: "Store", found: "Recorded", out: Path | None = None) -> 
     name = found.study["name"]
     page = report(found.study, found.trials, found.curves, found.history, found.provenance).encode()
     file = out or store.storage / "reports" / f"{name}.html"
+    if os.path.isdir(file):
+        raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
     part = file.with_name(f"{file.name}.part")
     try:
         if out is None:

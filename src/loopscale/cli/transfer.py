@@ -30,7 +30,7 @@ def export(
 
     if (study is None) is not everything:
         raise Wrong("export one study or all of them; give STUDY or --all")
-    trials = write(opened(context, store, storage), name_of(study) if study else None, to)
+    trials = write(opened(context, store, storage), None if study is None else name_of(study), to)
     if as_json:
         show_json({"folder": to, "trials": trials})
     else:
@@ -48,11 +48,10 @@ def import_(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.records.transfer import ABOUT
+    from loopscale.records.transfer import check
     from loopscale.records.transfer import import_ as read
 
-    if not (folder / ABOUT).is_file():  # before a store is made for nothing
-        raise Wrong(f"{folder} holds no exported records; `loopscale export` makes them")
+    check(folder)  # before a store is made for nothing
     imported = read(opened(context, store, storage, create=True), folder)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})

@@ -1,7 +1,13 @@
 """Mistakes in a command, and what anything that a user can do wrong is told as: lines, never a traceback."""
 
+import sqlite3
+
 DONE, FAILED, MISTAKE, STOPPED = 0, 1, 2, 3
 """Exit codes: done, failed or lost trials, a mistake in the command or the study, interrupted."""
+
+
+BROKEN = ("malformed", "disk I/O", "not a database", "readonly", "locked", "disk is full")
+"""What SQLite says of a file that is at fault, rather than who asks."""
 
 
 class Wrong(Exception):
@@ -21,6 +27,8 @@ def explained(problem: Exception) -> str | None:
 
     if isinstance(problem, QueryError):
         return _query(str(problem))
+    if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in BROKEN):
+        return f"the store's database cannot be read ({problem}); restore it from a copy, or give another --store"
     return str(problem) if isinstance(problem, (Wrong, StoreError, Held, Mistakes)) else None
 
 
@@ -34,6 +42,14 @@ def _usage(problem: Exception) -> str:
 
 def _query(said: str) -> str:
     """DuckDB takes an unquoted `model.kind` for the column `kind` of a table `model`, and says so."""
+    if "; " in said:
+        return said
     if "Referenced table" in said and "not found" in said:
         return f'{said}; a setting is written in double quotes, as in "model.kind"'
-    return said
+    if "Referenced column" in said and "not found" in said:
+        return (
+            f"{said}; text is written in single quotes, and `loopscale query 'DESCRIBE trials'` lists columns"
+        )
+    if "Table with name" in said:
+        return f"{said}; there are trials, curves, history and studies"
+    return f"{said}; `loopscale query --help` has an example"

@@ -63,7 +63,7 @@ class Architecture(Model):
     def _softmax_has_its_own_normaliser(self) -> "Architecture":
         if self.attention == "softmax" and self.normaliser is not None:
             raise ValueError(
-                f"normaliser {self.normaliser!r} is for relu and linear attention; softmax has its own"
+                f"normaliser {self.normaliser!r} is for relu and linear attention; leave it out, softmax has its own"
             )
         return self
 

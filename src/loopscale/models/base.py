@@ -34,7 +34,7 @@ class Net(nn.Module, Predictor):
                 f"{steps} steps are more than this net's {self.depth} layers; 1 .. {self.depth} are valid"
             )
         if not 1 <= first <= steps:
-            raise ValueError(f"first {first} is not within steps 1 .. {steps}")
+            raise ValueError(f"first {first} is not among the steps; write 1 .. {steps}")
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:

@@ -14,6 +14,8 @@ from loopscale.records.errors import StoreError
 
 FORMAT = 1
 """The format of records that this version writes: raised when older versions could not read it."""
+TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "tags", "experiment_tags")
+"""Of MLflow's, those that records are in."""
 DATABASE, FORMAT_FILE = "mlflow.db", "format.json"
 
 
@@ -30,8 +32,14 @@ def uri(root: Path) -> str:
 
 def check(root: Path, create: bool) -> None:
     """StoreError unless `root` holds a store that this version can use; made first where `create`."""
-    if root.exists() and not root.is_dir():
+    if os.path.exists(root) and not os.path.isdir(root):
         raise StoreError(f"{root} is a file", "give --store a folder")
+    try:
+        os.stat(root)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as problem:
+        raise _unwritable(root, problem) from problem
     if create:
         _check_format(root)
         _check_database(root)
@@ -56,6 +64,19 @@ def lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def make_folder(folder: Path) -> None:
+    """StoreError unless files can be written in `folder`, which is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise StoreError(
+            f"cannot write to {folder} ({reason})", "give another folder with --storage"
+        ) from problem
+    if not os.access(folder, os.W_OK):
+        raise StoreError(f"cannot write to {folder}", "give another folder with --storage")
 
 
 def _create(root: Path) -> None:
@@ -114,7 +135,8 @@ def _check_database(root: Path) -> None:
         return
     try:
         with contextlib.closing(connect(root)) as connection:
-            connection.execute("SELECT experiment_id FROM experiments LIMIT 1").fetchone()
+            for table in TABLES:
+                connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
     except sqlite3.Error as problem:
         raise StoreError(
             f"{database} is no database of MLflow's, or damaged ({problem})",
@@ -130,8 +152,8 @@ def connect(root: Path) -> sqlite3.Connection:
     return connection
 
 
-def _unwritable(folder: Path, problem: OSError) -> StoreError:
-    reason = problem.strerror or str(problem)
+def _unwritable(folder: Path, problem: OSError | ValueError) -> StoreError:
+    reason = getattr(problem, "strerror", None) or str(problem)
     return StoreError(
         f"cannot write to {folder} ({reason})", "give another folder with --store or LOOPSCALE_STORE"
     )

@@ -1,5 +1,7 @@
 """Whether a tracking server or database is there, found out within seconds: MLflow would try for minutes."""
 
+import http.client
+import os
 import socket
 import urllib.error
 import urllib.request
@@ -14,7 +16,10 @@ PATIENCE = 5.0
 
 def check(uri: str, create: bool) -> None:
     """StoreError unless a server, or a database with MLflow's tables (any, if `create`), answers at `uri`."""
-    scheme = urlsplit(uri).scheme
+    try:
+        scheme = urlsplit(uri).scheme
+    except ValueError as problem:
+        raise StoreError(f"{uri} is no address ({problem})", "give --store as http://host:port") from problem
     if scheme in ("http", "https"):
         _check_server(uri)
     elif scheme.split("+")[0] in DATABASES:
@@ -45,7 +50,7 @@ def _check_server(uri: str) -> None:
         raise StoreError(
             f"no tracking server answers at {shown(uri)} ({reason})", "start it, or give another --store"
         ) from problem
-    except ValueError as problem:
+    except (ValueError, http.client.InvalidURL) as problem:
         raise StoreError(f"{uri} is no address ({problem})", "give --store as http://host:port") from problem
 
 
@@ -53,6 +58,13 @@ def _check_database(uri: str, create: bool) -> None:
     import sqlalchemy
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+    if uri.startswith("sqlite") and not create:  # connecting would make the file
+        try:
+            file = sqlalchemy.make_url(uri).database
+        except ArgumentError:
+            file = None
+        if not file or not os.path.exists(file):
+            raise StoreError(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
     arguments = {"connect_timeout": int(PATIENCE)} if uri.startswith(("postgresql", "mysql")) else {}
     try:
         engine = sqlalchemy.create_engine(uri, connect_args=arguments, poolclass=sqlalchemy.NullPool)

@@ -23,6 +23,16 @@ DEFAULT = ".loopscale"
 __all__ = ["Store", "StoreError"]
 
 
+def _folder(text: str | Path, create: bool = False) -> Path:
+    try:
+        folder = Path(text).expanduser().absolute()
+    except RuntimeError as problem:
+        raise StoreError(f"there is no folder {text} ({problem})", "write its path without ~") from problem
+    if create:
+        embedded.make_folder(folder)
+    return folder
+
+
 class Store:
     """An open store. MLflow is imported when `client` is first asked for, not before."""
 
@@ -47,10 +57,11 @@ class Store:
             text = unquote(urlsplit(text).path)
         if "://" in text:
             remote.check(text, create)
-            return cls(None, text.rstrip("/"), Path(storage or DEFAULT).expanduser().absolute())
-        root = Path(text).expanduser().absolute()
+            return cls(None, text.rstrip("/"), _folder(storage or DEFAULT, create))
+        root = _folder(text)
+        place = _folder(storage, create) if storage else root  # before a store is made for nothing
         embedded.check(root, create)
-        return cls(root, embedded.uri(root), Path(storage or root).expanduser().absolute())
+        return cls(root, embedded.uri(root), place)
 
     @property
     def checkpoints(self) -> Path:

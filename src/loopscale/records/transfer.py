@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT, ABOUT = 1, "export.json"
+COLUMNS = {
+    "studies": {"study", "tags", "settings", "start", STUDY_JSON, STUDY_FILE},
+    "trials": {"study", "trial", "run", "status", "start", "end", "tags", "settings", "metrics"},
+    "history": {"run", "step", "metric", "value"},
+    "curves": {"run", "trial"},
+}
+"""What must be in each table of an export."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def export(store: Store, study: str | None, folder: str | Path) -> int:
 def import_(store: Store, folder: str | Path) -> Imported:
     """Record what `export` wrote, but for what is finished here. Whoever calls holds the leases."""
     folder = Path(folder)
-    _check(folder)
+    check(folder)
     trials, histories, curves = defaultdict(list), defaultdict(dict), {}
     for row in _rows(folder / "trials.parquet"):
         trials[row["study"]].append(row)
@@ -157,14 +164,34 @@ def _imported() -> dict[str, str]:
     return {"imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
 
 
-def _check(folder: Path) -> None:
+def check(folder: Path) -> None:
+    """StoreError unless `folder` holds what `export` wrote, whole, in a format that this version reads."""
     try:
         about = json.loads((folder / ABOUT).read_text())
-    except (OSError, ValueError):
+        version, made_by = int(about["format"]), about.get("made_by", "of some version")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{folder} holds no exported records", "`loopscale export` makes them") from None
-    if about["format"] > FORMAT:
-        what = f"{folder} was exported by loopscale {about['made_by']} in format {about['format']}"
+    if version > FORMAT:
+        what = f"{folder} was exported by loopscale {made_by} in format {version}"
         raise StoreError(f"{what}, this version reads up to {FORMAT}", "install a newer loopscale")
+    for name, columns in COLUMNS.items():
+        _check_table(
+            folder / f"{name}.parquet", columns, needed=name in ("studies", "trials") and about["trials"]
+        )
+
+
+def _check_table(file: Path, columns: set[str], needed: bool) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not file.exists() and not needed:
+        return
+    try:
+        missing = columns - set(parquet.read_schema(file).names)
+    except (OSError, pa.ArrowException) as problem:
+        raise StoreError(f"{file} is missing or damaged ({problem})", "export again") from problem
+    if missing:
+        raise StoreError(f"{file} has no {', '.join(sorted(missing))}", "export again")
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

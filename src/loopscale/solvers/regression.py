@@ -44,7 +44,7 @@ class RegressionSolver(Solver, allow_inf_nan=False):
         inputs = problem.xs if self.features == "inputs" else problem.representation
         if inputs is None:
             raise ValueError(
-                f"{self.kind} with features: representation, but the task has only features: inputs"
+                f"{self.kind} with features: representation, but the task has none; write features: inputs"
             )
         parts = [self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys)]
         return torch.cat(parts, dim=1)

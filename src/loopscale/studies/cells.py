@@ -75,8 +75,8 @@ def how_many(axes: Mapping[str, tuple[Any, ...]]) -> int:
 def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """What is fixed, with values put over it: whole components first, the most outer ones before their parts.
 
-    Keys that a whole component leaves out are taken from `fixed` where its kind has them. Raises ValueError
-    for a path that leads through something that is no component.
+    Keys that a whole component leaves out are taken from `fixed` where its kind has them. Raises
+    NoComponentError for a path that leads through something that is no component.
     """
     tree = copy.deepcopy(dict(fixed))
     for path, value in sorted(values.items(), key=lambda item: (not _is_whole(*item), item[0].count("."))):

@@ -10,6 +10,7 @@ from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.studies.cells import MOST_CELLS, how_many
 from loopscale.studies.layout import Layout
+from loopscale.studies.limits import MOST_LOOPS, MOST_PROMPTS
 from loopscale.studies.mistakes import Fault, Place, one_of, shown
 from loopscale.studies.parts import ALONG, Law
 from loopscale.studies.settings import PARTS, UNSEEN
@@ -20,6 +21,7 @@ from loopscale.theory.bounds.base import Bound
 if TYPE_CHECKING:
     from loopscale.studies.spec import Study
 
+EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
 MOST_POINTS = 10_000
 
 
@@ -36,7 +38,9 @@ def before_crossing(study: "Study") -> Iterator[Fault]:
                 f"{path} has no values",
                 f"write the values to compare, as in {path}: [1, 2]",
             )
+    yield from _parts(study)
     yield from _clashes(study)
+    yield from _evaluation(study)
     if (cells := how_many(study.scientific)) > MOST_CELLS:
         what = f"the scientific values cross to {cells:,} cells"
         yield Fault(("scientific",), what, f"vary less: at most {MOST_CELLS:,} cells can be planned")
@@ -64,8 +68,12 @@ def _path(role: str, path: str) -> Iterator[Fault]:
     elif head not in PARTS or not all(path.split(".")):
         yield Fault(
             place,
-            f"{role} names {path}, which the trial has not got",
-            f"begin with one of {', '.join(PARTS)}",
+            f"{role} names {path or 'nothing'}, which the trial has not got",
+            f"begin with one of {', '.join(PARTS)}, as in training.loops",
+        )
+    elif role == "nuisance" and head == path:
+        yield Fault(
+            place, f"{path} is tuned as a whole", f"name one setting of it, as in {path}.{EXAMPLES[path]}"
         )
     elif path in UNSEEN:
         yield Fault(place, f"{path} changes nothing that is trained", "put it under fixed")
@@ -77,6 +85,21 @@ def _path(role: str, path: str) -> Iterator[Fault]:
         yield Fault(
             place, f"{path} is tuned, but kinds are what a study compares", f"put {path} under scientific"
         )
+
+
+def _parts(study: "Study") -> Iterator[Fault]:
+    """An axis that is a whole part of a trial has mappings for its values."""
+    for path in study.scientific.keys() & set(PARTS):
+        for n, value in enumerate(study.scientific[path]):
+            if not isinstance(value, Mapping):
+                form = "{name: value}" if path == "training" else f"{{kind: {value}}}"
+                yield Fault(("scientific", path, n), f"{path} is {shown(value)}", f"write {form} there")
+
+
+def _evaluation(study: "Study") -> Iterator[Fault]:
+    for name, most in (("loops", MOST_LOOPS), ("prompts", MOST_PROMPTS)):
+        if (value := getattr(study.evaluate, name)) > most:
+            yield Fault(("evaluate", name), f"evaluate.{name} is {value:,}", f"write {most:,} or less")
 
 
 def _clashes(study: "Study") -> Iterator[Fault]:
@@ -250,13 +273,14 @@ def _refusal(solver: Solver, study: "Study", layout: Layout) -> tuple[str, str] 
 
 def _steps(study: "Study", layout: Layout) -> Iterator[Fault]:
     """Trials must reach the first rung, and be evaluated at the loop that they are trained for."""
-    for key, corners in layout.corners.items():
-        steps, loops = min(t.training.steps for t in corners), max(t.steps_per_prompt for t in corners)
-        if study.scheduler.kind != "none" and layout.spaces[key] and study.scheduler.first_rung >= steps:
-            what = (
-                f"scheduler.first_rung {study.scheduler.first_rung} is not before the last of {steps} steps"
-            )
-            yield Fault(("scheduler", "first_rung"), what, f"write a step below {steps}")
-        if study.evaluate.loops < loops:
-            what = f"evaluate.loops {study.evaluate.loops} ends before the {loops} loops or layers of a trial"
-            yield Fault(("evaluate", "loops"), what, f"write {loops} or more")
+    tuned = [
+        t.training.steps for key, corners in layout.corners.items() if layout.spaces[key] for t in corners
+    ]
+    first, steps = study.scheduler.first_rung, min(tuned, default=math.inf)
+    if study.scheduler.kind != "none" and first >= steps:
+        what = f"scheduler.first_rung {first} is not before the last of {steps} steps"
+        yield Fault(("scheduler", "first_rung"), what, f"write a step below {steps}")
+    loops = max(t.steps_per_prompt for corners in layout.corners.values() for t in corners)
+    if study.evaluate.loops < loops:
+        what = f"evaluate.loops {study.evaluate.loops} ends before the {loops} loops or layers of a trial"
+        yield Fault(("evaluate", "loops"), what, f"write {loops} or more")

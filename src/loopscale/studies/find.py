@@ -1,5 +1,6 @@
 """Where a study's file is, and what the study is called: its path below the nearest `studies/`."""
 
+import os
 import re
 from pathlib import Path
 
@@ -12,29 +13,33 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 
 def find(name_or_path: str | Path) -> Path:
     """The file of a study, given its path or its name. Raises Mistakes."""
-    path = Path(name_or_path)
-    if path.suffix in SUFFIXES or path.is_file() or path.is_dir():
-        if path.exists():
+    path, folder = Path(name_or_path), nearest_folder()
+    if not str(name_or_path).strip():
+        raise _wrong("STUDY", "the name is empty", "give a study's file, or its name below studies/")
+    if path.suffix in SUFFIXES:
+        if os.path.exists(path):
             return path
-        raise _wrong(path, "there is no such file", _nearest(str(path), path.parent))
-    folder = nearest_folder()
+        raise _wrong(path, "there is no such file", _nearest(path, folder))
+    for suffix in SUFFIXES if folder and NAME.fullmatch(path.as_posix()) else ():
+        if os.path.isfile(file := Path(f"{folder}/{path}{suffix}")):
+            return file
+    for file in (path, *(Path(f"{path}{suffix}") for suffix in SUFFIXES)):
+        if os.path.exists(file):
+            return file
     if folder is None:
         raise _wrong(
             path,
             f"there is no such file, and no {FOLDER}/ here or above",
             "name a file, or go where studies/ is",
         )
-    if NAME.fullmatch(str(name_or_path)):
-        for suffix in SUFFIXES:
-            if (file := folder / f"{name_or_path}{suffix}").is_file():
-                return file
     raise _wrong(path, f"there is no such study below {FOLDER}/", one_of(name_or_path, names(folder)))
 
 
 def names(folder: Path) -> list[str]:
-    """The names of all studies in a `studies/` folder."""
+    """The names of all studies in a `studies/` folder that have one."""
     files = sorted(file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}"))
-    return [file.relative_to(folder).with_suffix("").as_posix() for file in files]
+    found = [file.relative_to(folder).with_suffix("").as_posix() for file in files if file.is_file()]
+    return [name for name in found if NAME.fullmatch(name)]
 
 
 def nearest_folder(start: Path | None = None) -> Path | None:
@@ -56,14 +61,18 @@ def name_of(path: Path) -> str:
     return name
 
 
-def _nearest(path: str, folder: Path) -> str:
-    near = (
-        [str(file) for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
-        if folder.is_dir()
-        else []
-    )
-    return one_of(path, near) if near else f"{folder} has no studies; name a file that is there"
+def _nearest(path: Path, studies: Path | None) -> str:
+    """The remedy for a file that is not there: it may lie below studies/, or beside where it was sought."""
+    if studies and os.path.isfile(studies / path):
+        return f"name the study, {path.with_suffix('')}"
+    try:
+        near = [
+            str(file) for file in sorted(path.parent.iterdir()) if file.suffix in SUFFIXES and file.is_file()
+        ]
+    except OSError:
+        near = []
+    return one_of(path, near) if near else f"name a file that is there, {path.parent} has no studies"
 
 
-def _wrong(path: Path, what: str, remedy: str) -> Mistakes:
+def _wrong(path: Path | str, what: str, remedy: str) -> Mistakes:
     return Mistakes([Mistake(str(path), None, what, remedy)])

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 
 from loopscale.models.base import Model
 from loopscale.studies.cells import Cell, Combination, applying, crossed, labels
+from loopscale.studies.limits import too_large
 from loopscale.studies.mistakes import Fault, Place, one_of, shown
 from loopscale.studies.parts import named
 from loopscale.studies.settings import PARTS, names_at, value_at
-from loopscale.studies.space import Axis, get, leaves
+from loopscale.studies.space import Axis, NoComponentError, get, leaves
 from loopscale.studies.where import holds
-from loopscale.studies.wording import faults
+from loopscale.studies.wording import faults, passed_off
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, identity
 
@@ -50,6 +51,9 @@ def lay_out(study: "Study", axes: Mapping[str, tuple[Any, ...]], space: Mapping[
                 continue
         except _HopelessError:
             return layout
+        except NoComponentError as problem:
+            layout.faults.append(_misled(problem, axes))
+            continue
         kept += 1
         _add(combination, space, layout, combinations)
     if not kept and not layout.faults:
@@ -73,10 +77,15 @@ def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
         return holds(where, lambda path: value_at(tree, path))
     except KeyError as problem:
         path = str(problem.args[0])
-        found.append(Fault(("where",), f"where names {path}, which no trial has", one_of(path, _paths(tree))))
+        remedy = f"write text in quotes, as in model.kind == '{path}'" if "." not in path else ""
+        what = f"where names {path}, which no trial has"
+        found.append(Fault(("where",), what, remedy or one_of(path, _paths(tree))))
     except ValueError as problem:
-        what, _, remedy = str(problem).partition("; ")
-        found.append(Fault(("where",), what, remedy or "write a comparison"))
+        before = len(found)
+        _sound(combination, found)  # a value that cannot be compared may be what is wrong
+        if len(found) == before:
+            what, _, remedy = str(problem).partition("; ")
+            found.append(Fault(("where",), what, remedy or "write a comparison"))
     raise _HopelessError
 
 
@@ -97,8 +106,8 @@ def _add(
         here = applying(combination.tree({}), space)
         base = {path: axis.ends[0] for path, axis in here.items()}
         trial = _trial(combination, base, here, layout.faults)
-    except ValueError as problem:
-        layout.faults.append(Fault(("scientific",), str(problem), "name settings of components"))
+    except NoComponentError as problem:
+        layout.faults.append(_misled(problem, combination.axes))
         return
     if trial is None:
         return
@@ -111,6 +120,11 @@ def _add(
     layout.spaces[key], layout.trials[key] = here, trial
     ends = (_trial(combination, base | point, here, layout.faults) for point in _corners(here))
     layout.corners[key] = [trial, *filter(None, ends)]
+
+
+def _misled(problem: NoComponentError, axes: Mapping[str, Any]) -> Fault:
+    place: Place = ("scientific" if problem.path in axes else "nuisance", problem.path)
+    return Fault(place, f"{problem.path} cannot be set: {problem}", "name a setting that the trial has")
 
 
 def _applies(tree: Mapping[str, Any], path: str) -> bool:
@@ -165,7 +179,7 @@ def _trial(
         except ValidationError as problem:
             wrong = [fault for fault in faults(problem, Trial, tree) if not alone or len(fault.place) > 1]
         else:
-            wrong = list(_coerced(tree, trial))
+            wrong = list(passed_off(tree, trial)) or list(too_large(trial))
             if not wrong:
                 return trial
     found.extend(_blamed(fault, combination, space, tree) for fault in wrong)
@@ -186,17 +200,6 @@ def _kinds(tree: Mapping[str, Any]) -> Iterator[Fault]:
         except ValueError as problem:
             what, _, remedy = str(problem).partition("; ")
             yield Fault((part, "kind"), what, remedy)
-
-
-def _coerced(tree: Mapping[str, Any], trial: Trial) -> Iterator[Fault]:
-    """Texts and truth values that passed for numbers: their author hardly meant them."""
-    dumped = trial.model_dump()
-    for path, value in leaves(tree):
-        if isinstance(value, str | bool):
-            taken = get(dumped, path)
-            if isinstance(taken, int | float | bool) and type(taken) is not type(value):
-                remedy = f"write {path.rsplit('.', 1)[-1]}: {taken}"
-                yield Fault(tuple(path.split(".")), f"{path} is {shown(value)}, not a number", remedy)
 
 
 def _blamed(

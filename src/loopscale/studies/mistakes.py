@@ -58,5 +58,7 @@ def one_of(name: object, known: Iterable[object]) -> str:
     near = difflib.get_close_matches(str(name), names, 1, 0.6)
     if near and len(names) > MANY:
         return f"did you mean {near[0]}?"
+    if near and len(names) == 1:
+        return f"did you mean {near[0]}?"
     listed = ", ".join(names[:MANY]) + (", ..." if len(names) > MANY else "")
     return f"did you mean {near[0]}? There is {listed}" if near else f"use one of {listed}"

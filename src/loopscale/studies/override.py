@@ -8,6 +8,8 @@ from loopscale.studies.mistakes import Mistake, Mistakes, Place, one_of
 from loopscale.studies.settings import PARTS
 from loopscale.studies.source import Source, text_source
 
+LONG = 7
+"""Digits of a number that is no position in any list."""
 ROLES = ("scientific", "nuisance")
 
 
@@ -29,11 +31,15 @@ def overridden(source: Source, overrides: Mapping[str, str]) -> Source:
 
 def _value(text: str, said: str) -> Any:
     try:
-        return text_source(f"value: {text}", f"--set {said}").tree["value"]
+        tree = text_source(f"value: {text}", f"--set {said}").tree
     except Mistakes as problem:
         raise Mistakes(
             Mistake(f"--set {said}", None, m.what, "write the value as YAML") for m in problem.items
         ) from None
+    if len(tree) > 1:
+        what = "more than one setting is given"
+        raise Mistakes([Mistake(f"--set {said}", None, what, "write a --set for each")])
+    return tree["value"]
 
 
 def _place(tree: Mapping[str, Any], path: str, said: str) -> Place:
@@ -48,9 +54,14 @@ def _place(tree: Mapping[str, Any], path: str, said: str) -> Place:
         axes = tree.get(steps[0])
         for n in range(len(steps), 1, -1):
             if isinstance(axes, Mapping) and ".".join(steps[1:n]) in axes:
-                return (steps[0], ".".join(steps[1:n]), *steps[n:])
+                return (steps[0], ".".join(steps[1:n]), *map(_step, steps[n:]))
         return (steps[0], ".".join(steps[1:]))
-    return tuple(int(step) if step.isdecimal() else step for step in steps)
+    return tuple(map(_step, steps))
+
+
+def _step(text: str) -> str | int:
+    """A name, or a position in a list."""
+    return int(text) if text.isdecimal() and len(text) < LONG else text
 
 
 def _put(root: dict[str, Any], place: Place, value: Any, said: str) -> None:

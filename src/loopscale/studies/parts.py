@@ -27,7 +27,7 @@ def named(family: type[Family], data: Any) -> Any:
         raise ValueError(
             f"this {noun} is {shown(data)} and has no kind; {one_of('', family.choices())} as its kind"
         )
-    if data["kind"] not in family.choices():
+    if not isinstance(data["kind"], str) or data["kind"] not in family.choices():
         raise ValueError(
             f"there is no {noun} {shown(data['kind'])}; {one_of(data['kind'], family.choices())}"
         )

@@ -55,6 +55,10 @@ class Source:
         for n in range(len(fault.place), 0, -1):
             if override := self.overrides.get(fault.place[:n]):
                 return Mistake(f"--set {override}", None, fault.what, fault.remedy)
+        if fault.place not in self.lines:  # the file does not have it: an override opened it
+            for place, override in self.overrides.items():
+                if place[: len(fault.place)] == fault.place:
+                    return Mistake(f"--set {override}", None, fault.what, fault.remedy)
         return Mistake(self.file, self.line_of(fault.place) if self.lines else None, fault.what, fault.remedy)
 
     @classmethod

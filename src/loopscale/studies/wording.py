@@ -1,6 +1,6 @@
 """Pydantic's errors in the words of a study: what is there, and what would be right."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -64,8 +64,44 @@ def _fault(error: ErrorDetails, root: type[Config], tree: Mapping[str, Any]) -> 
             bound, remedy = LIMITS[kind]
             return Fault(place, f"{name} is {value}", remedy.format(error.get("ctx", {}).get(bound)))
         case kind if kind in WANTED:
-            return Fault(place, f"{name} is {value}", WANTED[kind])
+            return Fault(place, f"{name} is {value}", _wanted(kind, error, root, tree, place))
     return Fault(place, f"{name} is {value}", error["msg"][:1].lower() + error["msg"][1:])
+
+
+def _wanted(kind: str, error: ErrorDetails, root: type[Config], tree: Mapping[str, Any], place: Place) -> str:
+    """The remedy for a value of another type, in terms of what was written where that helps."""
+    value, remedy = error["input"], WANTED[kind]
+    if kind == "tuple_type" and isinstance(value, str | bool | int | float):
+        remedy = f"write a list, as in [{value}]"
+    elif kind == "tuple_type" and isinstance(value, Mapping):
+        remedy = "write a list, with a - before it, or in [ ]"
+    elif kind == "model_type" and isinstance(value, str) and "kind" in names_at(root, tree, place):
+        remedy = f"write {place[-1]}: {{kind: {value}}}"
+    field = root.model_fields.get(str(place[0])) if len(place) == 1 else None
+    return (
+        f"{remedy}, or take {place[0]} out" if value is None and field and not field.is_required() else remedy
+    )
+
+
+def passed_off(written: Any, taken: Any, place: Place = ()) -> Iterator[Fault]:
+    """Texts and truth values that passed for numbers, or texts for truth values: hardly what was meant."""
+    if isinstance(written, Mapping):
+        inner = dict(taken) if isinstance(taken, Config | Mapping) else {}
+        for name in written:
+            if name in inner:
+                yield from passed_off(written[name], inner[name], (*place, name))
+    elif isinstance(written, list | tuple) and isinstance(taken, list | tuple):
+        for n, (each, other) in enumerate(zip(written, taken, strict=False)):
+            yield from passed_off(each, other, (*place, n))
+    elif (
+        isinstance(written, str | bool)
+        and isinstance(taken, int | float)
+        and type(taken) is not type(written)
+    ):
+        truth = isinstance(taken, bool)
+        wanted, value = ("true or false", str(taken).lower()) if truth else ("a number", str(taken))
+        remedy = f"write {value}" if isinstance(place[-1], int) else f"write {place[-1]}: {value}"
+        yield Fault(place, f"{dotted(place)} is {shown(written)}, not {wanted}", remedy)
 
 
 def _said(place: Place, name: str, message: str) -> Fault:

@@ -64,4 +64,4 @@ def check_easier(dim: int, points: int, largest_dim: int, largest_points: int) -
     """Raises ValueError unless `dim` and `points` lie within what the whole task has."""
     for name, value, largest in (("dim", dim, largest_dim), ("points", points, largest_points)):
         if not 1 <= value <= largest:
-            raise ValueError(f"no easier task with {name} {value}: the task itself has {name} 1 .. {largest}")
+            raise ValueError(f"no easier task with {name} {value}; write {name} 1 .. {largest}")

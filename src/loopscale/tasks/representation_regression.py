@@ -58,7 +58,8 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     def _active_within_dim(self) -> "RepresentationRegression":
         if self.active is not None and self.active > self.dim:
             raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are"
+                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
+                f"write {self.dim} or less"
             )
         return self
 

@@ -60,10 +60,13 @@ class Training(Config):
     def _window_within_loops(self) -> "Training":
         if self.window > self.loops:
             raise ValueError(
-                f"window {self.window} is more than the {self.loops} loops: it counts the last of them"
+                f"window {self.window} is more than the {self.loops} loops, of which it counts the last; "
+                f"write a window of {self.loops} or less, or {self.window} loops or more"
             )
         if self.warmup > self.steps:
-            raise ValueError(f"a warm-up of {self.warmup} steps does not fit into {self.steps} steps")
+            raise ValueError(
+                f"warmup {self.warmup} does not fit into {self.steps} steps; write {self.steps} or less"
+            )
         return self
 
 
@@ -99,11 +102,16 @@ class Trial(Config):
             return self.task
         sizes, grown = self.task.model_dump(), (step - 1) // curriculum.every
         if not {"dim", "points"} <= sizes.keys():
-            raise ValueError(f"task {self.task.kind} has no dim and points for a curriculum; leave it out")
+            raise ValueError(
+                f"task {self.task.kind} has no dim and points for a curriculum; leave curriculum out"
+            )
         for name in ("dim", "points"):
             if getattr(curriculum, name) > sizes[name]:
                 start = getattr(curriculum, name)
-                raise ValueError(f"the curriculum starts with {name} {start}, the task has {sizes[name]}")
+                raise ValueError(
+                    f"the curriculum starts with {name} {start}, the task has {sizes[name]}; "
+                    f"start it with {sizes[name]} or less"
+                )
         return self.task.easier(
             min(curriculum.dim + grown * curriculum.dim_by, sizes["dim"]),
             min(curriculum.points + grown * curriculum.points_by, sizes["points"]),
