@@ -137,6 +137,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             startup, seconds = side(options.trials, Path(folder))
         above = seconds / options.trials - itself / WORKERS
+        print(f"{name}: start-up {startup:.1f} s, then {seconds:.1f} s", file=sys.stderr, flush=True)
         rows[name] = {"startup_s": startup, "seconds": seconds, "overhead_s_per_trial": above}
     ratio = rows["stock Ray Tune"]["overhead_s_per_trial"] / rows["loopscale"]["overhead_s_per_trial"]
     result = {"trials": options.trials, "training_s_per_trial": itself, "ratio": ratio} | rows
