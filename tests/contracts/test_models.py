@@ -149,7 +149,9 @@ def test_steps_that_are_not_there_are_an_error(model: Model):
         with pytest.raises(ValueError, match=f"{model.depth + 1} steps .* 1 .. {model.depth}"):
             net(tokens(), model.depth + 1)
     for first in (0, steps(model) + 1):
-        with pytest.raises(ValueError, match=f"first {first} is not within steps 1 .. {steps(model)}"):
+        with pytest.raises(
+            ValueError, match=f"first {first} is not among the steps; write 1 .. {steps(model)}"
+        ):
             net(tokens(), steps(model), first)
 
 

@@ -192,7 +192,7 @@ def test_a_representation_that_the_task_has_not_got_is_refused_in_words(kind: st
     solver = Solver.model_validate({"kind": kind, "features": "representation"})
     batch = LinearRegression(dim=3, points=4).sample(2, stream(0))
     assert not solver.accepts(batch.problem)
-    with pytest.raises(ValueError, match=f"{kind} with features: representation, but the task has only"):
+    with pytest.raises(ValueError, match=f"{kind} with features: representation, but the task has none"):
         solver.predict(batch, 1)
 
 
