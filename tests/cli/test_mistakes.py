@@ -205,3 +205,16 @@ def test_a_database_without_its_tables_is_said(loopscale, store, elsewhere):
 def test_a_condition_that_nothing_meets_says_so(loopscale, store):
     answer = loopscale("--store", store, "best", "tiny", "--where", "false")
     assert (answer.code, answer.out) == (0, "no cell of tiny has a finished trial where false\n")
+
+
+@pytest.mark.parametrize("asked", ["resources.cpu=100000", "resources.memory=1e9"])
+def test_what_the_machine_has_not_got_is_said_before_ray_waits_for_it(tmp_path: Path, asked: str):
+    done = subprocess.run(
+        [sys.executable, "-m", "loopscale.cli.main", "run", "quickstart", "--store", "new", "--set", asked],
+        cwd=Path(__file__).parents[2], env=os.environ | {"LOOPSCALE_STORE": str(tmp_path)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "a trial is to have" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (Path(__file__).parents[2] / "new").exists()

@@ -9,6 +9,7 @@ MB of it, not 4.8.
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
 
 import html
 from collections.abc import Iterable, Iterator, Sequence

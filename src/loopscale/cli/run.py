@@ -16,7 +16,7 @@ from loopscale.cli.options import (
     opened,
 )
 from loopscale.cli.output import show_json, tell
-from loopscale.cli.wrong import DONE, FAILED, STOPPED
+from loopscale.cli.wrong import DONE, FAILED, STOPPED, Wrong
 
 if TYPE_CHECKING:
     from loopscale.studies.spec import Study
@@ -70,10 +70,15 @@ def _run(
 ) -> int:
     from loopscale.cli.summary import summarised, summary
     from loopscale.runner.progress import watching
+    from loopscale.runner.resources import Lacking, check
     from loopscale.runner.run import Interrupted, NoWorkers, Unrecorded, run
     from loopscale.studies.spec import Study
 
     study = Study.load(name, overrides)
+    try:
+        check(study.resources, address)
+    except Lacking as problem:
+        raise Wrong(str(problem)) from problem
     place = opened(context, store, storage, create=True)
     workers = workers or default_workers(study)
     try:
