@@ -84,7 +84,7 @@ def test_depth_does_not_change_how_much_y_varies_by_much(layers: int):
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
-        (LinearRegression, {"condition": 4, "dim": 1}, "condition 4 needs dim >= 2"),
+        (LinearRegression, {"condition": 4, "dim": 1}, "condition 4 needs a dim of 2 or more"),
         (LinearRegression, {"condition": 0.5}, "condition"),
         (LinearRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
         (RepresentationRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
