@@ -161,6 +161,25 @@ def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials)
     assert found.read_bytes() == trials.curve
 
 
+def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path: Path, trials):
+    def record(into: Store, *keys: str) -> dict[str, str]:
+        with Writer(into, "study", {}) as writer:
+            for note in (note for key in keys for note in trials.whole(key)):
+                writer.write(note)
+            assert writer.flush(30)
+            assert not writer.refused
+            return writer.runs
+
+    old = record(store, "a")["a"]
+    shutil.copytree(tmp_path / "store", tmp_path / "copied")
+    copy = Store.open(tmp_path / "copied", create=True)
+    new = record(copy, "b")["b"]
+    assert (tmp_path / "copied/artifacts" / new).is_dir()
+    assert not (tmp_path / "store/artifacts" / new).exists()
+    shutil.rmtree(tmp_path / "store")
+    assert {found.path for found in copy.client.list_artifacts(old)} == {"curve.parquet"}
+
+
 def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
     store.client.create_experiment("mine")
     store.experiment("ours")

@@ -43,6 +43,7 @@ def command(
     _free(host, port)
     say(f"the MLflow UI on {place.name} is at http://{host}:{port} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
+    place.settle()
     os.execve(sys.executable, serving(place, host, port), os.environ | QUIET)
 
 

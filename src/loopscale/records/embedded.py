@@ -53,6 +53,31 @@ def check(root: Path, create: bool) -> None:
     _check_database(root)
 
 
+def settle(root: Path) -> None:
+    """Where the folder was moved or copied, let MLflow look for artifacts here and put new ones here.
+
+    It keeps absolute addresses, so that a copy would write into the original. A folder that cannot be written is
+    left as it is: whoever only reads finds artifacts by their place in the folder.
+    """
+    here = (root / "artifacts").as_uri()
+    with (
+        contextlib.suppress(sqlite3.OperationalError),
+        contextlib.closing(sqlite3.connect(root / DATABASE)) as database,
+    ):
+        found = database.execute("SELECT DISTINCT artifact_location FROM experiments").fetchall()
+        for before in (
+            place for (place,) in found if place and place.endswith("/artifacts") and place != here
+        ):
+            with database:
+                database.execute(
+                    "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) WHERE substr(artifact_uri, 1, ?) = ?",
+                    (here, len(before) + 1, len(before) + 1, f"{before}/"),
+                )
+                database.execute(
+                    "UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?", (here, before)
+                )
+
+
 @contextlib.contextmanager
 def lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     """Hold a file of `folder` against other processes of this machine; waits for them."""

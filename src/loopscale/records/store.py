@@ -72,10 +72,16 @@ class Store:
         """MLflow's client, connected: StoreError if the store does not answer as it should."""
         from loopscale.records import client
 
+        self.settle()
         if self.root is None and not self.uri.startswith("http"):
             with embedded.lock(self.storage):  # the first to come makes the tables
                 return client.connect(self.uri)
         return client.connect(self.uri)
+
+    def settle(self) -> None:
+        """Make a folder that was moved or copied whole again (see `embedded.settle`); nothing for a server."""
+        if self.root:
+            embedded.settle(self.root)
 
     def find(self, study: str) -> str | None:
         """The id of the study's experiment, if there is one."""
