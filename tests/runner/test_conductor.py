@@ -97,6 +97,19 @@ def test_a_new_axis_value_trains_only_what_is_new():
     )
 
 
+def test_values_added_anywhere_in_a_grid_are_what_is_trained():
+    def over(*rates: float):
+        changes = {"search": {"kind": "grid"}, "nuisance": {"training.lr": {"choice": list(rates)}}}
+        return study(scheduler={"kind": "none"}, **changes)
+
+    store = Store()
+    complete(over(1e-2, 0.1), Workers(2), store)
+    records = complete(over(1e-4, 1e-3, 1e-2, 0.05, 0.1), Workers(2), store)
+    for cell in study().cells():
+        tried = [r.point["training.lr"] for r in records if r.cell == cell.key and r.role == "tuning"]
+        assert sorted(tried) == [1e-4, 1e-3, 1e-2, 0.05, 0.1]
+
+
 def test_another_evaluation_trains_nothing_and_evaluates_what_is_reported():
     store = Store()
     records = complete(study(), Workers(2), store)
