@@ -1,0 +1,1 @@
+"""Where studies run: clusters as data, and the verbs that submit to them."""
