@@ -1,7 +1,6 @@
 """`loopscale run`: the only verb that is needed. It starts, resumes, extends and repairs."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +28,15 @@ Workers = Annotated[
         help="Trials at a time. [dim]Default: the CPUs of this machine over resources.cpu[/dim]",
     ),
 ]
+Weight = Annotated[
+    float,
+    typer.Option(
+        "--weight",
+        min=1e-3,
+        max=1e3,
+        help="The study's share of a cluster, against the weights of the others that run there.",
+    ),
+]
 
 
 def command(
@@ -39,6 +47,7 @@ def command(
         str | None,
         typer.Option("--address", help="A running Ray cluster, as in auto; else Ray is started here."),
     ] = None,
+    weight: Weight = 1.0,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -51,7 +60,7 @@ def command(
     [bold]Example[/bold]  loopscale run quickstart --workers 2 --set replicates=3
     """
     try:
-        code = _run(context, study, workers, address, assignments(overrides), as_json, store, storage)
+        code = _run(context, study, workers, address, weight, assignments(overrides), as_json, store, storage)
     except KeyboardInterrupt:
         tell(f"stopped; `loopscale run {study}` goes on from here")
         code = STOPPED
@@ -63,16 +72,18 @@ def _run(
     name: str,
     workers: int | None,
     address: str | None,
+    weight: float,
     overrides: dict[str, str],
     as_json: bool,
     store: str | None,
-    storage: Path | None,
+    storage: str | None,
 ) -> int:
     from loopscale.cli.summary import summarised, summary
     from loopscale.runner.progress import watching
     from loopscale.runner.resources import Lacking, check
-    from loopscale.runner.run import Interrupted, NoWorkers, Unrecorded, run
+    from loopscale.runner.run import Interrupted, NoWorkers, Spent, Unrecorded, run
     from loopscale.studies.spec import Study
+    from loopscale.training.storage import StorageUnavailable
 
     study = Study.load(name, overrides)
     try:
@@ -82,10 +93,13 @@ def _run(
     place = opened(context, store, storage, create=True)
     workers = workers or default_workers(study)
     try:
-        conductor = run(study, place, workers, address, watching)
+        conductor = run(study, place, workers, address, watching, weight)
     except Interrupted:
         raise KeyboardInterrupt from None
-    except (NoWorkers, Unrecorded) as problem:
+    except Spent as problem:
+        tell(f"{problem} and `loopscale run {name}` goes on from here")
+        return STOPPED
+    except (NoWorkers, Unrecorded, StorageUnavailable) as problem:
         tell(f"{problem}; `loopscale run {name}` goes on from here")
         return FAILED
     found = summary(place, conductor)

@@ -41,6 +41,8 @@ class Job:
     weights: str = ""
     """`kept` or `dropped`, once that has been decided."""
     lost: int = 0
+    begun: bool = False
+    """Whether the records know of it."""
     order: Literal["train", "evaluate", "baseline"] = "train"
 
     @cached_property
@@ -58,7 +60,7 @@ class Job:
 
     def adopt(self, record: Record) -> None:
         """Take over what the records know. What says something about the machine or the code is begun again."""
-        over = record.outcome in OVER
+        over, self.begun = record.outcome in OVER, True
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")

@@ -119,7 +119,7 @@ class Resources(Config):
 
 
 class Budget(Config):
-    """What the whole study may use. Planned and shown; clusters are what enforces it."""
+    """What the whole study may use, lost and repeated work included: it stops by itself before it has used more."""
 
     gpu_hours: PositiveFloat | None = None
     core_hours: PositiveFloat | None = None
