@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from loopscale.cli.clusters import ClusterOption, chosen
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, opened
 from loopscale.cli.output import say, show_json, show_table
+from loopscale.cli.status import listed
 
 if TYPE_CHECKING:
     from loopscale.records.mirror import Mirror
@@ -22,14 +24,20 @@ TRIALS = """
 
 def command(
     context: typer.Context,
+    cluster: ClusterOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
     """The studies that have records: question, trials by outcome, who runs them now, lowest error.
 
+    With --cluster, what was submitted there instead.
+
     [bold]Example[/bold]  loopscale list --store /data/loopscale
     """
+    if cluster:
+        listed(*chosen(context, cluster, store, storage), as_json)
+        return
     from loopscale.records.mirror import Mirror
 
     mirror = Mirror(opened(context, store, storage))

@@ -13,7 +13,22 @@ from typing import Annotated
 import typer
 
 import loopscale
-from loopscale.cli import best, listing, plan, predict, query, report, run, show, transfer, ui
+from loopscale.cli import (
+    best,
+    listing,
+    logs,
+    plan,
+    predict,
+    query,
+    report,
+    run,
+    show,
+    status,
+    stop,
+    submit,
+    transfer,
+    ui,
+)
 from loopscale.cli.options import Place, StorageOption, StoreOption
 from loopscale.cli.wrong import FAILED, MISTAKE, STOPPED, explained
 
@@ -33,6 +48,10 @@ app.command("report")(report.command)
 app.command("ui")(ui.command)
 app.command("list")(listing.command)
 app.command("show")(show.command)
+app.command("submit")(submit.command)
+app.command("status")(status.command)
+app.command("logs")(logs.command)
+app.command("stop")(stop.command)
 app.command("predict")(predict.command)
 app.command("export")(transfer.export)
 app.command("import")(transfer.import_)

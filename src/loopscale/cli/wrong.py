@@ -20,16 +20,19 @@ def explained(problem: Exception) -> str | None:
 
     if isinstance(problem, TyperException):
         return _usage(problem)
+    from loopscale.cluster.base import ClusterError
     from loopscale.records.errors import StoreError
     from loopscale.records.mirror import QueryError
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
+    from loopscale.training.storage import StorageUnavailable
 
     if isinstance(problem, QueryError):
         return _query(str(problem))
     if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in BROKEN):
         return f"the store's database cannot be read ({problem}); restore it from a copy, or give another --store"
-    return str(problem) if isinstance(problem, (Wrong, StoreError, Held, Mistakes)) else None
+    ours = (Wrong, StoreError, ClusterError, Held, Mistakes, StorageUnavailable)
+    return str(problem) if isinstance(problem, ours) else None
 
 
 def _usage(problem: Exception) -> str:

@@ -92,6 +92,8 @@ class Cluster(Family, package="loopscale.cluster"):
     """Trials at a time; by default as many as the cluster has room for."""
     weight: float = Field(default=1.0, gt=0)
     """The share of the cluster that a study may have, against the weights of the others that run there."""
+    grows: bool = False
+    """Whether machines are added when trials wait for them: then a trial may ask for more than any that is up has."""
     prices: Prices | None = None
 
     def command(self, request: Request, python: str = "python", address: str | None = "auto") -> list[str]:

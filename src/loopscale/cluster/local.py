@@ -22,7 +22,7 @@ PATIENCE = 60.0
 """Seconds that a driver gets to stop."""
 CODES: dict[int, tuple[State, str]] = {
     0: ("succeeded", ""),
-    1: ("failed", "some trials failed or were lost"),
+    1: ("failed", "trials failed or were lost, or the driver did; see the logs"),
     2: ("failed", "a mistake in the study or the store; see the logs"),
     3: ("stopped", ""),
 }
