@@ -16,7 +16,7 @@ trap 'stop limit' USR1  # see --signal above
 
 quit() {  # with a code, leaving nothing of ours behind: the job's own processes, its token, its temporary files
   trap '' INT TERM USR1
-  for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM -- "-$pid" 2> /dev/null; done
+  for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM "$pid" 2> /dev/null; done
   for pid in ${workers[@]+"${workers[@]}"} $head; do
     for _ in {1..100}; do kill -0 "$pid" 2> /dev/null || break; sleep 0.1; done
     kill -KILL -- "-$pid" 2> /dev/null
