@@ -26,29 +26,28 @@ class Bench:
         self.space = study.space(cell)
         self.rungs = Rungs(study.scheduler)
         self.jobs: dict[str, Job] = {}
+        self.best: Job | None = None
+        """The best point so far. Ties go to the one that came first."""
         self.exhausted = False
         found = [record for record in records if self._adopt(record)]
         done = [record for record in found if record.role == "tuning" and record.outcome in OVER]
         self.sampler = Sampler(self.space, study.search, study.points(cell), cell.key, done)
-        for job in self.tuning:
-            if job.state == "waiting":
+        tuning = [job for job in self.jobs.values() if job.role == "tuning"]
+        self._asked, self._number = len(tuning), max((job.number for job in tuning), default=-1) + 1
+        self._under_way = {job.key for job in tuning if job.state != "over"}
+        replicates = [job for job in self.jobs.values() if job.role == "replicate"]
+        self._replicated = {_replicate(job.point, job.seed) for job in replicates}
+        for place, job in enumerate(self.jobs.values()):
+            job.place = place
+            self._compare(job)
+            if job.key in self._under_way:
                 self.sampler.again(job.key, job.point)
-
-    @property
-    def tuning(self) -> list[Job]:
-        return [job for job in self.jobs.values() if job.role == "tuning"]
 
     @property
     def replicates(self) -> list[Job]:
         """The replicates of the best point; those of a point that has been overtaken stay recorded and are no more."""
         point = self.best.point if self.best else {}
         return [job for job in self.jobs.values() if job.role == "replicate" and job.point == point]
-
-    @property
-    def best(self) -> Job | None:
-        """The best point so far; `None` while there is none. Ties go to the one that came first."""
-        finished = [job for job in self.tuning if job.outcome == "finished"]
-        return min(finished, key=lambda job: (job.error, job.number), default=None)
 
     @property
     def planned(self) -> int:
@@ -60,22 +59,32 @@ class Bench:
         """Whether the cell's best point is still open."""
         if not self.space:
             return False
-        more = len(self.tuning) < self.sampler.size and not self.exhausted
-        return more or any(job.state != "over" for job in self.tuning)
+        return self._more or bool(self._under_way)
+
+    @property
+    def _more(self) -> bool:
+        return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
 
     def fresh(self) -> Job | None:
         """A trial that nobody has started yet, if the cell has one now."""
-        if self.space and len(self.tuning) < self.sampler.size and not self.exhausted:
-            return self._explore()
+        if self._more and (job := self._explore()):
+            return job
         if self.searching or (self.space and not self.best):
             return None
         point = self.best.point if self.best else {}
         for seed in range(1, self.study.replicates + 1):
+            if (known := _replicate(point, seed)) in self._replicated:
+                continue
+            self._replicated.add(known)
             job = self._job(self.study.at(self.cell, point, seed), "replicate", seed, point)
             if job.key not in self.jobs:
-                self.jobs[job.key] = job
-                return job
+                return self._begun(job)
         return None
+
+    def turned(self, job: Job) -> None:
+        """Take notice of the job's state."""
+        if job.role == "tuning":
+            (self._under_way.discard if job.state == "over" else self._under_way.add)(job.key)
 
     def keepers(self) -> set[str]:
         """The trials whose weights are kept for good: the replicates, and the best of the search."""
@@ -97,23 +106,33 @@ class Bench:
     def tell(self, job: Job) -> None:
         if job.role == "tuning":
             self.sampler.tell(job.key, job.outcome, job.error, job.rungs, job.flops)
+            self._compare(job)
 
     def _explore(self) -> Job | None:
-        number = max((job.number for job in self.tuning), default=-1) + 1
         for attempt in range(ATTEMPTS):
             try:
-                asked, point = self.sampler.ask(number, attempt)
+                asked, point = self.sampler.ask(self._number, attempt)
             except Exhausted:
                 break
-            job = self._job(self.study.at(self.cell, point, 0), "tuning", number, point)
+            job = self._job(self.study.at(self.cell, point, 0), "tuning", self._number, point)
             if job.key not in self.jobs:
                 job.memory = self.sampler.memory(asked)
                 self.sampler.asked[job.key] = asked
-                self.jobs[job.key] = job
-                return job
+                self._asked, self._number = self._asked + 1, self._number + 1
+                return self._begun(job)
             self.sampler.drop(asked)
         self.exhausted = True
         return None
+
+    def _begun(self, job: Job) -> Job:
+        job.place = len(self.jobs)
+        self.jobs[job.key] = job
+        return job
+
+    def _compare(self, job: Job) -> None:
+        better = self.best is None or (job.error, job.number) < (self.best.error, self.best.number)
+        if job.role == "tuning" and job.outcome == "finished" and better:
+            self.best = job
 
     def _job(self, trial: Trial, role: str, number: int, point: dict) -> Job:
         job = Job(trial, self.cell.key, self.cell.label, role, number, point)  # pyright: ignore[reportArgumentType]
@@ -135,6 +154,11 @@ class Bench:
             for rung, error in job.rungs.items():
                 self.rungs.add(job.number, job.steps, rung, error)
         return True
+
+
+def _replicate(point: Mapping[str, Any], seed: int | None) -> tuple[str, int | None]:
+    """A replicate as something to look up. The text of a point tells True from 1, as a study does."""
+    return repr(sorted(point.items())), seed
 
 
 def _within(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
@@ -176,4 +200,5 @@ class Baselines:
                     job = Job(work, "", solver.kind, "baseline", len(self.jobs), {}, order="baseline")
                     if work.key in found:
                         job.adopt(found[work.key])
+                    job.place = len(self.jobs)
                     self.jobs[work.key] = job

@@ -28,6 +28,8 @@ class Job:
     role: Role
     number: int
     point: dict[str, Any]
+    place: int = 0
+    """How many jobs of its cell (or of the baselines) come before it."""
     memory: dict[str, Any] = field(default_factory=dict)
     """What the sampler remembers with the point."""
     flops: float = float("nan")
