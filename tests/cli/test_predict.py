@@ -6,6 +6,7 @@ import pytest
 
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.records.notes import WEIGHTS, Note
+from loopscale.records.store import Store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, load_net, save, strip
 from loopscale.training.loop import train
@@ -21,17 +22,17 @@ def trained(tmp_path_factory, recording, study_file) -> tuple[Path, list[Trial]]
     trials = [study.at(cell, {"training.lr": 5e-3}, 1) for cell in study.cells()]
     for trial in trials:
         *_, last = train(trial)
-        file = root / "checkpoints" / f"{trial.key}.safetensors"
-        file.parent.mkdir(exist_ok=True)
-        save(file, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
-        strip(file, keep_weights=True)
+        shelf = Store.open(root).checkpoints
+        shelf.make()
+        save(shelf, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
+        strip(shelf, trial.key, keep_weights=True)
     return root, trials
 
 
 def test_a_net_is_evaluated_as_its_study_evaluates_it(loopscale, trained):
     root, (_, trial) = trained
     found = loopscale("predict", trial.key, "--store", root, "--loops", "4", "--prompts", "16", "--json").json
-    net = load_net(root / "checkpoints" / f"{trial.key}.safetensors", trial)
+    net = load_net(Store.open(root).checkpoints, trial.key, trial)
     curve = evaluate(net, trial.task, Evaluation(loops=4, prompts=16))
     assert [row["error"] for row in found["loops"]] == pytest.approx(curve.error.mean(1).tolist())
     assert [row["loop"] for row in found["loops"]] == [1, 2, 3, 4]

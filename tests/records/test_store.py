@@ -46,8 +46,9 @@ def test_the_store_is_named_by_argument_then_by_our_variable_then_by_mlflows_the
 
 
 def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store: Store, tmp_path: Path):
-    assert store.checkpoints == tmp_path / "store" / "checkpoints"
-    assert Store.open(store.root, storage=tmp_path / "fast").checkpoints == tmp_path / "fast" / "checkpoints"
+    assert store.checkpoints.url == str(tmp_path / "store" / "checkpoints")
+    fast = Store.open(store.root, storage=tmp_path / "fast")
+    assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
 
 
 def test_reading_a_store_that_is_not_there_says_how_to_make_one_and_makes_nothing(tmp_path: Path):

@@ -270,7 +270,7 @@ def test_the_key_of_a_job_is_the_key_of_its_trial():
     job = Conductor(study(baselines=[]), [], Store()).next()
     assert isinstance(job, Job)
     assert isinstance(job.work, Trial)
-    assert job.key == job.work.key == job.ordered(evaluation=study().evaluate, checkpoint="x").key
+    assert job.key == job.work.key == job.ordered(evaluation=study().evaluate, shelf="x").key
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from loopscale.runner.baseline import Baseline
 from loopscale.runner.report import Order, Report
 from loopscale.runner.worker import work
 from loopscale.training import checkpoint
+from loopscale.training.storage import Shelf
 from loopscale.training.trial import Trial
 
 EVALUATION = Evaluation(loops=5, prompts=32)
@@ -28,8 +29,12 @@ def trial(**training: Any) -> Trial:
 
 
 def order(folder: Path, trial: Trial, kind: str = "train") -> Order:
-    path = folder / f"{trial.key}.safetensors"
-    return Order(kind=kind, key=trial.key, trial=trial, evaluation=EVALUATION, checkpoint=str(path))  # pyright: ignore
+    folder.mkdir(exist_ok=True)
+    return Order(kind=kind, key=trial.key, trial=trial, evaluation=EVALUATION, shelf=str(folder))  # pyright: ignore
+
+
+def place(order: Order) -> Path:
+    return Path(order.shelf, f"{order.key}.safetensors")
 
 
 def said(reports: list[Report]) -> dict[int, dict[str, float]]:
@@ -51,7 +56,7 @@ def test_a_trial_says_its_progress_and_ends_with_its_curve(tmp_path: Path):
 def test_the_curve_is_that_of_the_reloaded_checkpoint(tmp_path: Path):
     one = order(tmp_path, trial())
     *_, last = work(one)
-    net = checkpoint.load_net(Path(one.checkpoint), trial())
+    net = checkpoint.load_net(Shelf.open(one.shelf), one.key, trial())
     assert last.curve
     np.testing.assert_array_equal(last.curve.error, evaluate(net, trial().task, EVALUATION).error)
 
@@ -71,9 +76,9 @@ def test_a_worker_cut_short_goes_on_and_says_all_again(tmp_path: Path):
 def test_a_finished_trial_is_evaluated_and_not_trained(tmp_path: Path):
     one = order(tmp_path, trial())
     first = list(work(one))
-    before = Path(one.checkpoint).stat().st_mtime_ns
+    before = place(one).stat().st_mtime_ns
     again = list(work(one))
-    assert Path(one.checkpoint).stat().st_mtime_ns == before
+    assert place(one).stat().st_mtime_ns == before
     assert said(again) == said(first)
     assert again[-1].metrics == first[-1].metrics
 
@@ -84,7 +89,7 @@ def test_rare_checkpoints_repeat_no_more_than_their_interval(tmp_path: Path):
     for _ in range(4):
         next(reports)
     reports.close()
-    saved = checkpoint.load(Path(one.checkpoint))
+    saved = checkpoint.load(Shelf.open(one.shelf), one.key)
     assert saved
     assert saved.history[-1][0] == 30
 
@@ -92,7 +97,7 @@ def test_rare_checkpoints_repeat_no_more_than_their_interval(tmp_path: Path):
 def test_a_damaged_checkpoint_costs_the_training_and_not_the_study(tmp_path: Path):
     one = order(tmp_path, trial())
     first = list(work(one))
-    Path(one.checkpoint).write_bytes(Path(one.checkpoint).read_bytes()[:1000])
+    place(one).write_bytes(place(one).read_bytes()[:1000])
     again = list(work(one))
     assert again[-1].metrics == first[-1].metrics
 
@@ -100,7 +105,7 @@ def test_a_damaged_checkpoint_costs_the_training_and_not_the_study(tmp_path: Pat
 def test_weights_that_were_not_kept_end_a_trial_without_a_curve(tmp_path: Path):
     one = order(tmp_path, trial())
     list(work(one))
-    checkpoint.strip(Path(one.checkpoint), keep_weights=False)
+    checkpoint.strip(Shelf.open(one.shelf), one.key, keep_weights=False)
     for kind in ("train", "evaluate"):
         *_, last = work(one.model_copy(update={"kind": kind}))
         assert (last.outcome, last.curve) == ("finished", None)
@@ -112,7 +117,7 @@ def test_weights_dropped_before_the_end_are_trained_again(tmp_path: Path):
     reports = work(one)
     next(reports)
     reports.close()
-    checkpoint.strip(Path(one.checkpoint), keep_weights=False)
+    checkpoint.strip(Shelf.open(one.shelf), one.key, keep_weights=False)
     again = list(work(one))
     assert list(said(again)) == [10, 20, 30]
     assert again[-1].curve
@@ -130,8 +135,10 @@ def test_a_trial_too_large_for_the_machine_is_out_of_memory_and_no_bug(tmp_path:
 
 
 def test_a_bug_is_reported_with_its_traceback(tmp_path: Path):
-    (tmp_path / "file").write_text("where the folder of checkpoints should be")
-    *_, last = work(order(tmp_path / "file", trial()))
+    one, other = order(tmp_path, trial()), order(tmp_path, trial(lr=0.5))
+    next(work(other))
+    place(other).rename(place(one))
+    *_, last = work(one)
     assert last.outcome == "failed"
     assert "Traceback" in last.detail
 
@@ -139,9 +146,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path):
 def test_a_baseline_has_a_curve_and_nothing_to_train(tmp_path: Path):
     work_on = {"task": trial().task.model_dump(), "solver": {"kind": "gradient_descent"}}
     baseline = Baseline.model_validate(work_on)
-    (only,) = work(
-        Order(kind="baseline", key=baseline.key, baseline=baseline, evaluation=EVALUATION, checkpoint="")
-    )
+    (only,) = work(Order(kind="baseline", key=baseline.key, baseline=baseline, evaluation=EVALUATION))
     assert only.outcome == "finished"
     assert only.curve
     assert only.curve.error.shape == (5, 4)

@@ -1,7 +1,6 @@
 """Options that several verbs share, and the store that they lead to."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,11 +27,11 @@ StoreOption = Annotated[
     ),
 ]
 StorageOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--storage",
-        metavar="FOLDER",
-        help="Where checkpoints, locks and reports are. "
+        metavar="FOLDER|URL",
+        help="Where checkpoints, locks and reports are. At s3://, gs:// or abfs://BUCKET/PREFIX only checkpoints are. "
         "[dim]Default: the store, if it is a folder, else .loopscale[/dim]",
     ),
 ]
@@ -56,10 +55,10 @@ class Place:
     """Where the options before the verb say that the records are."""
 
     store: str | None = None
-    storage: Path | None = None
+    storage: str | None = None
 
 
-def opened(context: typer.Context, store: str | None, storage: Path | None, create: bool = False) -> "Store":
+def opened(context: typer.Context, store: str | None, storage: str | None, create: bool = False) -> "Store":
     """The store that the options name, those after the verb first. Raises StoreError."""
     from loopscale.records.store import Store
 

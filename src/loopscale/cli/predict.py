@@ -1,6 +1,5 @@
 """`loopscale predict`: a trained net, evaluated again on its own or another data condition."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from loopscale.cli.output import counted, say, show_json, show_table
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
+    from loopscale.training.storage import Shelf
     from loopscale.training.trial import Trial
 
 
@@ -36,8 +36,8 @@ def command(
     from loopscale.cli.weights import weights_of
 
     changes = assignments(overrides)
-    with weights_of(opened(context, store, storage), trial) as file:
-        found = _evaluated(file, changes, loops, prompts)
+    with weights_of(opened(context, store, storage), trial) as (shelf, key):
+        found = _evaluated(shelf, key, changes, loops, prompts)
     if as_json:
         show_json(found)
         return
@@ -49,16 +49,18 @@ def command(
     say(f"Trained with {steps}; {prompts:,} prompts; predicting nothing costs 1.")
 
 
-def _evaluated(file: Path, changes: dict[str, str], loops: int | None, prompts: int) -> dict[str, Any]:
+def _evaluated(
+    shelf: "Shelf", key: str, changes: dict[str, str], loops: int | None, prompts: int
+) -> dict[str, Any]:
     from loopscale.evaluate import Evaluation, evaluate, summary
-    from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial
+    from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial, place
     from loopscale.training.device import pick
 
     try:
-        trial = load_trial(file)
-        net = load_net(file, trial)
-    except OSError as problem:
-        raise Wrong(f"{file} cannot be read ({problem}); change its permissions, or restore it") from problem
+        trial = load_trial(shelf, key)
+        net = load_net(shelf, key, trial)
+    except FileNotFoundError as problem:
+        raise Wrong(f"{place(shelf, key)} is gone; try again") from problem
     except (CorruptCheckpoint, NewerFormat, ValueError) as problem:
         raise Wrong(f"{problem}; `loopscale run` of its study goes on from what is left") from problem
     task = _changed(trial, changes).task

@@ -10,19 +10,23 @@ from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
     from loopscale.records.store import Store
+    from loopscale.training.storage import Shelf
 
 SHOWN = 8
 
 
 @contextmanager
-def weights_of(store: "Store", start: str) -> Iterator[Path]:
-    """A file that `load_net` reads, while the context lasts. Raises Wrong where there is none, or several."""
-    here = {file.stem: file for file in store.checkpoints.glob("*.safetensors")}
-    if key := _only(start, here):
-        yield here[key]
+def weights_of(store: "Store", start: str) -> Iterator[tuple["Shelf", str]]:
+    """Where `load_net` finds the weights, while the context lasts. Raises Wrong where there are none, or several."""
+    from loopscale.training.checkpoint import keys
+    from loopscale.training.storage import Shelf
+
+    if key := _only(start, keys(store.checkpoints)):
+        yield store.checkpoints, key
         return
     with TemporaryDirectory(prefix="loopscale-") as folder:
-        yield _fetched(store, start, Path(folder))
+        file = _fetched(store, start, Path(folder))
+        yield Shelf.open(file.parent), file.stem
 
 
 def _fetched(store: "Store", start: str, folder: Path) -> Path:

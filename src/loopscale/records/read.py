@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from loopscale.records.notes import RUNG, STUDY, Record
-from loopscale.records.store import Store
+from loopscale.records.store import FORMAT_TAG, Store
 
 
 def load(store: Store, study: str, page: int = 1000) -> Iterator[Record]:
@@ -32,6 +32,34 @@ def parent(store: Store, study: str) -> str | None:
     experiment = store.find(study)
     runs = experiment and store.client.search_runs([experiment], f"tags.role = '{STUDY}'", max_results=1)
     return runs[0].info.run_id if runs else None
+
+
+def wanted_elsewhere(store: Store, study: str) -> set[str]:
+    """Trials that another study of the store may go on from, for it has not ended, or of which it keeps the weights."""
+    page = store.client.search_experiments(max_results=1000)
+    others = list(page)
+    while page.token:
+        page = store.client.search_experiments(max_results=1000, page_token=page.token)
+        others += page
+    ours = [other for other in others if FORMAT_TAG in other.tags and other.name != study]
+    ids = [other.experiment_id for other in ours]
+    if not ids:
+        return set()
+    parents = _runs(store, ids, f"tags.role = '{STUDY}'")
+    open_ids = [run.info.experiment_id for run in parents if run.info.status != "FINISHED"]
+    kept = _runs(store, ids, "tags.weights = 'kept'")
+    under_way = _runs(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
+    return {run.data.tags["trial"] for runs in (kept, under_way) for run in runs}
+
+
+def _runs(store: Store, experiments: list[str], condition: str) -> Iterator[Any]:
+    token = None
+    while True:
+        page = store.client.search_runs(experiments, condition, max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _record(run: Any) -> Record:

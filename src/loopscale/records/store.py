@@ -2,7 +2,7 @@
 
 A folder holds everything: `mlflow.db`, `artifacts/`, `format.json` and what is not a record (checkpoints,
 locks, mirror). On a server each study's experiment carries the format as a tag, and what is not a record lies
-in `storage`.
+in `storage`. Checkpoints may lie in a bucket instead, so that machines need no folder in common.
 """
 
 import os
@@ -13,12 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 from loopscale.records import embedded, remote
 from loopscale.records.errors import StoreError
+from loopscale.training.storage import BadAddress, Shelf, StorageUnavailable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 FORMAT_TAG = "loopscale.format"
 DEFAULT = ".loopscale"
+CHECKPOINTS = "checkpoints"
 
 __all__ = ["Store", "StoreError"]
 
@@ -33,18 +35,34 @@ def _folder(text: str | Path, create: bool = False) -> Path:
     return folder
 
 
+def _bucket(url: str, create: bool) -> Shelf:
+    """The checkpoints below a URL. StoreError unless it is one, and, where `create`, can be written."""
+    try:
+        bucket = Shelf.open(url)
+        if create:
+            Shelf.open(url, patience=0.0).check()
+    except (BadAddress, StorageUnavailable) as problem:
+        what, _, remedy = str(problem).rpartition("; ")
+        raise StoreError(what, remedy) from problem
+    return bucket
+
+
 class Store:
     """An open store. MLflow is imported when `client` is first asked for, not before."""
 
-    def __init__(self, root: Path | None, uri: str, storage: Path) -> None:
-        """`root` is the folder of an embedded store; `None` for a server or database."""
+    def __init__(self, root: Path | None, uri: str, storage: Path, checkpoints: Shelf | None = None) -> None:
+        """`root` is the folder of an embedded store; `None` for a server or database.
+
+        `storage` is a folder of this machine, `checkpoints` by default a folder in it.
+        """
         self.root, self.uri, self.storage = root, uri, storage
+        self.checkpoints = checkpoints or Shelf.open(storage / CHECKPOINTS)
 
     @classmethod
     def open(
         cls, where: str | Path | None = None, storage: str | Path | None = None, create: bool = False
     ) -> Self:
-        """The store at a folder, server or database.
+        """The store at a folder, server or database; `storage` is a folder, or the URL of a bucket for checkpoints.
 
         By default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`. Raises StoreError, one line
         with the remedy, for whatever is wrong. Unless `create`, a store that is not there is an error, and
@@ -55,17 +73,15 @@ class Store:
         )
         if text.startswith("file:"):
             text = unquote(urlsplit(text).path)
-        if "://" in text:
+        root = None if "://" in text else _folder(text)
+        bucket = _bucket(str(storage), create) if storage and "://" in str(storage) else None
+        beside = None if bucket else storage
+        if root is None:
             remote.check(text, create)
-            return cls(None, text.rstrip("/"), _folder(storage or DEFAULT, create))
-        root = _folder(text)
-        place = _folder(storage, create) if storage else root  # before a store is made for nothing
+            return cls(None, text.rstrip("/"), _folder(beside or DEFAULT, create), bucket)
+        place = _folder(beside, create) if beside else root  # before a store is made for nothing
         embedded.check(root, create)
-        return cls(root, embedded.uri(root), place)
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.storage / "checkpoints"
+        return cls(root, embedded.uri(root), place, bucket)
 
     @cached_property
     def client(self) -> "MlflowClient":

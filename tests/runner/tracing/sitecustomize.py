@@ -24,10 +24,10 @@ class Loader(importlib.abc.Loader):
         self.loader.exec_module(module)
         save = module.save
 
-        def traced(path, checkpoint) -> None:
-            save(path, checkpoint)
+        def traced(shelf, key, checkpoint) -> None:
+            save(shelf, key, checkpoint)
             with open(os.environ["TRACE_SAVES"], "a") as file:
-                file.write(f"{path.stem} {checkpoint.state.step}\n")
+                file.write(f"{key} {checkpoint.state.step} {shelf.url}\n")
 
         module.save = traced
 
