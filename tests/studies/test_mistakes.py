@@ -473,7 +473,7 @@ def test_aliases_that_unfold_into_a_billion_are_refused(tmp_path: Path):
         ("word.yaml", b"hello\n", "a single value"),
         ("binary.yaml", b"a: \xff\xfe\x00", "not UTF-8"),
         ("control.yaml", b"a: \x00", "not allowed in YAML"),
-        ("large.yaml", b"a" * (2**20 + 1), "larger than 1 MiB"),
+        ("large.yaml", b"a" * (2**18 + 1), "larger than 256 KiB"),
         ("deep.yaml", b"[" * 5000, "nested too deeply"),
         ("a b.yaml", STUDY.encode(), "cannot be a study's name"),
     ],

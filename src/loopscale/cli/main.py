@@ -31,6 +31,7 @@ from loopscale.cli import (
 )
 from loopscale.cli.options import Place, StorageOption, StoreOption
 from loopscale.cli.wrong import FAILED, MISTAKE, STOPPED, explained
+from loopscale.core.visible import visible
 
 app = typer.Typer(
     name="loopscale",
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         said = explained(problem)
         if said is None:
             raise
-        print(said, file=sys.stderr)
+        print(visible(said), file=sys.stderr)
         return MISTAKE
     if code == 130:  # how typer tells a Ctrl-C that no verb has taken
         print("stopped", file=sys.stderr)

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from loopscale.core.visible import visible
+
 NOTHING = "–"
 WIDE = 10_000
 """Columns where nobody watches: a table that goes to a file or a pipe is never cut."""
@@ -15,17 +17,17 @@ WIDE = 10_000
 
 def say(text: str = "") -> None:
     """A line for people."""
-    print(text, flush=True)
+    print(visible(text), flush=True)
 
 
 def tell(text: str) -> None:
     """A line beside the output: progress and warnings."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def show_json(value: Any) -> None:
     """One JSON document. What is not finite is null, since JSON has no word for it."""
-    print(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False), flush=True)
+    print(visible(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)), flush=True)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
@@ -36,13 +38,18 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str
     from rich.text import Text
 
     rows = [list(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(visible(title)) if title else None,
+        title_justify="left",
+        pad_edge=False,
+    )
     for n, name in enumerate(columns):
         values = [row[n] for row in rows if row[n] is not None]
         numeric = bool(values) and all(
             isinstance(value, int | float) and value is not True for value in values
         )
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(visible(name)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(value)) for value in row))
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
@@ -57,7 +64,7 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return visible(str(value))
 
 
 def interval(low: float | None, high: float | None) -> str | None:

@@ -280,6 +280,10 @@ def _steps(study: "Study", layout: Layout) -> Iterator[Fault]:
     if study.scheduler.kind != "none" and first >= steps:
         what = f"scheduler.first_rung {first} is not before the last of {steps} steps"
         yield Fault(("scheduler", "first_rung"), what, f"write a step below {steps}")
+    rungs = max(tuned, default=0) // first
+    if study.scheduler.kind == "median" and rungs > MOST_POINTS:
+        what = f"scheduler.first_rung {first} makes {rungs:,} comparisons of a trial"
+        yield Fault(("scheduler", "first_rung"), what, f"write {max(tuned) // MOST_POINTS} or more")
     loops = max(t.steps_per_prompt for corners in layout.corners.values() for t in corners)
     if study.evaluate.loops < loops:
         what = f"evaluate.loops {study.evaluate.loops} ends before the {loops} loops or layers of a trial"

@@ -22,6 +22,8 @@ def find(name_or_path: str | Path) -> Path:
         raise _wrong(path, "there is no such file", _nearest(path, folder))
     for suffix in SUFFIXES if folder and NAME.fullmatch(path.as_posix()) else ():
         if os.path.isfile(file := Path(f"{folder}/{path}{suffix}")):
+            if folder and not file.resolve().is_relative_to(folder.resolve()):
+                raise _wrong(file, f"this leads out of {FOLDER}/, to another place", "name that file itself")
             return file
     for file in (path, *(Path(f"{path}{suffix}") for suffix in SUFFIXES)):
         if os.path.exists(file):

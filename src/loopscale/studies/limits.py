@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from loopscale.studies.mistakes import Fault
+from loopscale.studies.mistakes import Fault, shown
 from loopscale.studies.space import leaves
 from loopscale.training.trial import Trial
 
 MOST = {"task": 2**14, "model": 2**16, "training": 10**12}
 """The largest whole number in each part of a trial."""
 MOST_LOOPS, MOST_PROMPTS = 100_000, 10_000_000
+FAR = 10**18
 WIDEST = 4096
 """Coordinates of a token: tasks and solvers hold square matrices of them."""
 MOST_NUMBERS = 2**28
@@ -26,7 +27,11 @@ def _alone(trial: Trial) -> Iterator[Fault]:
         part, name = path.split(".")[0], path.rsplit(".", 1)[-1]
         most = MOST_LOOPS if path in ("training.loops", "training.window") else MOST.get(part)
         if most and type(value) is int and value > most and not name.endswith("seed"):
-            yield Fault(tuple(path.split(".")), f"{path} is {value:,}", f"write {most:,} or less")
+            yield Fault(
+                tuple(path.split(".")),
+                f"{path} is {shown(value) if value > FAR else format(value, ',')}",
+                f"write {most:,} or less",
+            )
 
 
 def _together(trial: Trial) -> Iterator[Fault]:

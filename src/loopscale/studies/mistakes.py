@@ -5,11 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from loopscale.core.visible import shortened, visible
+
 Place = tuple[str | int, ...]
 """Where something stands in a study's tree: keys and positions, from the top. A key may hold dots."""
 
 SHOWN = 60
 MANY = 20
+LONGEST = 500
+"""Characters of each part of a line."""
+LINES = 50
+"""How many mistakes are told at once."""
 
 
 class Fault(NamedTuple):
@@ -31,7 +37,8 @@ class Mistake:
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return " ".join(f"{where}: {self.what}; {self.remedy}".split())
+        parts = (shortened(visible(part), LONGEST) for part in (where, self.what, self.remedy))
+        return " ".join("{}: {}; {}".format(*parts).split())
 
 
 class Mistakes(Exception):
@@ -39,7 +46,8 @@ class Mistakes(Exception):
 
     def __init__(self, items: Iterable[Mistake]) -> None:
         self.items = tuple(dict.fromkeys(items))
-        super().__init__("\n".join(map(str, self.items)))
+        more = [f"and {len(self.items) - LINES:,} more"] if len(self.items) > LINES else []
+        super().__init__("\n".join([*map(str, self.items[:LINES]), *more]))
 
 
 def shown(value: Any) -> str:

@@ -4,10 +4,12 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from loopscale.studies.mistakes import Mistake, Mistakes, Place, one_of
+from loopscale.core.visible import UNSEEN
+from loopscale.studies.mistakes import Mistake, Mistakes, Place, one_of, shown
 from loopscale.studies.settings import PARTS
 from loopscale.studies.source import Source, text_source
 
+LONGEST_PATH = 200
 LONG = 7
 """Digits of a number that is no position in any list."""
 ROLES = ("scientific", "nuisance")
@@ -22,6 +24,9 @@ def overridden(source: Source, overrides: Mapping[str, str]) -> Source:
     changed = Source(tree, source.file, source.text, dict(source.lines), dict(source.overrides))
     for path, text in overrides.items():
         said = f"{path}={text}"
+        if len(path) > LONGEST_PATH or UNSEEN.search(path):
+            what, remedy = f"{shown(path)} names no setting", "write a dotted path, as in training.steps"
+            raise Mistakes([Mistake(f"--set {shown(path)}", None, what, remedy)])
         value = _value(text, said)
         place = _place(tree, path, said)
         _put(tree, place, value, said)

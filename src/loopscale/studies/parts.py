@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config, Family
 from loopscale.solvers.base import Solver
@@ -105,9 +105,9 @@ class Law(Config):
 class Resources(Config):
     """What one trial gets; a share of a GPU lets several trials use it."""
 
-    cpu: PositiveFloat = 1
-    gpu: NonNegativeFloat = 0
-    memory: PositiveFloat | None = None
+    cpu: Annotated[float, Field(gt=0, le=4096)] = 1
+    gpu: Annotated[float, Field(ge=0, le=1024)] = 0
+    memory: Annotated[float, Field(gt=0, le=2**20)] | None = None
     """GiB of main memory that are kept free for it."""
 
     @model_validator(mode="after")

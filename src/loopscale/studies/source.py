@@ -14,15 +14,35 @@ from typing import Any, Self
 
 import yaml
 
-from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place
+from loopscale.core.visible import UNSEEN
+from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place, shown
 
-LARGEST = 2**20
-MOST_NODES = 50_000
+LARGEST = 2**18
+"""Bytes."""
+MOST_NODES, MOST_ENTRIES, DEEPEST = 5_000, 1_000, 50
+"""Values in a file, and in one list or mapping; levels of lists and mappings. Beyond, reading would take minutes."""
+LONGEST_NUMBER, LONGEST_KEY = 40, 200
+"""Characters."""
+TOO_MANY = f"more than {MOST_NODES:,} values are written"
+TOO_DEEP = "is nested too deeply"
 PREFIX = "tag:yaml.org,2002:"
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2, and 500_000 beside them."""
+    """SafeLoader with the scalars of YAML 1.2, and 500_000 beside them; stops at what is too much."""
+
+    nodes = depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        for amount, most, what in ((self.nodes, MOST_NODES, TOO_MANY), (self.depth, DEEPEST, TOO_DEEP)):
+            if amount > most:
+                mark = self.peek_event().start_mark  # pyright: ignore[reportOptionalMemberAccess]
+                raise yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
 Loader.yaml_implicit_resolvers = {}
@@ -95,6 +115,8 @@ def _text(path: Path, name: str) -> str:
     def wrong(what: str, remedy: str) -> Mistakes:
         return Mistakes([Mistake(name, None, what, remedy)])
 
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise wrong("this is no file but a device or a pipe", "name a file")  # reading it might never end
     if path.is_dir():
         raise wrong("this is a folder", "name one study file in it, as in " + str(Path(name) / "study.yaml"))
     try:
@@ -105,7 +127,7 @@ def _text(path: Path, name: str) -> str:
             f"cannot be read ({problem.strerror})", "name a file that exists and may be read"
         ) from None
     if len(data) > LARGEST:
-        raise wrong(f"is larger than {LARGEST // 2**20} MiB", "name a study, not a data file")
+        raise wrong(f"is larger than {LARGEST // 2**10} KiB", "name a study, not a data file")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -123,16 +145,16 @@ def _yaml_errors(name: str) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, (error.context, error.problem)))
-        raise Mistakes(
-            [Mistake(name, mark.line + 1 if mark else 1, f"not YAML: {what}", _yaml_remedy(what))]
-        ) from None
+        line = mark.line + 1 if mark else 1
+        remedy = {TOO_MANY: "name a study, not a data file", TOO_DEEP: "a study is at most a few levels deep"}
+        if what in remedy:
+            raise Mistakes([Mistake(name, line, what, remedy[what])]) from None
+        raise Mistakes([Mistake(name, line, f"not YAML: {what}", _yaml_remedy(what))]) from None
     except yaml.reader.ReaderError as error:
         what = f"character {error.character!r} is not allowed in YAML"
         raise Mistakes([Mistake(name, 1, what, "take it out")]) from None
     except RecursionError:
-        raise Mistakes(
-            [Mistake(name, 1, "is nested too deeply", "a study is at most a few levels deep")]
-        ) from None
+        raise Mistakes([Mistake(name, 1, TOO_DEEP, "a study is at most a few levels deep")]) from None
 
 
 def _yaml_remedy(what: str) -> str:
@@ -174,11 +196,19 @@ class _Reader:
             self.open.discard(id(node))
 
     def _inner(self, node: yaml.Node, place: Place) -> Any:
+        if not isinstance(node, yaml.ScalarNode) and len(node.value) > MOST_ENTRIES:
+            what = f"{len(node.value):,} values are written here"
+            self.wrong(node, what, f"write at most {MOST_ENTRIES} in one place")
+            return None
         match node:
             case yaml.MappingNode():
                 return self._mapping(node, place)
             case yaml.SequenceNode():
                 return [self.value(child, (*place, n)) for n, child in enumerate(node.value)]
+        if found := UNSEEN.search(node.value):
+            what = f"a text holds the character {found[0]!a}, which cannot be seen"
+            self.wrong(node, what, "take it out")
+            return None
         try:
             return _scalar(node.tag.removeprefix(PREFIX), node.value)
         except ValueError:
@@ -192,6 +222,8 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode) or key.tag != PREFIX + "str" or key.value == "<<":
                 text = f"{key.value!r}" if isinstance(key, yaml.ScalarNode) else "a list or mapping"
                 self.wrong(key, f"the key is {text}", "a key is the name of a setting")
+            elif UNSEEN.search(key.value) or len(key.value) > LONGEST_KEY:
+                self.wrong(key, f"the key is {shown(key.value)}", "a key is the name of a setting")
             elif key.value in tree:
                 first = self.lines[*place, key.value]
                 self.wrong(key, f"{key.value} is there twice, first in line {first}", "keep one of the two")
@@ -202,6 +234,8 @@ class _Reader:
 
 
 def _scalar(tag: str, text: str) -> Any:
+    if tag in ("int", "float") and len(text) > LONGEST_NUMBER:
+        raise ValueError(text)
     match tag:
         case "null":
             return None

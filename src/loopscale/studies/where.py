@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from loopscale.studies.mistakes import shown
 from loopscale.studies.space import get
 
 LONGEST, MOST_PARTS = 500, 100
@@ -97,5 +98,5 @@ def _apply(op: ast.AST, node: ast.expr, left: Any, right: Any) -> Any:
         return OPERATORS[type(op)](left, right)
     except (TypeError, ZeroDivisionError, OverflowError) as problem:
         raise ValueError(
-            f"where cannot work out {ast.unparse(node)!r} ({problem}); use other values there"
+            f"where cannot work out {shown(ast.unparse(node))} ({problem}); use other values there"
         ) from None
