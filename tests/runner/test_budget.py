@@ -217,6 +217,9 @@ def test_a_note_holds_what_will_have_been_used_by_the_next():
         assert said["used"]["core_hours"] >= meter.used["core_hours"] + 4 * 2 * LINGER / 3600 - 1e-9
     assert len(notes) <= 60 / INTERVAL + 1
     assert said["budget"] == {"core_hours": 5.0}
+    meter.turn(4, 40)
+    said = json.loads(notes[-1].tags["spent"])
+    assert said["used"]["core_hours"] >= meter.used["core_hours"] + 40 * 2 * LINGER / 3600
     meter.close()
     assert json.loads(notes[-1].tags["spent"])["used"] == pytest.approx(meter.used)
 
@@ -228,11 +231,11 @@ def test_without_a_budget_nothing_stops_and_all_is_counted():
     assert meter.room(1000)
     assert not meter.over
     assert meter.used["core_hours"] == pytest.approx(1e9 * 20 / 3600)
-    assert meter.told() == ""
+    assert meter.spending.left == {}
 
 
 def test_it_says_what_was_used_and_what_is_left():
-    now, _, meter = meters(gpu_hours=4, hours=2)
+    now, _, meter = meters(gpu_hours=4)
     meter.turn(2)
     now[0] = 3600.0
-    assert meter.told() == "2 of 4 GPU-hours used, 2 left, 1 of 2 hours used, 1 left"
+    assert str(meter.spending) == "2 of 4 GPU-hours (2 left), 4 core-hours, 1 h of wall clock"

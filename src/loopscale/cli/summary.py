@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loopscale.analysis.laws import Law
     from loopscale.analysis.tested import Unfitted
     from loopscale.cli.recorded import Recorded
+    from loopscale.records.spent import Spending
     from loopscale.records.store import Store
     from loopscale.runner.conductor import Conductor
 
@@ -41,6 +42,7 @@ class Summary:
     laws: Sequence["Law"]
     unfitted: Sequence["Unfitted"]
     report: Path | None
+    spent: "Spending"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -52,6 +54,7 @@ class Summary:
             "laws": [law.to_dict() for law in self.laws],
             "unfitted": [vars(law) for law in self.unfitted],
             "report": self.report,
+            "spent": {"used": self.spent.used, "budget": self.spent.budget, "left": self.spent.left},
         }
 
 
@@ -60,6 +63,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     from loopscale.analysis.best import against, best
     from loopscale.analysis.tested import laws
     from loopscale.cli.recorded import recorded
+    from loopscale.records.spent import Spending
 
     found = recorded(store, conductor.study.name)
     fitted, unfitted = laws(found.study, found.trials, found.curves)
@@ -72,6 +76,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
         fitted,
         unfitted,
         _report(store, found),
+        conductor.meter.spending if conductor.meter else Spending(),
     )
 
 
@@ -100,6 +105,7 @@ def summarised(found: Summary, ui: str) -> None:
     for problem in found.problems:
         which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
         say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
+    say(f"used {found.spent}")
     if found.report:
         say(f"report: {found.report}")
     say(f"to browse everything: {ui}")

@@ -10,6 +10,8 @@ from loopscale.records.store import Store
 SPENT = "spent"
 """Tag of the parent run: hours used, and the budget that was in force."""
 
+WORDS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours", "hours": "h of wall clock"}
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -22,6 +24,15 @@ class Spending:
     @property
     def left(self) -> dict[str, float]:
         return {name: max(0.0, limit - self.used.get(name, 0.0)) for name, limit in self.budget.items()}
+
+    def __str__(self) -> str:
+        """In words: `1.2 of 4 core-hours (2.8 left), 0.7 h of wall clock`."""
+        return ", ".join(self._part(name, word) for name, word in WORDS.items() if name in self.used)
+
+    def _part(self, name: str, word: str) -> str:
+        if name not in self.budget:
+            return f"{self.used[name]:.3g} {word}"
+        return f"{self.used[name]:.3g} of {self.budget[name]:g} {word} ({self.left[name]:.3g} left)"
 
 
 def spent(store: Store, study: str) -> Spending:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from loopscale.records.notes import STUDY, Note
-from loopscale.records.spent import SPENT
+from loopscale.records.spent import SPENT, Spending
 from loopscale.studies.parts import Budget, Resources
 
 MARGIN = 15.0
@@ -56,10 +56,10 @@ class Meter:
         return self._after(self._clock() - self._at, self._held)
 
     @property
-    def left(self) -> dict[str, float]:
-        """Hours, of what the budget limits."""
-        used = self.used
-        return {name: max(0.0, limit - used[name]) for name, limit in self.limits.items()}
+    def spending(self) -> Spending:
+        """What was used and what is left. GPU-hours only where there are any to speak of."""
+        used = {name: hours for name, hours in self.used.items() if hours or name != "gpu_hours"}
+        return Spending(used, self.limits)
 
     @property
     def over(self) -> bool:
@@ -84,14 +84,6 @@ class Meter:
         self.turn(0)
         self._record(0.0)
 
-    def told(self) -> str:
-        """The budget, what was used and what is left of it, in words."""
-        used, left = self.used, self.left
-        return ", ".join(
-            f"{used[name]:.3g} of {limit:g} {spelt(name)} used, {left[name]:.3g} left"
-            for name, limit in self.limits.items()
-        )
-
     def _record(self, ahead: float) -> None:
         self._due, self._promised = self._at + INTERVAL, self._given if ahead else 0
         used = self._after(ahead, self._given)
@@ -111,8 +103,3 @@ class Meter:
             return False
         used = self._after(self._clock() - self._at + seconds, max(workers, self._held))
         return any(used[name] >= limit for name, limit in self.limits.items())
-
-
-def spelt(name: str) -> str:
-    """`gpu_hours` as a person says it."""
-    return {"gpu_hours": "GPU-hours", "core_hours": "core-hours", "hours": "hours"}[name]

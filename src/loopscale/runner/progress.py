@@ -97,6 +97,7 @@ class Display:
             f"{standing.work:.0%} of the work",
             _clock(time.monotonic() - self.began) + " so far",
             self.left(standing),
+            f"used {meter.spending}" if (meter := self.conductor.meter) and meter.limits else "",
             "stopping" if self.conductor.stopping else "",
             f"the store has been away for {_clock(time.time() - away)}; {writer.backlog} notes wait"
             if away

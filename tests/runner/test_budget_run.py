@@ -1,0 +1,66 @@
+"""A budget through real Ray: the study stops itself, says what is left, and goes on when there is more."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loopscale.records.spent import Spending, spent
+from loopscale.records.store import Store
+from tests.runner.drivers import Driver
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TREE: dict[str, Any] = {
+    "question": "Does the budget hold?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 5},
+        "model": {"kind": "looped", "width": 16, "heads": 2},
+        "training": {"steps": 4000, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 100},
+    },
+    "replicates": 4,
+    "evaluate": {"loops": 6, "prompts": 128},
+}
+
+
+def said(driver: Driver) -> Spending:
+    return spent(Store.open(str(driver.store), None), driver.name)
+
+
+def test_a_study_stops_before_its_budget_is_exceeded_and_goes_on_when_it_is_raised(tmp_path: Path):
+    study = tmp_path / "paid.yaml"
+    study.write_text(yaml.safe_dump(TREE | {"budget": {"core_hours": 0.022}}))
+    one = Driver(study, tmp_path)
+    code, _, err = one.finish()
+    assert code == 3
+    assert "of 0.022 core-hours (" in err
+    assert f"--set budget.core_hours=... and `loopscale run {study}` goes on from here" in err
+    assert "Traceback" not in err
+    assert one.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
+    used = said(one).used["core_hours"]
+    trained = one.query(
+        "SELECT sum(t) FROM (SELECT max(value) AS t FROM metrics WHERE key = 'seconds' GROUP BY run_uuid)"
+    )
+    assert trained[0][0] / 3600 < used < 0.022
+    assert said(one).left["core_hours"] == pytest.approx(0.022 - used)
+
+    before, began = one.saves(), time.monotonic()
+    code, _, err = one.finish()
+    assert (code, one.saves()) == (3, before)
+    assert "the budget is spent" in err
+    assert time.monotonic() - began < 60
+    assert said(one).used["core_hours"] == used, "Ray was not started"
+
+    one.overrides = ("budget.core_hours=10",)
+    process = one.start("--json")
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    one.check(trials=4, baselines=0)
+    again = sum(times - 1 for times in one.saves().values())
+    assert again <= 2, "more than one checkpoint interval of a worker was repeated"
+    found = json.loads(out)
+    assert found["spent"]["used"]["core_hours"] > used
+    assert found["spent"]["left"]["core_hours"] == pytest.approx(10 - found["spent"]["used"]["core_hours"])
