@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loopscale.studies.plan import plan
+from loopscale.studies.plan import Offer, plan
 from loopscale.studies.pruning import share
 from loopscale.studies.spec import Study
 from loopscale.training.cost import cost
@@ -57,6 +57,37 @@ def test_a_rate_is_measured_where_none_is_given():
 def test_a_share_of_a_gpu_is_counted():
     planned = plan(study(resources={"gpu": 0.25}), rate=1e9)
     assert planned.gpu_hours[1] == pytest.approx(planned.core_hours[1] / 4)
+
+
+def test_what_a_cluster_charges_is_added_up():
+    one = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
+    planned = plan(one, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
+    assert planned.cost
+    for end, price in enumerate((planned.cost.low, planned.cost.high)):
+        assert price == pytest.approx(0.1 * planned.core_hours[end] + 3.0 * planned.gpu_hours[end])
+    assert planned.core_hours[1] == pytest.approx(4 * planned.gpu_hours[1])
+    assert plan(one, rate=1e9, offer=Offer("there")).cost is None
+
+
+def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
+    large = BASE["fixed"] | {"training": BASE["fixed"]["training"] | {"batch_size": 20_000}}
+    offer = Offer("there", gpu_memory=1.0)
+
+    def said(offer: Offer | None = offer, **resources: float) -> str:
+        return "\n".join(plan(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
+
+    assert "its share of a GPU holds 0.05" in said(gpu=0.55)
+    assert "out of memory" not in said(gpu=0.55, offer=None)
+    assert "out of memory" not in said(gpu=1, offer=Offer("there", gpu_memory=80))
+    assert "resources.memory is 0.25: it would end out of memory" in said(memory=0.25)
+    assert "out of memory" not in said(memory=64)
+
+
+def test_a_speed_that_was_measured_here_is_no_speed_of_a_cluster():
+    assert "times and cost are at the speed of one thread" in "\n".join(
+        plan(study(), offer=Offer("there")).warnings
+    )
+    assert "the speed of one thread" not in "\n".join(plan(study(), 1e9, offer=Offer("there")).warnings)
 
 
 def test_what_pruning_saves_is_near_what_was_simulated():

@@ -10,7 +10,7 @@ from loopscale.cli.run import Workers, default_workers
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.studies.plan import CellPlan, Plan
+    from loopscale.studies.plan import CellPlan, Offer, Plan
 
 ROWS = 40
 """Cells listed; --json has them all."""
@@ -23,12 +23,18 @@ def command(
         typer.Option("--rate", help="FLOP/s of one trial, such as 2e12. [dim]Default: measured here[/dim]"),
     ] = None,
     workers: Workers = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="NAME", help="Plan for a cluster: its workers, and the cost at its prices."
+        ),
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Cells, trials, parameters, exact FLOPs, memory, and the time that it takes here or at a given rate.
 
-    [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4
+    [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
     changes = assignments(overrides)
     if rate is not None and not 0 < rate < float("inf"):
@@ -37,11 +43,23 @@ def command(
     from loopscale.studies.spec import Study
 
     found = Study.load(study, changes)
-    planned = plan(found, rate, workers or default_workers(found))
+    offer, theirs = _offer(cluster) if cluster else (None, None)
+    planned = plan(found, rate, workers or theirs or default_workers(found), offer)
     if as_json:
         show_json(planned.document())
     else:
         _show(planned)
+
+
+def _offer(cluster: str) -> "tuple[Offer, int | None]":
+    """What the cluster's file says of its prices, and how many trials at a time. Raises Mistakes."""
+    from loopscale.cluster.find import find
+    from loopscale.studies.plan import Offer
+
+    name, found = find(cluster)
+    if not (prices := found.prices):
+        return Offer(name, gpu_memory=found.gpu_memory), found.workers
+    return Offer(name, prices.core_hour, prices.gpu_hour, prices.currency, found.gpu_memory), found.workers
 
 
 def _show(plan: "Plan") -> None:
@@ -70,6 +88,10 @@ def _show(plan: "Plan") -> None:
         f"{_times(plan.hours)} with {plan.workers} at a time: {_span(plan.core_hours)} core-hours{gpus}",
     ):
         say(line)
+    if plan.cost:
+        say(f"cost on {plan.cluster}: {_span((plan.cost.low, plan.cost.high))} {plan.cost.currency}")
+    elif plan.cluster:
+        say(f"cost: the file of {plan.cluster} says no prices; write them as prices: {{core_hour: 0.04}}")
     if plan.budget:
         say(
             "budget: "

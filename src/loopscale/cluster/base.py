@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from loopscale.core.config import Config, Family
 
@@ -95,6 +95,8 @@ class Cluster(Family, package="loopscale.cluster"):
     grows: bool = False
     """Whether machines are added when trials wait for them: then a trial may ask for more than any that is up has."""
     prices: Prices | None = None
+    gpu_memory: PositiveFloat | None = None
+    """GiB of one GPU: `plan` then says when a trial's share is too small for it."""
 
     def command(self, request: Request, python: str = "python", address: str | None = "auto") -> list[str]:
         """The driver's words, below the package's folder (or with its file given): what the cluster runs."""

@@ -20,6 +20,27 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
+class Offer:
+    """What a cluster asks for an hour, and what its GPUs hold, as far as either is known."""
+
+    cluster: str
+    core_hour: float | None = None
+    gpu_hour: float | None = None
+    currency: str = ""
+    gpu_memory: float | None = None
+    """GiB of one GPU."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What all core-hours and GPU-hours come to."""
+
+    low: float
+    high: float
+    currency: str
+
+
+@dataclass(frozen=True)
 class CellPlan:
     """One cell. Everything but the trials is of one trial, at the ends of its ranges."""
 
@@ -67,6 +88,10 @@ class Plan:
     core_hours: Span
     gpu_hours: Span
     budget: dict[str, float]
+    cluster: str | None
+    """Whose prices and workers these are; this machine's if it is None."""
+    cost: Bill | None
+    """Where the cluster says its prices."""
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
@@ -74,7 +99,9 @@ class Plan:
         return asdict(self)
 
 
-def plan(study: Study, rate: float | None = None, workers: int | None = None) -> Plan:
+def plan(
+    study: Study, rate: float | None = None, workers: int | None = None, offer: Offer | None = None
+) -> Plan:
     """The plan of a study; `rate` is in FLOP/s of one trial, measured here if not given.
 
     `workers` trials run at a time, by default as many as this machine's cores allow.
@@ -87,6 +114,10 @@ def plan(study: Study, rate: float | None = None, workers: int | None = None) ->
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
     tuning, replicates = (sum(getattr(c, role) for c in cells) for role in ("tuning", "replicates"))
+    cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
+    said = warnings(
+        study, workers, _over(seconds, 3600), max(c.memory_bytes for c in cells), offer, bool(rate)
+    )
     return Plan(
         study=study.name,
         question=study.question,
@@ -103,10 +134,12 @@ def plan(study: Study, rate: float | None = None, workers: int | None = None) ->
         rate_source="given" if rate else "measured here, one thread of the CPU",
         workers=workers,
         hours=_over(seconds, 3600 * workers),
-        core_hours=_over(seconds, 3600 / study.resources.cpu),
-        gpu_hours=_over(seconds, 3600 / study.resources.gpu) if study.resources.gpu else (0.0, 0.0),
+        core_hours=cores,
+        gpu_hours=gpus,
         budget=study.budget.model_dump(exclude_none=True),
-        warnings=tuple(warnings(study, workers, _over(seconds, 3600))),
+        cluster=offer.cluster if offer else None,
+        cost=_bill(offer, cores, gpus),
+        warnings=tuple(said),
     )
 
 
@@ -158,8 +191,15 @@ def _span(values: Any) -> Span:
     return min(found), max(found)
 
 
-def _over(span: Span, by: float) -> Span:
-    return span[0] / by, span[1] / by
+def _over(span: Span, by: float, times: float = 1.0) -> Span:
+    return times * span[0] / by, times * span[1] / by
+
+
+def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
+    if offer is None or offer.core_hour is None or offer.gpu_hour is None:
+        return None
+    low, high = (core * offer.core_hour + gpu * offer.gpu_hour for core, gpu in zip(cores, gpus, strict=True))
+    return Bill(low, high, offer.currency)
 
 
 def _total(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span:

@@ -1,17 +1,36 @@
 """What is allowed in a study and yet deserves a second thought, said by `plan`."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from loopscale.studies.parts import ALONG
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
+if TYPE_CHECKING:
+    from loopscale.studies.plan import Offer
+
+PROCESS_GIB = 0.3
+"""Main memory of a worker besides its tensors: Python, torch, Ray."""
+CONTEXT_GIB = 0.5
+"""GPU memory of a process besides its tensors: what CUDA keeps."""
+
 ENOUGH_VALUES = 4
 """With fewer values along its axis a law gets no verdict."""
 
 
-def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[str]:
-    """One sentence each. `hours` are those of one trial after the other."""
+def warnings(
+    study: Study,
+    workers: int,
+    hours: tuple[float, float],
+    memory_bytes: float = 0.0,
+    offer: "Offer | None" = None,
+    rated: bool = True,
+) -> Iterator[str]:
+    """One sentence each. `hours` are those of one trial after the other, `memory_bytes` the tensors of the largest.
+
+    `rated`: whether the speed was given, not measured on this machine.
+    """
     tuned = [cell for cell in study.cells() if study.space(cell)]
     if study.scheduler.kind != "none":
         if tuned:
@@ -35,6 +54,12 @@ def warnings(study: Study, workers: int, hours: tuple[float, float]) -> Iterator
         if law.along not in ALONG and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
+    yield from _memory(study, memory_bytes / 2**30, offer)
+    if offer and not rated:
+        yield (
+            f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
+            f"{offer.cluster}, tells its own"
+        )
 
 
 def _search(study: Study, workers: int) -> Iterator[str]:
@@ -63,6 +88,23 @@ def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[
     for name, limit in study.budget.model_dump(exclude_none=True).items():
         if used[name] > limit:
             yield f"it may take {used[name]:.3g} {name.replace('_', '-')}, more than the budget of {limit:g}"
+
+
+def _memory(study: Study, tensors: float, offer: "Offer | None") -> Iterator[str]:
+    """In GiB."""
+    wanted = study.resources
+    if wanted.gpu:
+        whole = offer.gpu_memory if offer else None
+        if whole and tensors > (share := min(1.0, wanted.gpu) * whole - CONTEXT_GIB):
+            yield (
+                f"a trial's tensors take {tensors:.3g} GiB and its share of a GPU holds {max(0.0, share):.3g}: it "
+                "would end out of memory; raise resources.gpu or make batch_size smaller"
+            )
+    elif wanted.memory and tensors + PROCESS_GIB > wanted.memory:
+        yield (
+            f"a trial takes {tensors + PROCESS_GIB:.3g} GiB, {PROCESS_GIB:g} of them its process, and "
+            f"resources.memory is {wanted.memory:g}: it would end out of memory"
+        )
 
 
 def curriculum_end(trial: Trial) -> int | None:
