@@ -11,7 +11,7 @@ from loopscale.runner.scheduling import Rungs
 from loopscale.runner.search import Exhausted, Sampler
 from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Cell, Study
-from loopscale.training.cost import cost
+from loopscale.training.cost import IRRELEVANT, cost
 from loopscale.training.trial import Trial
 
 ATTEMPTS = 16
@@ -76,7 +76,7 @@ class Bench:
             if (known := _replicate(point, seed)) in self._replicated:
                 continue
             self._replicated.add(known)
-            job = self._job(self.study.at(self.cell, point, seed), "replicate", seed, point)
+            job = self._job(point, seed, "replicate", seed)
             if job.key not in self.jobs:
                 return self._begun(job)
         return None
@@ -114,7 +114,7 @@ class Bench:
                 asked, point = self.sampler.ask(self._number, attempt)
             except Exhausted:
                 break
-            job = self._job(self.study.at(self.cell, point, 0), "tuning", self._number, point)
+            job = self._job(point, 0, "tuning", self._number)
             if job.key not in self.jobs:
                 job.memory = self.sampler.memory(asked)
                 self.sampler.asked[job.key] = asked
@@ -125,6 +125,8 @@ class Bench:
         return None
 
     def _begun(self, job: Job) -> Job:
+        assert isinstance(job.work, Trial)
+        job.flops = flops(job.work)
         job.place = len(self.jobs)
         self.jobs[job.key] = job
         return job
@@ -134,21 +136,20 @@ class Bench:
         if job.role == "tuning" and job.outcome == "finished" and better:
             self.best = job
 
-    def _job(self, trial: Trial, role: str, number: int, point: dict) -> Job:
-        job = Job(trial, self.cell.key, self.cell.label, role, number, point)  # pyright: ignore[reportArgumentType]
-        job.flops = flops(trial)
-        return job
+    def _job(self, point: dict[str, Any], seed: int, role: str, number: int) -> Job:
+        trial = self.study.at(self.cell, point, seed)
+        return Job(trial, self.cell.key, self.cell.label, role, number, point)  # pyright: ignore[reportArgumentType]
 
     def _adopt(self, record: Record) -> bool:
         """Whether the record is of this cell as the study now has it; if so, take it over."""
         if record.seed is None or not _within(self.space, record.point):
             return False
-        job = self._job(
-            self.study.at(self.cell, record.point, record.seed), record.role, record.number, record.point
-        )
+        job = self._job(record.point, record.seed, record.role, record.number)
         if job.key != record.key:
             return False
         job.adopt(record)
+        assert isinstance(job.work, Trial)
+        job.flops = record.metrics.get("flops") or flops(job.work)
         self.jobs[job.key] = job
         if job.role == "tuning":
             for rung, error in job.rungs.items():
@@ -169,10 +170,6 @@ def _within(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
         else space[path].ends[0] <= value <= space[path].ends[-1]
         for path, value in point.items()
     )
-
-
-IRRELEVANT = {"lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "clip": None, "curriculum": None}
-"""Settings of `training` that leave the cost of a step as it is: what is tuned most often is among them."""
 
 
 def flops(trial: Trial) -> float:

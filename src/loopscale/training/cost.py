@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,9 @@ from loopscale.training.device import dtype
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
 from loopscale.training.trial import Trial
+
+IRRELEVANT = {"lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "clip": None, "curriculum": None}
+"""Settings of `training` that leave the cost of a step as it is: what is tuned most often is among them."""
 
 HEADER_BYTES = 4096
 """Of a checkpoint, besides its tensors; each report of the history adds some 120."""
@@ -59,11 +63,11 @@ class Count:
 
 def cost(trial: Trial) -> Cost:
     """Exact FLOPs of matrix products (the only ones counted), and an estimate of memory."""
-    options, shape = trial.training, dtype(trial.training.precision)
+    options = trial.training
     net = _on_meta(trial)
-    batch = trial.task.sample(options.batch_size, stream(0)).to("meta", shape)
-    count = _by_loops(trial, net, batch)
-    trained = [weight for weight in net.parameters() if weight.grad is not None]
+    batch = _prompts(trial)
+    count, names = _by_loops(trial)
+    trained = [weight for name, weight in net.named_parameters() if name in names]
     weights, moving = _bytes(net.parameters()), _bytes(trained)
     return Cost(
         parameters=sum(weight.numel() for weight in trained),
@@ -86,27 +90,43 @@ def count(trial: Trial, net: Net, batch: Batch) -> Count:
         return Count(forward, counter.get_total_flops(), kept.bytes)
 
 
-def _by_loops(trial: Trial, net: Net, batch: Batch) -> Count:
-    """`count`, from steps of two or three loops: a loop costs what the one before it did.
+def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
+    """`count` and the names of the weights that get a gradient, from steps of two or three loops: a loop costs what the one before it did.
 
     Following 30 loops takes seconds, and a plan asks for hundreds of trials. A test holds it against `count`.
     """
-    options = trial.training
+    options, trained = trial.training, set[str]()
     before, window = options.loops - options.window, options.window
 
     def small(before: int, window: int) -> Count:
-        few = options.model_copy(update={"loops": before + window, "window": window})
-        return count(trial.model_copy(update={"training": few}), net, batch)
+        few = options.model_copy(update={"loops": before + window, "window": window} | IRRELEVANT)
+        found, names = _followed(trial.model_copy(update={"training": few, "seed": 0}).model_dump_json())
+        trained.update(names)
+        return found
 
-    if net.depth is not None:
-        return count(trial, net, batch)
+    if trial.model.depth is not None:
+        return small(0, 1), trained
     start = min(before, 1)
     total = base = small(start, 1)
     if window > 1:
         total += (window - 1) * (small(start, 2) - base)
     if before > 1:
         total += (before - 1) * (small(2, 1) - base)
-    return total
+    return total, trained
+
+
+@cache
+def _followed(trial: str) -> tuple[Count, frozenset[str]]:
+    """Once for all trials of a study that differ in loops, window and what costs nothing: it takes 0.1 s."""
+    small = Trial.model_validate_json(trial)
+    net = _on_meta(small)
+    found = count(small, net, _prompts(small))
+    return found, frozenset(name for name, weight in net.named_parameters() if weight.grad is not None)
+
+
+def _prompts(trial: Trial) -> Batch:
+    shape = dtype(trial.training.precision)
+    return trial.task.sample(trial.training.batch_size, stream(0)).to("meta", shape)
 
 
 def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
