@@ -1,6 +1,5 @@
 """`loopscale run`: the only verb that is needed. It starts, resumes, extends and repairs."""
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +24,7 @@ Workers = Annotated[
     typer.Option(
         "--workers",
         min=1,
-        help="Trials at a time. [dim]Default: the CPUs of this machine over resources.cpu[/dim]",
+        help="Trials at a time. [dim]Default: as many as the machine or the cluster has room for[/dim]",
     ),
 ]
 Weight = Annotated[
@@ -91,9 +90,8 @@ def _run(
     except Lacking as problem:
         raise Wrong(str(problem)) from problem
     place = opened(context, store, storage, create=True)
-    workers = workers or default_workers(study)
     try:
-        conductor = run(study, place, workers, address, watching, weight)
+        conductor = run(study, place, workers, address, watching, weight, tell)
     except Interrupted:
         raise KeyboardInterrupt from None
     except Spent as problem:
@@ -112,5 +110,7 @@ def _run(
 
 
 def default_workers(study: "Study") -> int:
-    """As many trials as have a CPU of this machine for themselves, of those that this process may use."""
-    return max(1, int(len(os.sched_getaffinity(0)) / study.resources.cpu))
+    """As many trials at a time as this machine has room for."""
+    from loopscale.runner.resources import here_fit
+
+    return here_fit(study.resources)

@@ -18,11 +18,17 @@ class Refused(Exception):
     """The store has understood the notes and does not want them: asking again would change nothing."""
 
 
+class Fenced(Exception):
+    """The records are another's to write now. What waits is thrown away: the other has it from the checkpoints."""
+
+
 class Delivery:
-    """Calls `send` with a run's notes; it raises Refused for wrong ones, anything else to be asked again."""
+    """Calls `send` with a run's notes; it raises Refused for wrong ones, Fenced to end, anything else to be asked
+    again."""
 
     def __init__(self, send: Callable[[list[Note]], None]) -> None:
         self.send = send
+        self.fenced = False
         self.refused: list[tuple[Note, Exception]] = []
         self.away_since: float | None = None
         self._waiting: dict[str, list[Note]] = {}
@@ -35,6 +41,8 @@ class Delivery:
 
     def write(self, note: Note) -> None:
         with self._changed:
+            if self.fenced:
+                return
             self._waiting.setdefault(note.key, []).append(note)
             self._changed.notify_all()
 
@@ -64,6 +72,9 @@ class Delivery:
                 self.away_since = None
             except Refused as problem:
                 self._refuse(notes, problem)
+            except Fenced:
+                self._fence()
+                return
             except Exception:  # the driver must outlive whatever the store says
                 away = True
                 self.away_since = self.away_since or time.time()
@@ -74,6 +85,12 @@ class Delivery:
             if away:
                 self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE) if away else FIRST_PAUSE
+
+    def _fence(self) -> None:
+        with self._changed:
+            self.fenced, self._sending = True, 0
+            self._waiting.clear()
+            self._changed.notify_all()
 
     def _refuse(self, notes: list[Note], problem: Refused) -> None:
         """One bad note must not take the good ones with it: from now on its run's notes go one by one."""

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from loopscale.records.delivery import Delivery, Refused
+from loopscale.records.claim import Claim, Taken
+from loopscale.records.delivery import Delivery, Fenced, Refused
 from loopscale.records.notes import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode
 from loopscale.records.refusals import refusals
 from loopscale.records.store import Store
@@ -24,11 +25,18 @@ class Writer:
     and then created, as children of the study's one parent run if `parent`. A note for the key "study" is for
     that one. A metric has one point a step: what is not beyond the last step written here is dropped, but for
     `evaluate/...`, which a later evaluation may say again. Values that are nan or infinite become a tag
-    `not_finite/<metric>`, since MLflow would store 0 or 1.8e308.
+    `not_finite/<metric>`, since MLflow would store 0 or 1.8e308. Once a `claim` is lost nothing is written.
     """
 
-    def __init__(self, store: Store, study: str, runs: dict[str, str], parent: bool = True) -> None:
-        self.client, self.study, self.parent = store.client, study, parent
+    def __init__(
+        self,
+        store: Store,
+        study: str,
+        runs: dict[str, str],
+        parent: bool = True,
+        claim: Claim | None = None,
+    ) -> None:
+        self.client, self.study, self.parent, self.claim = store.client, study, parent, claim
         self.experiment = store.experiment(study)
         self._runs = dict(runs)
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
@@ -68,6 +76,11 @@ class Writer:
         self._delivery.write(note)
 
     def _send(self, notes: list[Note]) -> None:
+        try:
+            if self.claim:
+                self.claim.hold()
+        except Taken:
+            raise Fenced from None
         with refusals():
             run = self._run(notes[0])
             params = {name: value for note in notes for name, value in note.params.items()}

@@ -32,3 +32,8 @@ def check(resources: Resources, address: str | None) -> None:
             f"a trial is to have {resources.memory:g} GiB of memory and this machine has {memory:.3g}; "
             f"give the --address of a larger one, or a smaller resources.memory"
         )
+
+
+def here_fit(resources: Resources) -> int:
+    """As many trials as have a CPU of this machine for themselves, of those that this process may use."""
+    return max(1, int(len(os.sched_getaffinity(0)) / resources.cpu))

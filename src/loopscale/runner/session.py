@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopscale.runner.conductor import Conductor
+from loopscale.studies.spec import Resources
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -38,6 +39,19 @@ def ray_session(cpus: int, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def room(resources: Resources) -> int:
+    """How many trials the cluster that was joined could hold at once, were it empty; at least one, which may wait."""
+    import ray
+
+    wanted = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2**30}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fits = [
+        [int(node.get(name, 0) / amount + 1e-9) for name, amount in wanted.items() if amount]
+        for node in nodes
+    ]
+    return max(1, sum(min(each) for each in fits))
 
 
 @contextmanager
