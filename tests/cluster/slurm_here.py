@@ -1,0 +1,123 @@
+"""A Slurm of two hosts on this machine: real munged, slurmctld and slurmd, on ports and in a folder of their own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SETTINGS = """\
+ClusterName=here
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+AuthType=auth/munge
+CryptoType=crypto/munge
+AuthInfo=socket={folder}/munge.socket
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+KillWait=10
+MinJobAge=2
+JobRequeue=1
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+"""Jobs are forgotten after seconds, and no accounts are kept: the least that a site may offer."""
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[Path]:
+    """Its slurm.conf, for $SLURM_CONF; `folder` needs a short path."""
+    for name in ("state", "spool-n1", "spool-n2"):
+        (folder / name).mkdir()
+    folder.chmod(0o755)
+    settings = folder / "slurm.conf"
+    text = SETTINGS.format(host=socket.gethostname(), ports=_ports(3), folder=folder, user=_user())
+    settings.write_text(text)
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    places = {
+        "socket": "socket",
+        "key-file": "key",
+        "pid-file": "pid",
+        "log-file": "log",
+        "seed-file": "seed",
+    }
+    munged = ["munged", "--force", "--foreground"]
+    munged += [f"--{option}={folder}/munge.{suffix}" for option, suffix in places.items()]
+    started = [_start(munged, folder, "munged")]
+    try:
+        _until(lambda: (folder / "munge.socket").exists(), folder)
+        started.append(_start(["slurmctld", "-D", "-f", str(settings)], folder, "slurmctld"))
+        for host in ("n1", "n2"):
+            started.append(_start(["slurmd", "-D", "-N", host, "-f", str(settings)], folder, host))
+        _until(lambda: _idle(settings) == 2, folder)
+        yield settings
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def missing() -> list[str]:
+    """The commands that are not installed."""
+    return [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(name) is None]
+
+
+def _start(command: list[str], folder: Path, name: str) -> subprocess.Popen[bytes]:
+    with (folder / f"{name}.out").open("wb") as out:
+        return subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+
+def _idle(settings: Path) -> int:
+    done = subprocess.run(
+        ["sinfo", "--noheader", "--Node", "--format=%T"],
+        env=os.environ | {"SLURM_CONF": str(settings)},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.split().count("idle")
+
+
+def _until(true, folder: Path, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        logs = "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
+        assert time.monotonic() < until, logs
+        time.sleep(0.2)
+
+
+def _user() -> str:
+    return "root" if os.getuid() == 0 else os.environ["USER"]
+
+
+def _ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

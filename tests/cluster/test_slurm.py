@@ -1,0 +1,180 @@
+"""A study on a real Slurm of two hosts: submitted, followed, stopped, resumed, and out of time."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loopscale.cluster.base import ClusterError, Request, Submission
+from loopscale.cluster.pack import pack
+from loopscale.cluster.slurm import Slurm
+from loopscale.records.read import load
+from loopscale.records.store import Store
+from tests.cluster.slurm_here import missing, slurm
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+STUDY = """\
+question: Does the error fall with the loops?
+source: nowhere
+fixed:
+  task: {kind: linear_regression, dim: 2, points: 4}
+  model: {kind: looped, width: 8, heads: 1}
+  training: {steps: 4, batch_size: 4, window: 1, eval_every: 2}
+scientific:
+  training.loops: [1, 2]
+replicates: 2
+evaluate: {loops: 2, prompts: 16}
+"""
+LONG = STUDY.replace("steps: 4,", "steps: 2500,").replace("eval_every: 2", "eval_every: 100")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[None]:
+    if lacking := missing():
+        pytest.fail(
+            f"{', '.join(lacking)} not installed: apt-get install slurmctld slurmd slurm-client munge"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    try:
+        with slurm(folder) as settings:
+            os.environ["SLURM_CONF"] = str(settings)
+            yield
+    finally:
+        os.environ.pop("SLURM_CONF", None)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return tmp_path / 'it is $(shared) by "all"'
+
+
+def cluster(folder: Path, **more: object) -> Slurm:
+    import sys
+
+    settings = {"folder": str(folder), "python": sys.executable, "cpus_per_task": 1, "workers": 2}
+    return Slurm.model_validate(settings | {"setup": ["export OMP_NUM_THREADS=1"]} | more)
+
+
+def request(text: str, tmp_path: Path) -> Request:
+    package = pack("deep/tiny", text)
+    return Request("deep/tiny", text, {}, package.write(tmp_path), package.digest, {"cpu": 1.0})
+
+
+def end(cluster: Slurm, submission: Submission, seconds: float = 300) -> Submission:
+    until = time.monotonic() + seconds
+    while True:
+        found = next(each for each in cluster.submissions("here") if each.id == submission.id)
+        if found.state not in ("pending", "running"):
+            return found
+        assert time.monotonic() < until, "".join(cluster.logs(submission, follow=False))
+        time.sleep(1)
+
+
+def log(cluster: Slurm, submission: Submission) -> str:
+    return "".join(cluster.logs(submission, follow=False))
+
+
+def outcomes(folder: Path) -> list[str | None]:
+    return [record.outcome for record in load(Store.open(folder / "records"), "deep/tiny")]
+
+
+def ours() -> str:
+    done = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    return "\n".join(line for line in done.stdout.splitlines() if "/tmp/loopscale-" in line)
+
+
+@pytest.mark.usefixtures("site")
+def test_a_study_runs_on_two_hosts_and_leaves_no_process_behind(shared: Path, tmp_path: Path):
+    here = cluster(shared, nodes=2)
+    made = here.submit("here", request(STUDY, tmp_path))
+    again = here.submit("here", request(STUDY, tmp_path))
+    assert (again.id, again.attached) == (made.id, True)
+    text = "".join(here.logs(made, follow=True))
+    assert end(here, made).state == "succeeded", text
+    assert "2 of 2 hosts have joined" in text
+    assert outcomes(shared) == ["finished"] * 4
+    assert ours() == ""
+    assert not list((shared / "jobs").glob("*/token"))
+
+
+@pytest.mark.usefixtures("site")
+def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_time(
+    shared: Path, tmp_path: Path
+):
+    here = cluster(shared)
+    first = here.submit("here", request(LONG, tmp_path))
+    trained(shared, here, first)
+    here.stop(here.submissions("here")[0])
+    assert end(here, first).state == "stopped", log(here, first)
+    assert "interrupted" in outcomes(shared)
+    second = here.submit("here", request(LONG, tmp_path))
+    assert second.id != first.id
+    assert not second.attached
+    before = trained(shared, here, second)
+    subprocess.run(
+        ["scancel", "--signal=USR1", "--batch", second.id], check=True
+    )  # as Slurm does near the end
+    until = time.monotonic() + 120
+    while "is queued again" not in log(here, second):
+        assert time.monotonic() < until, log(here, second)
+        time.sleep(1)
+    assert end(here, second, 500).state == "succeeded", log(here, second)
+    assert outcomes(shared) == ["finished"] * 4
+    assert before < 2500
+    store = Store.open(shared / "records")
+    for record in load(store, "deep/tiny"):
+        steps = [point.step for point in store.client.get_metric_history(record.run, "error")]
+        assert steps == sorted(set(steps)), "no step is recorded twice"
+        assert steps[-1] == 2500
+    assert ours() == ""
+
+
+@pytest.mark.usefixtures("site")
+def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
+    here = cluster(shared, options=["--hold"])
+    made = here.submit("here", request(STUDY, tmp_path))
+    assert here.submissions("here")[-1].state == "pending"
+    here.stop(here.submissions("here")[-1])
+    assert end(here, made).state == "stopped"
+    with pytest.raises(ClusterError, match="has printed nothing yet"):
+        list(here.logs(made, follow=True))
+
+
+@pytest.mark.usefixtures("site")
+def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
+    here = cluster(shared, partition="it's $(not) there")
+    with pytest.raises(ClusterError, match=r"sbatch says: .*partition") as told:
+        here.submit("here", request(STUDY, tmp_path))
+    assert "\n" not in str(told.value)
+    assert here.submissions("here") == []
+
+
+@pytest.mark.usefixtures("site")
+def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp_path: Path):
+    here = cluster(shared, setup=["sleep 1000"])
+    made = here.submit("here", request(STUDY, tmp_path))
+    while here.submissions("here")[-1].state == "pending":
+        time.sleep(0.5)
+    subprocess.run(["scancel", "--signal=KILL", "--full", made.id], check=True)
+    found = end(here, made)
+    assert (found.state, found.detail) == ("failed", "Slurm ended it; submit it again to go on")
+
+
+def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float = 200) -> int:
+    """Wait until a trial has been trained a while since now; a step that it has come to."""
+    until, since = time.monotonic() + seconds, time.time()
+    while True:
+        fresh = [path for path in folder.glob("storage/checkpoints/*") if path.stat().st_mtime > since]
+        if fresh and (
+            steps := [record.step or 0 for record in load(Store.open(folder / "records"), "deep/tiny")]
+        ):
+            return max(steps)
+        assert time.monotonic() < until, log(cluster, submission)
+        time.sleep(0.5)

@@ -1,0 +1,242 @@
+"""The tracking server as it is started for many users: what start.sh refuses, what it lets in, and its manifests."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from loopscale.records.errors import StoreError
+from loopscale.records.notes import Note
+from loopscale.records.read import load
+from loopscale.records.store import Store
+from loopscale.records.write import Writer
+from tests.records.conftest import postgres, trials  # noqa: F401
+
+FOLDER = Path(__file__).parents[2] / "cluster/tracking"
+START = FOLDER / "start.sh"
+PASSWORD, ANNA = "correct horse $(battery) 'staple'", "another long passphrase"
+SECRETS = {
+    "PGPASSWORD": "unused",
+    "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
+    "MLFLOW_FLASK_SERVER_SECRET_KEY": "x" * 40,
+}
+MANIFESTS = [
+    pytest.param(document, id=f"{path.stem}-{document['kind']}")
+    for path in sorted((FOLDER / "kubernetes").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "TRACKING_", "PG"))
+    }
+    return kept | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | more
+
+
+def refusal(*words: str, **more: str) -> str:
+    done = subprocess.run(
+        [START, *words], env=environment(**more), capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_the_script_says_what_it_lacks_in_a_line(tmp_path: Path):
+    url = ("--database", "postgresql+psycopg://mlflow@localhost/mlflow")
+    assert "no database; give --database" in refusal(**SECRETS)
+    assert "is to be a postgresql+psycopg:// URL" in refusal(
+        "--database", "postgresql://localhost/x", **SECRETS
+    )
+    assert "there is no option --databse" in refusal("--databse", "x")
+    assert "--port has no value" in refusal("--port")
+    assert "MLFLOW_AUTH_ADMIN_PASSWORD is not set" in refusal(*url)
+    assert "MLFLOW_FLASK_SERVER_SECRET_KEY is not set" in refusal(*url, MLFLOW_AUTH_ADMIN_PASSWORD=PASSWORD)
+    missing = str(tmp_path / "not here")
+    assert "cannot be read" in refusal(*url, **SECRETS | {"PGPASSWORD_FILE": missing})
+
+
+def test_the_script_explains_itself():
+    done = subprocess.run([START, "--help"], env=environment(), capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0
+    for word in ("--names", "PGPASSWORD", "MLFLOW_AUTH_ADMIN_PASSWORD", "_FILE"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_a_manifest_holds_against_the_schema_of_kubernetes(manifest: dict):
+    kubernetes_validate.validate(manifest, "1.33", strict=True)
+
+
+def test_manifests_and_compose_file_name_secrets_and_hold_none():
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    given = dict(compose["services"]["tracking"]["environment"])
+    for manifest in (param.values[0] for param in MANIFESTS):
+        for container in manifest["spec"].get("template", {}).get("spec", {}).get("containers", []):
+            for variable in container["env"]:
+                given[variable["name"]] = variable.get("value", "")
+    for name, value in given.items():
+        if any(word in name for word in ("PASSWORD", "SECRET", "ACCESS_KEY")):
+            assert value == "" or value.startswith(("/run/secrets/", "${")), name
+    assert not any(
+        "@" in value and ":" in value.split("//")[1].split("@")[0]
+        for value in given.values()
+        if "//" in value
+    )
+
+
+def test_the_compose_file_holds_together():
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    for service in compose["services"].values():
+        assert set(service["secrets"]) <= set(compose["secrets"])
+        assert {volume.split(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
+        assert set(service.get("depends_on", {})) <= set(compose["services"])
+        assert service["restart"] == "unless-stopped"
+    secrets = {
+        Path(value).name
+        for value in compose["services"]["tracking"]["environment"].values()
+        if "/run/" in value
+    }
+    assert secrets == set(compose["services"]["tracking"]["secrets"])
+    usage = subprocess.run([START, "--help"], capture_output=True, text=True, check=True).stdout
+    for name in compose["services"]["tracking"]["environment"]:
+        assert name.removesuffix("_FILE") in usage
+
+
+def test_a_server_that_starts_has_half_a_minute_before_it_is_asked():
+    deployment = next(param.values[0] for param in MANIFESTS if param.values[0]["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["initialDelaySeconds"] >= 30
+
+
+@dataclass
+class Server:
+    uri: str
+    port: int
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def status(self, path: str, host: str) -> int:
+        request = urllib.request.Request(self.uri + path, headers={"Host": host})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status
+        except urllib.error.HTTPError as answer:
+            return answer.code
+
+
+@pytest.fixture(scope="module")
+def tracking(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:  # noqa: F811
+    folder = tmp_path_factory.mktemp("it's a $(folder)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (folder / "admin").write_text(PASSWORD + "\n")
+    secrets = {key: value for key, value in SECRETS.items() if key != "MLFLOW_AUTH_ADMIN_PASSWORD"}
+    words = ["--database", postgres, "--folder", str(folder / "server"), "--names", "mlflow,mlflow.example"]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    env = environment(**secrets, MLFLOW_AUTH_ADMIN_PASSWORD_FILE=str(folder / "admin"))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [START, *words], env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
+    server = Server(f"http://127.0.0.1:{port}", port, process, folder)
+    try:
+        until = time.monotonic() + 180
+        while not _answers(server):
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.3)
+        yield server
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return server.status("/health", "probe.of.kubernetes:5000") == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_only_names_that_were_given_are_answered_with_and_without_port(tracking: Server):
+    search = "/api/2.0/mlflow/experiments/search?max_results=1"
+    for host in (
+        "mlflow",
+        f"mlflow:{tracking.port}",
+        "mlflow.example",
+        "localhost",
+        f"127.0.0.1:{tracking.port}",
+    ):
+        assert tracking.status(search, host) == 401, f"{host} is known, and asked for a password"
+    for host in ("evil.example", "mlflow:1", "mlflow.example.evil"):
+        assert tracking.status(search, host) == 403, host
+
+
+@pytest.mark.slow
+def test_no_secret_is_seen_in_the_process_list_and_the_settings_are_private(tracking: Server):
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert PASSWORD not in shown
+    assert SECRETS["MLFLOW_FLASK_SERVER_SECRET_KEY"] not in shown
+    assert (tracking.folder / "server/auth.ini").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_records_are_written_and_read_with_a_password_and_not_without(
+    tracking: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trials,  # noqa: F811
+):
+    def login(user: str, password: str) -> None:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+
+    login("admin", "wrong")
+    with pytest.raises(StoreError) as told:
+        _ = Store.open(tracking.uri, storage=tmp_path / "no", create=True).client
+    assert "\n" not in str(told.value)
+    login("admin", PASSWORD)
+    _make_user(tracking, "anna", ANNA)
+    login("anna", ANNA)
+    store = Store.open(tracking.uri, storage=tmp_path / "storage", create=True)
+    with Writer(store, "one", {}) as writer:
+        for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
+            writer.write(note)
+        writer.write(Note("a", artifacts=(("note.txt", b"kept by the server"),)))
+        assert writer.flush(60)
+        assert writer.refused == []
+    login("admin", PASSWORD)
+    again = Store.open(tracking.uri, storage=tmp_path / "admin")
+    records = list(load(again, "one"))
+    assert [record.outcome for record in records] == ["finished"] * 2
+    found = again.artifact(records[0].run, "note.txt", tmp_path)
+    assert found is not None
+    assert found.read_text() == "kept by the server"
+    assert any((tracking.folder / "server/artifacts").rglob("note.txt"))
+
+
+def _make_user(tracking: Server, name: str, password: str) -> None:
+    import requests
+
+    done = requests.post(
+        f"{tracking.uri}/api/2.0/mlflow/users/create",
+        json={"username": name, "password": password},
+        auth=("admin", PASSWORD),
+        timeout=20,
+    )
+    assert done.status_code == 200, done.text
