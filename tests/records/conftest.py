@@ -90,14 +90,16 @@ class Server:
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        for _ in range(600):
+        until = time.monotonic() + 180
+        while time.monotonic() < until:
             try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=2).close()
+                urllib.request.urlopen(f"{self.uri}/health", timeout=5).close()
             except OSError:
                 assert self.process.poll() is None, (self.folder / "server.log").read_text()
                 time.sleep(0.1)
             else:
                 return
+        self.kill()
         raise AssertionError((self.folder / "server.log").read_text())
 
     def kill(self) -> None:
