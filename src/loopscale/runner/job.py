@@ -43,6 +43,11 @@ class Job:
     weights: str = ""
     """`kept` or `dropped`, once that has been decided."""
     lost: int = 0
+    hosts: int = 0
+    """How often in this run of the study its worker has died alone, and with its host."""
+    retries: int = 0
+    lost_hosts: int = 0
+    """The same, of all runs."""
     begun: bool = False
     """Whether the records know of it."""
     order: Literal["train", "evaluate", "baseline"] = "train"
@@ -66,8 +71,15 @@ class Job:
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
+        self.retries, self.lost_hosts = (
+            _count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
+        )
 
     def ordered(self, **how: Any) -> Order:
         """The order that sends it to a worker."""
         what = {"trial": self.work} if isinstance(self.work, Trial) else {"baseline": self.work}
         return Order(kind=self.order, key=self.key, **what, **how)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0
