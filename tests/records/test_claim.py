@@ -69,7 +69,7 @@ def test_of_two_that_claim_in_the_same_moment_one_gets_it(database: str, tmp_pat
 
 
 def test_a_holder_that_was_cut_off_writes_nothing_after_another_has_taken_over(
-    server, tmp_path: Path, trials
+    database: str, tmp_path: Path, trials
 ):
     here, there = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
     said: list[str] = []
