@@ -1,0 +1,119 @@
+"""Two studies, two drivers, one Ray cluster: shares by weight, and neither can stop the other."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runner.drivers import TRACING, Driver
+
+STUDY = """\
+question: May I have some?
+fixed:
+  task: {{kind: linear_regression, dim: 2, points: 3}}
+  model: {{kind: looped, width: 4, heads: 1}}
+  training: {{steps: {steps}, eval_every: 25, batch_size: 4, loops: 1, window: 1}}
+replicates: {trials}
+evaluate: {{loops: 1, prompts: 4}}
+"""
+SECRET = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a Ray of four CPUs, whose workers trace what they save to `saves`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in SECRET.items():
+        monkeypatch.setenv(name, value)
+    ray = Path(sys.executable).with_name("ray")
+    words = [str(ray), "start", "--head", "--block", f"--port={port}", "--num-cpus=4", "--num-gpus=0"]
+    words += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    traced = os.environ | {"TRACE_SAVES": str(tmp_path / "saves"), "PYTHONPATH": str(TRACING)}
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
+        (tmp_path / "ray").open("w") as log,
+    ):
+        (tmp_path / "saves").touch()
+        process = subprocess.Popen(
+            [*words, f"--temp-dir={folder}"], env=traced | {"OMP_NUM_THREADS": "1"}, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            _until(lambda: "runtime started" in (tmp_path / "ray").read_text(), 60)
+            yield f"127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
+
+
+def _until(true: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.2)
+
+
+class Watched:
+    """Which trials of which study are at work, seen from what they save."""
+
+    def __init__(self, file: Path, *drivers: Driver) -> None:
+        self.file, self.drivers, self.read = file, drivers, 0
+
+    def saves(self, driver: Driver) -> Counter[tuple[str, int]]:
+        found = (line.split(" ", 2) for line in self.file.read_text().split("\n") if line)
+        return Counter((key, int(step)) for key, step, shelf in found if str(driver.store) in shelf)
+
+    def at_work(self, seconds: float) -> list[int]:
+        """How many trials of each driver save something within so many seconds."""
+        before = [self.saves(driver) for driver in self.drivers]
+        time.sleep(seconds)
+        after = [self.saves(driver) for driver in self.drivers]
+        return [len({key for key, _ in b - a}) for a, b in zip(before, after, strict=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_studies_share_a_cluster_by_weight_and_one_that_is_stopped_leaves_it_to_the_other(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    drivers = []
+    for name, steps, trials in (("light", 4000, 5), ("heavy", 1500, 12)):
+        (file := tmp_path / f"{name}.yaml").write_text(STUDY.format(steps=steps, trials=trials))
+        (tmp_path / name).mkdir()
+        drivers.append(Driver(file, tmp_path / name, workers=4))
+    light, heavy = drivers
+    watched = Watched(tmp_path / "saves", light, heavy)
+    first = light.start("--address", cluster, "--weight", "1")
+    _until(lambda: watched.at_work(2) == [4, 0], 120)
+    second = heavy.start("--address", cluster, "--weight", "3")
+    start = time.monotonic()
+    _until(lambda: watched.at_work(4) == [1, 3], 120)
+    settled = time.monotonic() - start
+    middle = [watched.at_work(4) for _ in range(6)]
+    os.kill(first.pid, signal.SIGINT)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 3, err
+    _until(lambda: watched.at_work(3)[1] == 4, 60)  # what one cannot use the other gets
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, err
+    third = light.start("--address", cluster, "--weight", "0.5")
+    out, err = third.communicate(timeout=300)
+    assert third.returncode == 0, out + err
+    for driver, trials in ((light, 5), (heavy, 12)):
+        driver.check(trials=trials, baselines=0)
+        assert set(watched.saves(driver).values()) == {1}, "a step was trained twice"
+    means = [sum(each) / len(middle) for each in zip(*middle, strict=True)]
+    with capsys.disabled():
+        print(f"\nshares of 1 and 3 settled in {settled:.0f} s, then {middle}, on average {means}")
+    assert 0.8 <= means[0] <= 1.4
+    assert 2.5 <= means[1] <= 3.2
