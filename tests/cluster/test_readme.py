@@ -1,0 +1,58 @@
+"""The walk-through of cluster/README.md, by copy and paste."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def blocks() -> list[str]:
+    text = (ROOT / "cluster" / "README.md").read_text()
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def elsewhere(text: str, folder: Path, net: int) -> str:
+    """The same words, with names of its own: others may be walking through on this machine."""
+    for ours, theirs in (
+        ("/tmp/lab", str(folder)),
+        ("10.77.0.", f"10.{net}.77."),
+        ("lab0", f"lb{net}"),
+        ("lab$number", f"lb{net}n$number"),
+        ("lab-", f"lab{net}-"),
+        ("5544", str(20000 + net)),
+    ):
+        text = text.replace(ours, theirs)
+    return text
+
+
+def test_a_newcomer_gets_from_nothing_to_a_study_on_two_hosts(tmp_path: Path):
+    net = 100 + os.getpid() % 100
+    folder = Path(f"/tmp/lab{net}")  # short: Ray's sockets have to fit into 107 characters
+    *walk, down = (elsewhere(block, folder, net) for block in blocks())
+    assert len(walk) == 5
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    # The way down is taken also when something on the way fails.
+    script = "set -euo pipefail\ndown() {\nset +e\n" + down + "}\ntrap down EXIT\n" + "\n".join(walk)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1100
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said + "".join(
+        f"\n--- {log}\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*.log"))
+    )
+    assert "cost:" in done.stdout
+    assert re.search(r"quickstart is submitted to lab, as quickstart-1", done.stdout)
+    assert re.search(r"quickstart-1 +succeeded", done.stdout)
+    assert all(model in done.stdout.rsplit("succeeded", 1)[1] for model in ("algoformer", "gpt2", "looped"))
+    assert not subprocess.run(["ip", "link", "show", f"lb{net}"], capture_output=True).stdout
+    subprocess.run(["rm", "-rf", folder], check=True)
