@@ -1,0 +1,31 @@
+"""What the tests of rendering share: where things are, a request, and values that break careless quoting."""
+
+from pathlib import Path
+
+from loopscale.cluster.base import Request
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "cluster").glob("*.yaml"))
+HOSTILE = [
+    "two words",
+    "it's",
+    'a "quote"',
+    "$(touch /tmp/loopscale-was-here)",
+    "`id`; #x",
+    "a\\b",
+    "-n",
+    "%s%j",
+    "ä λ",
+]
+TEXT = "question: Is it so?  # yes\nnotes: |\n  tab\there, 'quotes' and \"quotes\": $(id)\n"
+
+
+def request(**changes: object) -> Request:
+    resources = {"cpu": 2.0, "gpu": 0.5, "memory": 4.0}
+    settled = {
+        "study": "algoformer/figure3",
+        "text": TEXT,
+        "digest": "0123456789abcdef",
+        "resources": resources,
+    }
+    return Request(**settled | changes)  # pyright: ignore[reportArgumentType]
