@@ -103,12 +103,12 @@ class Law(Config):
 
 
 class Resources(Config):
-    """What one trial gets; a share of a GPU lets several trials use it."""
+    """What one trial gets; a share of a GPU lets several trials use it, each with its share of the memory."""
 
     cpu: Annotated[float, Field(gt=0, le=4096)] = 1
     gpu: Annotated[float, Field(ge=0, le=1024)] = 0
     memory: Annotated[float, Field(gt=0, le=2**20)] | None = None
-    """GiB of main memory that are kept free for it."""
+    """GiB of main memory that are kept free for it, and that its process may take: beyond, it is out of memory."""
 
     @model_validator(mode="after")
     def _whole_beyond_one(self) -> Self:
