@@ -7,8 +7,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from loopscale.training import checkpoint
+from loopscale.training.storage import Shelf
 
 TRACING = Path(__file__).parent / "tracing"
 
@@ -21,6 +24,13 @@ class Driver:
     folder: Path
     workers: int = 2
     overrides: tuple[str, ...] = ()
+    storage: str = ""
+    """What `--storage` is given; the store if empty."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> Shelf:
+        return Shelf.open(self.storage or self.store / "checkpoints")
 
     @property
     def store(self) -> Path:
@@ -41,11 +51,16 @@ class Driver:
             "--store",
             str(self.store),
         ]
-        environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "TRACE_SAVES": str(self.folder / "saves"),
-            "PYTHONPATH": str(TRACING),
-        }
+        command += ["--storage", self.storage] if self.storage else []
+        environment = (
+            os.environ
+            | self.environment
+            | {
+                "OMP_NUM_THREADS": "1",
+                "TRACE_SAVES": str(self.folder / "saves"),
+                "PYTHONPATH": str(TRACING),
+            }
+        )
         return subprocess.Popen(
             [*command, "--workers", str(self.workers), *words, *more], env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -88,9 +103,9 @@ class Driver:
         )
         doubled = "SELECT run_uuid, key, step FROM metrics GROUP BY 1, 2, 3 HAVING count(*) > 1"
         assert self.query(doubled) == []
-        checkpoints = {path.stem for path in (self.store / "checkpoints").iterdir()}
-        assert checkpoints <= set(keys), "a checkpoint without a record"
-        assert not list((self.store / "checkpoints").glob("*.part"))
+        assert checkpoint.keys(self.checkpoints) <= set(keys), "a checkpoint without a record"
+        assert not list(self.store.glob("checkpoints/*.part"))
+        assert not (self.store / "ray" / self.name).exists(), "Ray's notes of a study that has ended"
 
     def ends(self) -> set[tuple]:
         """Key, outcome and last step of every trial."""

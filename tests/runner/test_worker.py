@@ -1,18 +1,26 @@
 """What a worker says of an order, without Ray: how trials end, and where they go on."""
 
+import pickle
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.runner.baseline import Baseline
 from loopscale.runner.report import Order, Report
 from loopscale.runner.worker import work
 from loopscale.training import checkpoint
-from loopscale.training.storage import Shelf
+from loopscale.training.folder import Folder
+from loopscale.training.storage import Shelf, StorageMissing, StorageUnavailable
 from loopscale.training.trial import Trial
+from tests.buckets import CREDENTIALS, Bucket
+from tests.disks import small_disk
 
 EVALUATION = Evaluation(loops=5, prompts=32)
 
@@ -151,3 +159,66 @@ def test_a_baseline_has_a_curve_and_nothing_to_train(tmp_path: Path):
     assert only.curve
     assert only.curve.error.shape == (5, 4)
     assert not only.progress
+
+
+def test_storage_that_fails_is_the_machines_fault_and_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Folder, "patience", 0.0)
+    with small_disk(tmp_path / "disk", "16k") as disk:
+        reports = work(order(disk, trial()))
+        with pytest.raises(StorageUnavailable, match="No space left on device") as found:
+            next(reports)
+    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)  # as Ray carries it
+
+
+def test_a_worker_without_the_folder_neither_trains_nor_makes_it(tmp_path: Path):
+    one = order(tmp_path / "here", trial()).model_copy(update={"shelf": str(tmp_path / "not-mounted")})
+    with pytest.raises(StorageMissing, match="mount it"):
+        next(work(one))
+    assert not (tmp_path / "not-mounted").exists()
+
+
+WORKER = """
+import sys
+from loopscale.runner.report import Order
+from loopscale.runner.worker import work
+for report in work(Order.model_validate_json(sys.argv[1])):
+    print(*(step for step, _ in report.progress), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_killed_at_any_moment_goes_on_bitwise_through_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    server, one = Bucket(tmp_path), trial(steps=100)
+    through = order(tmp_path, one).model_copy(update={"shelf": server.url})
+    whole = order(tmp_path / "whole", one)
+    list(work(whole))
+    server.start()
+    try:
+        for kill in range(3):
+            process = subprocess.Popen(
+                [sys.executable, "-c", WORKER, through.model_dump_json()], stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout
+            for _ in range(2):
+                process.stdout.readline()
+            time.sleep(0.004 * kill)
+            process.kill()
+            process.communicate()
+        killed = list(work(through))
+        ends = [checkpoint.load(Shelf.open(each.shelf), one.key) for each in (through, whole)]
+    finally:
+        server.kill()
+    assert killed[0].progress[-1][0] < 100, "the last worker had ended before it was killed"
+    first, second = (end.state for end in ends if end and end.state)
+    assert first.net.keys() == second.net.keys()
+    assert all(torch.equal(first.net[name], second.net[name]) for name in first.net)
+    for index, moments in first.optimiser["state"].items():
+        assert all(torch.equal(value, second.optimiser["state"][index][n]) for n, value in moments.items())
+    timeless = [[(step, m | {"seconds": 0.0}) for step, m in end.history] for end in ends if end]
+    assert timeless[0] == timeless[1]

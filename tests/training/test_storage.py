@@ -23,6 +23,7 @@ from loopscale.training.storage import (
     StorageUnavailable,
 )
 from tests import buckets
+from tests.disks import small_disk
 
 LARGE = 30_000_000
 """Bytes that pyarrow sends in parts."""
@@ -171,16 +172,8 @@ def test_leftovers_of_dead_writers_are_swept_and_no_others(tmp_path: Path):
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB, really."""
-    if os.getuid() != 0:
-        pytest.skip("only root mounts disks")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "256k") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_full_disk_is_the_machines_fault_and_costs_no_file(full: Path):

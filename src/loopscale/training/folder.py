@@ -19,7 +19,7 @@ LONGEST_WRITE = 3600.0
 class Folder(Shelf):
     """A folder of this machine, or one that several machines have mounted."""
 
-    patience = 30.0
+    patience = 15.0
 
     def __init__(self, path: Path, patience: float = patience) -> None:
         self.path, self.patience = path.expanduser().absolute(), patience
