@@ -36,8 +36,9 @@ test: lint  ## lint, and every quick test
 slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of intervals
 	$(BIN)/pytest -m "slow and not cuda"
 
-soak: $(READY)  ## the kill tests, with many more kills
+soak: $(READY)  ## the kill tests with many more kills, and a hundred faults of a cluster (hours; needs root)
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
+	$(BIN)/python benchmarks/soak.py --faults 100
 
 bench: $(READY)  ## what is measured against what; see benchmarks/README.md
 	$(BIN)/python benchmarks/step.py --size b

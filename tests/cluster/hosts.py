@@ -285,10 +285,11 @@ class Network:
         _do("ip", "link", "set", here, "up")
 
     def __exit__(self, *exc: object) -> None:
-        for host in self.hosts.values():
-            host.stop()
-        self.hub.stop()
-        shutil.rmtree(self.root, ignore_errors=True)
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.root, ignore_errors=True)
+            stack.callback(self.hub.stop)
+            for host in self.hosts.values():
+                stack.callback(host.stop)
 
     def host(self, name: str, disk: str = "") -> Host:
         """A new host, up."""
@@ -301,7 +302,15 @@ class Network:
     def environment(self, host: Host) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         own = {"HOME": str(host.home), "TMPDIR": str(host.home / "tmp"), "OMP_NUM_THREADS": "1"}
-        return kept | own | {"TRACE_SAVES": str(self.root / "traces" / host.name)} | self.more
+        return (
+            kept
+            | own
+            | {
+                "TRACE_SAVES": str(self.root / "traces" / host.name),
+                "SLOW_DISK": str(self.root / "shared" / "slow"),
+            }
+            | self.more
+        )
 
     def logs(self, characters: int = 2000) -> str:
         """The end of what every process said, for a failure's report."""

@@ -93,11 +93,13 @@ class Tracking:
             "mlflow", sys.executable, "-m", "mlflow", "server", "--host", "0.0.0.0", "--workers", "1",
             "--backend-store-uri", "postgresql+psycopg://loopscale@database:5432/postgres",
             "--artifacts-destination", str(self.host.home / "artifacts"), "--allowed-hosts", allowed,
+            # Seven more processes, for what only its own assistant uses, take half of a small machine to start.
+            MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
         )  # fmt: skip
 
     def wait(self) -> None:
         until(
-            lambda: _answers(f"http://{self.host.address}:5000/health", self.process), 120, "MLflow answers"
+            lambda: _answers(f"http://{self.host.address}:5000/health", self.process), 300, "MLflow answers"
         )
 
     def kill(self) -> None:
@@ -116,7 +118,7 @@ class Bucket:
 
     def wait(self) -> None:
         address = f"http://{self.host.address}:9000"
-        until(lambda: _answers(address, self.process), 60, "the S3 server answers")
+        until(lambda: _answers(address, self.process), 300, "the S3 server answers")
         urllib.request.urlopen(
             urllib.request.Request(f"{address}/loopscale", method="PUT"), timeout=10
         ).close()
@@ -152,7 +154,8 @@ class Ray:
 class Cluster:
     """A head without CPUs for trials, two hosts that train, and the three servers."""
 
-    def __init__(self, network: Network, workers: int = 2, disk: str = "") -> None:
+    def __init__(self, network: Network, workers: int = 2, disk: str = "256m") -> None:
+        """`disk` is the size of that of the last host that trains."""
         self.network = network
         self.database = Database(network.host("database"))
         self.database.start()
@@ -161,7 +164,10 @@ class Cluster:
         self.bucket = Bucket(network.host("bucket"))
         head = network.host("head")
         self.head = Ray(head, head, 0)
-        self.workers = [Ray(network.host(f"worker{n + 1}"), head, 1) for n in range(workers)]
+        self.workers = [
+            Ray(network.host(f"worker{n}", disk if n == workers else ""), head, 1)
+            for n in range(1, workers + 1)
+        ]
         for each in (self.head, *self.workers):
             each.start()
         self.tracking.wait()
@@ -175,7 +181,7 @@ class Cluster:
     def wait(self, hosts: int | None = None) -> None:
         """Until so many hosts (all, by default) are alive in Ray's eyes."""
         wanted = len(self.workers) + 1 if hosts is None else hosts
-        until(lambda: len(self.alive()) == wanted, 120, f"{wanted} hosts have joined")
+        until(lambda: len(self.alive()) == wanted, 300, f"{wanted} hosts have joined")
 
     def alive(self) -> list[str]:
         """The addresses of the hosts that Ray says are alive."""

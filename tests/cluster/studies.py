@@ -98,7 +98,7 @@ class Study:
     def over(self) -> set[str]:
         return {key for key, outcome in self.tags("outcome").items() if outcome in OVER}
 
-    def until_saved(self, steps: int, process: Process, seconds: float = 120) -> None:
+    def until_saved(self, steps: int, process: Process, seconds: float = 300) -> None:
         """Until so many more steps have been checkpointed."""
         wanted = sum(self.saves().values()) + steps
 
@@ -167,7 +167,7 @@ class Study:
             names = {name for name in self.cluster.bucket.names() if name.startswith(prefix)}
             assert {Path(name).stem for name in names} == trained
 
-    def finish(self, process: Process, seconds: float = 200) -> float:
+    def finish(self, process: Process, seconds: float = 500) -> float:
         """Wait for a driver's good end; how long it took."""
         began = time.monotonic()
         code = process.wait(seconds)

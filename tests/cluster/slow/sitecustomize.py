@@ -1,4 +1,4 @@
-"""On PYTHONPATH of every host: saves leave a line (see the kill tests' own), and a disk is slow while $SLOW_DISK exists.
+"""On every host's PYTHONPATH: saves leave a line, as in the kill tests, and disks are slow while $SLOW_DISK exists.
 
 The file holds the seconds that each `fsync` and each replacing of a file takes longer.
 """

@@ -1,0 +1,116 @@
+"""Faults of every kind at random moments, one after another, on studies that go on through them all."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.faults import FAULTS, Stage
+from tests.cluster.servers import Cluster
+from tests.cluster.studies import TREE, Study
+
+LONG = TREE | {"search": {"kind": "random", "trials": 8}, "replicates": 3}
+"""The study that is disturbed; when it ends, it begins anew under another name and with an empty bucket."""
+TRIALS = 2 * (8 + 3)
+
+
+@dataclass(frozen=True)
+class Struck:
+    """One fault, the seconds until all hosts were saving again, and the checkpoint intervals trained twice for it."""
+
+    kind: str
+    seconds: float
+    repeated: int
+
+
+class Soak:
+    """Strikes until told to stop; every study that ended was checked, and equals the first."""
+
+    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None] = print) -> None:
+        self.cluster, self.rng, self.say = cluster, random.Random(seed), say
+        self.struck: list[Struck] = []
+        self.studies: list[Study] = []
+        self._first: set[tuple[str, str, int, float]] = set()
+
+    def run(self, faults: int, seconds: float = float("inf")) -> None:
+        """Strike so often, or until the time is up; the study under way is brought to its end either way."""
+        until, kinds = time.monotonic() + seconds, self._kinds()
+        while len(self.struck) < faults and time.monotonic() < until:
+            stage, before = self._begin(), len(self.struck)
+            while len(self.struck) < faults and time.monotonic() < until and self._waited(stage):
+                self._strike(stage, next(kinds))
+            self._end(stage, len(self.struck) - before)
+
+    def _kinds(self) -> Iterator[str]:
+        """Every kind as often as any other, in random order."""
+        while True:
+            yield from self.rng.sample(sorted(FAULTS), len(FAULTS))
+
+    def _begin(self) -> Stage:
+        study = Study(self.cluster, f"soak{len(self.studies) + 1}", LONG, trials=TRIALS)
+        self.studies.append(study)
+        return Stage(study, study.drive(), self.rng)
+
+    def _waited(self, stage: Stage) -> bool:
+        """Whether there is still something to strike at, a random while after something has been saved."""
+        wanted = sum(stage.study.saves().values()) + self.rng.randint(1, 4)
+        while stage.driver.running and sum(stage.study.saves().values()) < wanted:
+            time.sleep(0.2)
+        time.sleep(self.rng.uniform(0, 2))
+        return stage.driver.running and len(stage.study.over()) < TRIALS - 2
+
+    def _strike(self, stage: Stage, kind: str) -> None:
+        stage.study.settle()
+        saves = stage.study.repeated()
+        began = time.monotonic()
+        FAULTS[kind](stage)
+        self._await_saves(stage)
+        struck = Struck(kind, time.monotonic() - began, stage.study.repeated() - saves)
+        self.struck.append(struck)
+        self.say(f"{len(self.struck):4} {kind:22} {struck.seconds:6.1f} s {struck.repeated:3} repeated")
+
+    def _await_saves(self, stage: Stage, seconds: float = 600) -> None:
+        """Until every host that trains has saved something, or the study is at its end."""
+        before, end = self._saved(), time.monotonic() + seconds
+        while stage.driver.running and any(size <= before[host] for host, size in self._saved().items()):
+            assert time.monotonic() < end, (
+                f"the study does not go on; its driver:\n{stage.driver.said[-3000:]}"
+            )
+            if len(stage.study.over()) >= TRIALS - 2:
+                return  # there is no work left for every host
+            time.sleep(0.2)
+
+    def _saved(self) -> dict[str, int]:
+        files = {
+            ray.host.name: self.cluster.network.root / "traces" / ray.host.name
+            for ray in self.cluster.workers
+        }
+        return {name: _size(file) for name, file in files.items()}
+
+    def _end(self, stage: Stage, faults: int) -> None:
+        took = stage.study.finish(stage.driver, 1800)
+        stage.study.check(faults)
+        self._first = self._first or stage.study.ends()
+        assert stage.study.ends() == self._first, "two runs of one study differ"
+        self.say(
+            f"     {stage.study.name} is complete, {took:.0f} s after its last fault; all invariants hold"
+        )
+
+    def table(self) -> str:
+        """Markdown: kind, how often, median and longest time until the study went on, intervals trained twice."""
+        rows = [
+            "| fault | times | until it went on: median, longest (s) | intervals repeated |",
+            "|---|---|---|---|",
+        ]
+        for kind in sorted({each.kind for each in self.struck}):
+            these = [each for each in self.struck if each.kind == kind]
+            times = sorted(each.seconds for each in these)
+            middle, repeated = times[len(times) // 2], sum(each.repeated for each in these)
+            name = kind.replace("_", " ")
+            rows.append(f"| {name} | {len(these)} | {middle:.0f}, {times[-1]:.0f} | {repeated} |")
+        return "\n".join(rows)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0

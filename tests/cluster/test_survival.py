@@ -1,0 +1,92 @@
+"""A study on several hosts ends complete whatever dies: the same trials with the same errors, nothing trained twice.
+
+Real Ray, PostgreSQL, MLflow and S3 processes, each on a host of its own; only the bucket holds checkpoints.
+"""
+
+import pytest
+
+from tests.cluster import faults
+from tests.cluster.faults import Stage
+from tests.cluster.servers import Cluster
+from tests.cluster.soak import Soak
+from tests.cluster.studies import Study
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: Cluster) -> Study:
+    """The study, undisturbed."""
+    study = Study(cluster, "whole")
+    study.finish(study.drive())
+    study.check(faults=0)
+    assert study.repeated() == 0
+    return study
+
+
+def survives(study: Study, whole: Study, *strikes: faults.Fault) -> Study:
+    """Bring the study to its end through faults that strike once it has saved something, and compare."""
+    try:
+        stage = Stage(study, study.drive())
+        for strike in strikes:
+            study.until_saved(3, stage.driver)
+            study.settle()
+            strike(stage)
+        study.finish(stage.driver)
+        study.check(len(strikes))
+        assert study.ends() == whole.ends()
+    except BaseException:
+        print(study.cluster.network.logs())
+        raise
+    return study
+
+
+def total(study: Study, tag: str) -> int:
+    return sum(int(count) for count in study.tags(tag).values())
+
+
+def test_a_killed_worker_is_replaced_and_counted(cluster: Cluster, whole: Study):
+    study = survives(Study(cluster, "worker"), whole, faults.worker_killed)
+    assert (total(study, "retries"), total(study, "lost_hosts")) == (1, 0)
+
+
+def test_a_lost_host_is_not_the_trials_fault(cluster: Cluster, whole: Study):
+    study = survives(Study(cluster, "host"), whole, faults.host_killed)
+    assert (total(study, "retries"), total(study, "lost_hosts")) == (0, 1)
+
+
+def test_a_host_that_was_cut_off_and_comes_back_doubles_nothing(cluster: Cluster, whole: Study):
+    study = survives(Study(cluster, "cut"), whole, faults.host_cut_off)
+    assert (total(study, "retries"), total(study, "lost_hosts")) == (0, 1)
+
+
+def test_a_killed_driver_is_run_again(cluster: Cluster, whole: Study):
+    study = survives(Study(cluster, "driver"), whole, faults.driver_killed)
+    before = study.saves()
+    study.finish(study.drive())
+    assert study.saves() == before, "what is over is not trained again"
+
+
+def test_the_study_goes_on_under_a_new_head(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "head"), whole, faults.head_killed)
+
+
+def test_tracking_server_and_database_may_be_away(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "records"), whole, faults.tracking_away, faults.database_restarted)
+
+
+def test_a_full_disk_costs_its_host_and_not_the_study(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "full"), whole, faults.disk_full)
+
+
+def test_slow_disks_and_a_slow_link_cost_time_only(cluster: Cluster, whole: Study):
+    shared = str(cluster.network.root / "shared/slowly")  # as NFS would be: all hosts see it
+    study = survives(Study(cluster, "slow", storage=shared), whole, faults.disk_slow)
+    assert study.repeated() == 0
+
+
+def test_five_random_faults_leave_a_longer_study_whole(cluster: Cluster):
+    """A hundred and more are struck by `make soak`."""
+    soak = Soak(cluster, seed=5)
+    soak.run(faults=5)
+    assert len(soak.struck) == 5
