@@ -43,6 +43,25 @@ def ray_session(cpus: int, address: str | None) -> Iterator[None]:
 
 def room(resources: Resources) -> int:
     """How many trials the cluster that was joined could hold at once, were it empty; at least one, which may wait."""
+    return max(1, _places(resources))
+
+
+def unheld(resources: Resources) -> str:
+    """What to say where no machine of the cluster that was joined could ever hold a trial; else nothing.
+
+    Ray does not tell whether machines may be added: pending trials are announced to its autoscaler, if there is one.
+    """
+    if _places(resources):
+        return ""
+    amounts = {"CPUs": resources.cpu, "GPUs": resources.gpu, "GiB of memory": resources.memory}
+    wanted = ", ".join(f"{amount:g} {what}" for what, amount in amounts.items() if amount)
+    return (
+        f"no machine of the cluster has what a trial asks for ({wanted}); it waits until one is added: "
+        "stop it with Ctrl-C if none will be, and ask for less under resources"
+    )
+
+
+def _places(resources: Resources) -> int:
     import ray
 
     wanted = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2**30}
@@ -51,7 +70,7 @@ def room(resources: Resources) -> int:
         [int(node.get(name, 0) / amount + 1e-9) for name, amount in wanted.items() if amount]
         for node in nodes
     ]
-    return max(1, sum(min(each) for each in fits))
+    return sum(min(each) for each in fits)
 
 
 @contextmanager
