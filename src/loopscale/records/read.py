@@ -34,8 +34,8 @@ def parent(store: Store, study: str) -> str | None:
     return runs[0].info.run_id if runs else None
 
 
-def wanted_elsewhere(store: Store, study: str) -> set[str]:
-    """Trials that another study of the store may go on from, for it has not ended, or of which it keeps the weights."""
+def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
+    """Trials that another study, which has not ended, may go on from; and those of which another keeps the weights."""
     page = store.client.search_experiments(max_results=1000)
     others = list(page)
     while page.token:
@@ -44,12 +44,12 @@ def wanted_elsewhere(store: Store, study: str) -> set[str]:
     ours = [other for other in others if FORMAT_TAG in other.tags and other.name != study]
     ids = [other.experiment_id for other in ours]
     if not ids:
-        return set()
+        return set(), set()
     parents = _runs(store, ids, f"tags.role = '{STUDY}'")
     open_ids = [run.info.experiment_id for run in parents if run.info.status != "FINISHED"]
     kept = _runs(store, ids, "tags.weights = 'kept'")
     under_way = _runs(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
-    return {run.data.tags["trial"] for runs in (kept, under_way) for run in runs}
+    return {run.data.tags["trial"] for run in under_way}, {run.data.tags["trial"] for run in kept}
 
 
 def _runs(store: Store, experiments: list[str], condition: str) -> Iterator[Any]:

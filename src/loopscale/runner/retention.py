@@ -36,13 +36,14 @@ def retain(conductor: Conductor, store: Store, records: Iterable[Record]) -> Non
     if not decisions:
         return
     there = checkpoint.keys(shelf)
-    wanted = wanted_elsewhere(store, conductor.study.name)
-    due = [key for key, kept in decisions.items() if key in there and (kept or key not in wanted)]
+    open_elsewhere, kept_elsewhere = wanted_elsewhere(store, conductor.study.name)
+    spared = open_elsewhere | kept_elsewhere
+    due = [key for key, kept in decisions.items() if key in there and (kept or key not in spared)]
     with TemporaryDirectory(prefix="loopscale-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
         for first in range(0, len(due), AT_ONCE):
             batch = due[first : first + AT_ONCE]
             files = pool.map(
-                lambda key: _strip(shelf, key, decisions[key], key in wanted, Path(folder)), batch
+                lambda key: _strip(shelf, key, decisions[key], key in open_elsewhere, Path(folder)), batch
             )
             for key, file in zip(batch, files, strict=True):
                 finished = key in jobs and jobs[key].outcome == "finished"
