@@ -181,7 +181,9 @@ class Host:
     def start(self, name: str, *command: str, **environment: str) -> Process:
         """Run a command here; its log is kept under `name` for all its lives."""
         log = self.network.root / "logs" / f"{self.name}-{name}.log"
-        return Process(self, list(command), self.network.environment(self) | environment, log)
+        process = Process(self, list(command), self.network.environment(self) | environment, log)
+        self.network.processes.append(process)
+        return process
 
     def pids(self) -> list[int]:
         """All that runs here, in the numbers of this machine."""
@@ -249,6 +251,7 @@ class Network:
     def __init__(self, **environment: str) -> None:
         self.more = environment
         self.hosts: dict[str, Host] = {}
+        self.processes: list[Process] = []
 
     def __enter__(self) -> Self:
         # Short, for a Unix socket's path has at most 107 characters, and Ray's take 70 of them.
@@ -288,6 +291,8 @@ class Network:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.root, ignore_errors=True)
             stack.callback(self.hub.stop)
+            for process in self.processes:  # they end with their hosts, which are stopped first
+                stack.callback(process.outer.wait, 20)
             for host in self.hosts.values():
                 stack.callback(host.stop)
 

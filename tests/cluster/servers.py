@@ -130,6 +130,12 @@ class Bucket:
         with urllib.request.urlopen(f"http://{self.host.address}:9000/loopscale", timeout=10) as answer:
             return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
 
+    def content(self, name: str) -> bytes:
+        with urllib.request.urlopen(
+            f"http://{self.host.address}:9000/loopscale/{name}", timeout=10
+        ) as answer:
+            return answer.read()
+
 
 class Ray:
     """One host's part of a Ray cluster, under a supervisor that starts it again, as Kubernetes or systemd would."""

@@ -18,7 +18,7 @@ TREE: dict[str, Any] = {
     "fixed": {
         "task": {"kind": "linear_regression", "dim": 2, "points": 5},
         "model": {"kind": "looped", "width": 16, "heads": 2},
-        "training": {"steps": 1000, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 100},
+        "training": {"steps": 600, "loops": 4, "window": 2, "batch_size": 8, "eval_every": 60},
     },
     "scientific": {"training.window": [1, 4]},
     "nuisance": {"training.lr": {"real": [1e-4, 1e-1], "scale": "log"}},
@@ -165,7 +165,13 @@ class Study:
         if self.storage.startswith("s3://loopscale/"):
             prefix = self.storage.removeprefix("s3://loopscale/") + "/"
             names = {name for name in self.cluster.bucket.names() if name.startswith(prefix)}
-            assert {Path(name).stem for name in names} == trained
+            files = {
+                Path(name).stem: _header(self.cluster.bucket.content(name)) for name in names if "." in name
+            }
+            assert set(files) == trained
+            # What a host that was cut off sends when it is back may be older than what is there.
+            assert {header["step"] for header in files.values()} == {self.tree["fixed"]["training"]["steps"]}
+            assert all(header["stripped"] for header in files.values())
 
     def finish(self, process: Process, seconds: float = 500) -> float:
         """Wait for a driver's good end; how long it took."""
@@ -173,3 +179,9 @@ class Study:
         code = process.wait(seconds)
         assert code == 0, f"exit code {code}:\n{process.said[-4000:]}"
         return time.monotonic() - began
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """What a checkpoint says of itself."""
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["loopscale"])
