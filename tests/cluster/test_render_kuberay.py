@@ -120,12 +120,16 @@ def test_the_driver_gets_its_words_through_two_shells(tmp_path: Path):
     assert job["spec"]["entrypoint"] == "bash /loopscale/run.sh", (
         "no quoting of Ray's or KubeRay's can spoil it"
     )
-    script = files["data"]["run.sh"].replace("cd /loopscale", "cd /").replace("exec python", "printf '%s\\0'")
+    script = (
+        files["data"]["run.sh"]
+        .replace("cd /loopscale", f"cd '{tmp_path}'")
+        .replace("exec python", "printf '%s\\0'")
+    )
     said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split(
         "\0"
     )[:-1]
     assert said == cluster.command(request(overrides=overrides))[1:]
-    assert not Path("/tmp/loopscale-was-here").exists()
+    assert not (tmp_path / "was-here").exists()
 
 
 def test_only_the_driver_knows_the_way_into_the_records():

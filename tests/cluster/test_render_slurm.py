@@ -1,5 +1,6 @@
 """The batch script for Slurm: bash reads it, and every setting reaches it as it was."""
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -29,18 +30,18 @@ def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
     assert text.count("# --- what follows is the same") == 1
     head = text.split("# --- what follows is the same")[0]
     script = head + 'printf \'%s\\0\' "$folder" "$code" "$python" "$mem" "${study[@]}"\n'
-    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split(
-        "\0"
-    )[:-1]
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    said = done.stdout.split("\0")[:-1]
     assert said[:4] == [f"/shared/{value}", f"/shared/{value}/code/0123456789abcdef", value, value]
     assert said[4] == value
     assert said[said.index("--store") + 1] == value
     assert said[said.index("--set") + 1] == f"a.b={value}"
-    assert not Path("/tmp/loopscale-was-here").exists()
-    options = [line for line in head.splitlines() if line.startswith("#SBATCH")]
-    assert len(options) == len({option.split("=")[0] for option in options}), (
-        "a value opens no option of its own"
-    )
+    assert not (tmp_path / "was-here").exists()
+    lines = [line.removeprefix("#SBATCH ") for line in head.splitlines() if line.startswith("#SBATCH")]
+    options = [word for line in lines for word in shlex.split(line)]
+    assert len(options) == len(lines), "a value opens no option of its own"
+    assert f"--partition={value}" in options
+    assert f"--output=/shared/{value.replace('%', '%%')}/logs/%j.log" in options
 
 
 @pytest.mark.parametrize(

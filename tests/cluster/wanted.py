@@ -10,7 +10,7 @@ HOSTILE = [
     "two words",
     "it's",
     'a "quote"',
-    "$(touch /tmp/loopscale-was-here)",
+    "$(touch was-here)",
     "`id`; #x",
     "a\\b",
     "-n",
