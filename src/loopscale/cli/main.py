@@ -23,6 +23,7 @@ from loopscale.cli import (
     report,
     run,
     show,
+    simulate,
     status,
     stop,
     submit,
@@ -49,6 +50,7 @@ app.command("report")(report.command)
 app.command("ui")(ui.command)
 app.command("list")(listing.command)
 app.command("show")(show.command)
+app.command("simulate")(simulate.command)
 app.command("submit")(submit.command)
 app.command("status")(status.command)
 app.command("logs")(logs.command)

@@ -91,7 +91,9 @@ def count(trial: Trial, net: Net, batch: Batch) -> Count:
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
-    """`count` and the names of the weights that get a gradient, from steps of two or three loops: a loop costs what the one before it did.
+    """`count`, and the names of the weights that get a gradient, from steps of two or three loops.
+
+    A loop costs what the one before it did.
 
     Following 30 loops takes seconds, and a plan asks for hundreds of trials. A test holds it against `count`.
     """
