@@ -18,6 +18,7 @@ from loopscale.records.notes import Note
 from loopscale.records.read import load
 from loopscale.records.store import Store, StoreError
 from loopscale.records.write import Writer
+from tests.buckets import CREDENTIALS, Bucket
 
 
 def problem(where: object, create: bool) -> str:
@@ -49,6 +50,37 @@ def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store
     assert store.checkpoints.url == str(tmp_path / "store" / "checkpoints")
     fast = Store.open(store.root, storage=tmp_path / "fast")
     assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ("ftp://somewhere/x", "checkpoints cannot be kept at ftp://somewhere/x"),
+        ("s3://key:secret@bucket/x", "put credentials into the environment"),
+        ("s3://bucket/x?endpoint_override=127.0.0.1:1&scheme=http", "cannot reach s3://bucket/x"),
+        ("nothing-here", "there is no bucket nothing-here"),
+        ("forbidden", "may not use s3://studies/a/prefix"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_a_mistake_and_leaves_no_store(
+    storage: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    server = Bucket(tmp_path)
+    if "://" not in storage:
+        server.start()
+        if storage == "forbidden":
+            server.strict()
+            storage = server.url
+        else:
+            storage = server.url.replace("s3://studies", f"s3://{storage}")
+    with pytest.raises(StoreError, match=said) as found:
+        Store.open(tmp_path / "fresh", storage, create=True)
+    server.kill()
+    assert "\n" not in str(found.value)
+    assert "secret" not in str(found.value)
+    assert not (tmp_path / "fresh").exists()
 
 
 def test_reading_a_store_that_is_not_there_says_how_to_make_one_and_makes_nothing(tmp_path: Path):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FORMAT_TAG = "loopscale.format"
 DEFAULT = ".loopscale"
 CHECKPOINTS = "checkpoints"
+SOON = 5.0
+"""Seconds for which a reader asks a bucket again that does not answer."""
 
 __all__ = ["Store", "StoreError"]
 
@@ -38,7 +40,7 @@ def _folder(text: str | Path, create: bool = False) -> Path:
 def _bucket(url: str, create: bool) -> Shelf:
     """The checkpoints below a URL. StoreError unless it is one, and, where `create`, can be written."""
     try:
-        bucket = Shelf.open(url)
+        bucket = Shelf.open(url, None if create else SOON)  # a person waits for what only reads
         if create:
             Shelf.open(url, patience=0.0).check()
     except (BadAddress, StorageUnavailable) as problem:
