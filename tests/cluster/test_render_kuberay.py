@@ -13,6 +13,7 @@ import yaml
 from loopscale.cluster.base import ClusterError, Request
 from loopscale.cluster.kuberay import KubeRay, submission
 from loopscale.cluster.manifest import LONGEST, label
+from loopscale.cluster.room import fitting
 from loopscale.cluster.tool import say
 from tests.cluster.wanted import HOSTILE, TEXT, request
 
@@ -171,6 +172,13 @@ def test_as_many_trials_at_a_time_as_the_pods_have_room_for():
     assert words[words.index("--workers") + 1] == "6", "half a GPU each"
     words = kuberay(worker=worker, max_workers=3).driver(request(resources={"cpu": 1.0, "memory": 16.0}))
     assert words[words.index("--workers") + 1] == "6", "16 GiB each"
+
+
+def test_a_gpu_is_shared_by_as_many_as_fit_it_whole():
+    assert fitting({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
+    assert fitting({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
+    assert fitting({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
+    assert fitting({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
 
 
 @pytest.mark.parametrize(
