@@ -131,10 +131,12 @@ class Bucket:
             return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
 
     def content(self, name: str) -> bytes:
-        with urllib.request.urlopen(
-            f"http://{self.host.address}:9000/loopscale/{name}", timeout=10
-        ) as answer:
-            return answer.read()
+        from pyarrow.fs import S3FileSystem
+
+        keys = {"access_key": KEYS["AWS_ACCESS_KEY_ID"], "secret_key": KEYS["AWS_SECRET_ACCESS_KEY"]}
+        there = S3FileSystem(endpoint_override=f"http://{self.host.address}:9000", **keys)
+        with there.open_input_stream(f"loopscale/{name}") as stream:
+            return stream.readall()
 
 
 class Ray:
