@@ -1,10 +1,12 @@
 """Whose fault a lost worker is: a host's death is counted, and costs the trial none of its retries."""
 
+import numpy as np
 import pytest
 
+from loopscale.evaluate import Curve
 from loopscale.runner.conductor import LOST_HOSTS, RETRIES, Conductor
 from loopscale.runner.faults import Fault, fault
-from loopscale.runner.job import Job
+from loopscale.runner.job import Idle, Job
 from loopscale.runner.report import Report
 from tests.runner.simulation import Store, study
 
@@ -69,3 +71,27 @@ def test_what_was_lost_under_an_earlier_driver_is_still_counted():
 )  # fmt: skip
 def test_whose_fault_it_was_is_read_off_the_reason(reason: str, whose: Fault):
     assert fault(reason) == whose
+
+
+def test_a_checkpoint_that_a_lost_host_put_back_is_trained_to_the_end_again():
+    store = Store()
+    conductor = Conductor(study(**ONE), [], store)
+    steps = {"at": 30}
+    conductor.reached = lambda key: steps["at"]
+    lose(conductor, 1, "host")
+    job = conductor.next()
+    assert isinstance(job, Job)
+    ones = np.ones((2, 2))
+    curve = Curve(ones, ones, ones)
+    conductor.report(job.key, Report(((90, {"error": 0.5, "error_last": 0.5}),)))
+    conductor.report(job.key, Report(outcome="finished", curve=curve))
+    again = conductor.next()
+    assert again is job
+    assert job.order == "train"
+    steps["at"] = 90
+    conductor.report(job.key, Report(tuple((step, {"error": 9.0}) for step in (40, 90))))
+    conductor.report(job.key, Report(outcome="finished", curve=curve))
+    assert conductor.next() is Idle.DONE
+    (record,) = store.records()
+    assert (record.outcome, record.status, record.error) == ("finished", "FINISHED", 0.5)
+    assert store.points() == [(job.key, 90)], "what is recorded is not recorded again"

@@ -222,3 +222,16 @@ def test_a_worker_killed_at_any_moment_goes_on_bitwise_through_a_bucket(
         assert all(torch.equal(value, second.optimiser["state"][index][n]) for n, value in moments.items())
     timeless = [[(step, m | {"seconds": 0.0}) for step, m in end.history] for end in ends if end]
     assert timeless[0] == timeless[1]
+
+
+def test_an_older_file_put_in_place_of_the_last_is_trained_to_the_end_again(tmp_path: Path):
+    one = order(tmp_path, trial())
+    older, reports = b"", []
+    for report in work(one):
+        reports.append(report)
+        older = older or place(one).read_bytes()
+        if len(reports) == 3:  # the last step has been saved
+            place(one).write_bytes(older)
+    assert checkpoint.reached(Shelf.open(one.shelf), one.key) == 30
+    whole = list(work(order(tmp_path / "whole", trial())))
+    assert reports[-1].metrics == whole[-1].metrics
