@@ -81,11 +81,12 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, _free_port()
+        self.database = f"sqlite:///{folder}/server.db"
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        place = ["--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        place = ["--backend-store-uri", self.database]
         place += ["--artifacts-destination", str(self.folder / "artifacts"), "--port", str(self.port)]
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place]
         with (self.folder / "server.log").open("ab") as log:

@@ -57,8 +57,11 @@ class Source(ABC):
         """The experiment of every study."""
 
     @abstractmethod
-    def runs(self, experiment: str) -> list[Run]:
-        """All its runs that are not deleted, the parent run too, in the order in which they were begun."""
+    def runs(self, experiment: str, params: bool = True) -> list[Run]:
+        """All its runs that are not deleted, the parent run too, in the order in which they were begun.
+
+        Without `params` settings are left out where that is faster.
+        """
 
     @abstractmethod
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
@@ -86,7 +89,7 @@ class Database(Source):
         return {name: str(experiment) for name, experiment in rows}
 
     @override
-    def runs(self, experiment: str) -> list[Run]:
+    def runs(self, experiment: str, params: bool = True) -> list[Run]:
         active = "experiment_id = ? AND lifecycle_stage = 'active'"
         rows = self._select(
             f"SELECT run_uuid, status, start_time, coalesce(end_time, 0) FROM runs WHERE {active}"
@@ -94,7 +97,7 @@ class Database(Source):
             experiment,
         )
         runs = {row[0]: Run(*row) for row in rows}
-        for table in ("tags", "params", "latest_metrics"):
+        for table in ("tags", "latest_metrics", *(["params"] if params else [])):
             query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
             name = table.removeprefix("latest_")
             for run, key, value in self._select(query, experiment):
@@ -131,7 +134,7 @@ class Client(Source):
         return {study: experiment for study, experiment in found if experiment}
 
     @override
-    def runs(self, experiment: str) -> list[Run]:
+    def runs(self, experiment: str, params: bool = True) -> list[Run]:
         found, token = [], None
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
         while True:

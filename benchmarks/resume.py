@@ -1,0 +1,193 @@
+"""Seconds and memory that a study of 10,000 recorded trials takes to resume, from a folder and from a server.
+
+The records are those of a simulated study, put into MLflow's tables in bulk: written note by note they would take
+many minutes, and it is reading that is measured. `python benchmarks/resume.py --cells 500 --servers`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+CELLS = {
+    "training.loops": [5, 6, 8, 10, 12, 15, 20, 25, 30, 40],
+    "training.batch_size": [32, 64, 128, 256, 512],
+    "training.window": [1, 2, 3, 4, 5],
+    "task.points": [11, 21],
+}
+HEAD = """\
+question: How long does a large study take to resume?
+fixed:
+  task: {kind: linear_regression, dim: 4}
+  model: {kind: looped, width: 16, heads: 2}
+  training: {steps: 20000, eval_every: 500}
+nuisance:
+  training.lr: {real: [1.0e-4, 1.0e-2], scale: log}
+  training.warmup: {choice: [0, 500, 2000]}
+search: {kind: random, trials: 18}
+scheduler: {kind: asha, first_rung: 1000, reduction: 3}
+replicates: 2
+evaluate: {loops: 40}
+scientific:
+"""
+MEASURED = ("loss", "error_last", "raw_error", "seconds", "grad_norm", "evaluate/error", "evaluate/error_last",
+            "evaluate/raw_error", "evaluate/excess")  # fmt: skip
+RESUME = """
+import sys, time, json, resource
+from loopscale.records.read import load
+from loopscale.records.store import Store
+from loopscale.runner.conductor import Conductor
+from loopscale.runner.ledger import Ledger
+from loopscale.studies.spec import Study
+times, mark = {}, [time.monotonic(), time.process_time()]
+def lap(name):
+    now = [time.monotonic(), time.process_time()]
+    times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
+study = Study.load(sys.argv[1]); lap("study")
+store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
+found = list(load(store, study.name)); lap("load")
+conductor = Conductor(study, found, Ledger()); lap("conductor")
+first = conductor.next(); lap("next")
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"trials": len(found), "first": str(first), "times": times, "MiB": peak}))
+"""
+
+
+def study_file(folder: Path, cells: int) -> Path:
+    """A study of so many cells, at most 500."""
+    axes = CELLS | {"training.loops": CELLS["training.loops"][: max(1, cells // 50)]}
+    file = folder / "large.yaml"
+    file.write_text(HEAD + "".join(f"  {path}: {values}\n" for path, values in axes.items()))
+    return file
+
+
+def fill(uri: str, experiment: str, file: Path) -> int:
+    """Conduct the study in simulated time, and insert what it has recorded; how many trials."""
+    import sqlalchemy
+    from mlflow.store.tracking.dbmodels import models
+
+    from loopscale.records.notes import encode
+    from loopscale.runner.replay import Curves
+    from loopscale.runner.simulate import Setting, Simulation
+    from loopscale.studies.spec import Study
+
+    study = Study.load(file)
+    whole = Simulation(study, Curves(study, []), Setting(slots=200))
+    whole.run()
+    rows = {table: [] for table in (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlLatestMetric)}
+    rows |= {models.SqlMetric: []}
+    params = {note.key: note.params for note in whole.ledger.notes if note.params}
+    at = int(time.time() * 1000)
+    for number, record in enumerate(whole.ledger.records()):
+        run = uuid.uuid4().hex
+        rows[models.SqlRun].append({
+            "run_uuid": run, "experiment_id": int(experiment), "status": record.status, "start_time": at + number,
+            "end_time": at + number + 1, "lifecycle_stage": "active", "name": record.key, "source_type": "LOCAL",
+            "source_name": "", "user_id": "", "artifact_uri": f"file:///nowhere/{run}", "entry_point_name": "",
+            "source_version": "",
+        })  # fmt: skip
+        tags = record.tags | {"trial": record.key, "study": study.name, "mlflow.runName": record.key}
+        tags |= {"evaluation": study.evaluate.key} if record.outcome == "finished" else {}
+        rows[models.SqlTag] += [{"run_uuid": run, "key": name, "value": text} for name, text in tags.items()]
+        settings = params[record.key]
+        rows[models.SqlParam] += [
+            {"run_uuid": run, "key": k, "value": encode(v)} for k, v in settings.items()
+        ]
+        numbers = {k: float(v) for k, v in settings.items() if isinstance(v, int | float) and v is not True}
+        for name, value in (numbers | dict.fromkeys(MEASURED, 0.5) | record.metrics).items():
+            metric = {"run_uuid": run, "key": name, "value": value, "timestamp": at, "step": record.step}
+            rows[models.SqlLatestMetric].append(metric | {"is_nan": False})
+            rows[models.SqlMetric].append(metric | {"is_nan": False})
+    engine = sqlalchemy.create_engine(uri)
+    with engine.begin() as connection:
+        for table, values in rows.items():
+            connection.execute(sqlalchemy.insert(table), values)
+    engine.dispose()
+    return len(rows[models.SqlRun])
+
+
+def resume(file: Path, store: str, storage: Path) -> dict:
+    """What a new process measures of itself."""
+    command = [sys.executable, "-c", RESUME, str(file), store, str(storage)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def whole_run(file: Path, store: str, storage: Path) -> dict:
+    """`loopscale run` of the study, which has ended: start to exit."""
+    command = [sys.executable, "-m", "loopscale.cli.main", "run", str(file), "--store", store]
+    start = time.monotonic()
+    process = subprocess.Popen([*command, "--storage", str(storage)], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu = used.ru_utime + used.ru_stime
+    return {
+        "code": process.returncode,
+        "wall": time.monotonic() - start,
+        "cpu": cpu,
+        "MiB": used.ru_maxrss / 1024,
+    }
+
+
+@contextmanager
+def served(folder: Path):
+    """A tracking server on PostgreSQL, as processes: its address, and that of the database."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.records.conftest import Server, postgres
+
+    with contextmanager(postgres.__wrapped__)() as database:
+        server = Server(folder)
+        server.database = database
+        server.start()
+        try:
+            yield server.uri, database
+        finally:
+            server.kill()
+
+
+def show(name: str, trials: int, found: dict, run: dict | None) -> None:
+    total = [sum(times[n] for times in found["times"].values()) for n in (0, 1)]
+    print(f"{name}: {trials:,} trials, then {found['first']}")
+    for part, (wall, cpu) in found["times"].items():
+        print(f"  {part:10} {wall:6.2f} s, {cpu:6.2f} of processor")
+    print(f"  all        {total[0]:6.2f} s, {total[1]:6.2f} of processor, {found['MiB']:.0f} MiB at the peak")
+    if run:
+        print(f"  loopscale run: code {run['code']}, {run['wall']:.1f} s, {run['cpu']:.1f} of processor, "
+              f"{run['MiB']:.0f} MiB", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--cells", type=int, default=500, help="50 to 500; each has 20 trials")
+    options.add_argument("--servers", action="store_true", help="also MLflow's server on PostgreSQL")
+    options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
+    asked = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
+        folder = Path(name)
+        file = study_file(folder, asked.cells)
+        places = [("SQLite", str(folder / "store"), None)]
+        if asked.servers:
+            (folder / "server").mkdir()
+            places.append(("MLflow server on PostgreSQL", *stack.enter_context(served(folder / "server"))))
+        for kind, where, database in places:
+            trials = prepared(file, where, database, folder / "storage")
+            found = resume(file, where, folder / "storage")
+            show(kind, trials, found, whole_run(file, where, folder / "storage") if asked.run else None)
+
+
+def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:
+    """Make the store and fill it."""
+    from loopscale.records.store import Store
+    from loopscale.studies.find import name_of
+
+    store = Store.open(where, storage=storage, create=True)
+    return fill(database or store.uri, store.experiment(name_of(file)), file)
+
+
+if __name__ == "__main__":
+    main()
