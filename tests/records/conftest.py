@@ -79,6 +79,8 @@ def trials() -> Trials:
 class Server:
     """A tracking server on one worker, as a process that can be killed and started again."""
 
+    options: tuple[str, ...] = ()
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, _free_port()
         self.database = f"sqlite:///{folder}/server.db"
@@ -88,7 +90,7 @@ class Server:
     def start(self) -> None:
         place = ["--backend-store-uri", self.database]
         place += ["--artifacts-destination", str(self.folder / "artifacts"), "--port", str(self.port)]
-        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place]
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place, *self.options]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         until = time.monotonic() + 180

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from loopscale.records.store import Store
 
 
+PARTS = {"question": str, "source": str, "cells": list, "search": dict, "scheduler": dict, "laws": list,
+         "baselines": list, "evaluate": dict, "nuisance": dict, "replicates": int, "planned": int}  # fmt: skip
+"""What a study's description has, and of which kind, where it is not left out."""
+
+
 @dataclass(frozen=True)
 class Recorded:
     """`study` is its description (study.json); the tables are those of `loopscale query`, of it alone."""
@@ -66,7 +71,7 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
         kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
         trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
     return Recorded(
-        json.loads(row[0]),
+        _shaped(name, row[0]) | {"name": name},
         trials,
         table(f"SELECT * FROM curves WHERE {of_study}"),
         table(f"SELECT * FROM history WHERE {of_study}"),
@@ -74,9 +79,29 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
     )
 
 
+def _shaped(name: str, text: str) -> dict[str, Any]:
+    """A study's description. StoreError unless it is one as `Study.document` makes it: it comes with the store."""
+    from loopscale.records.errors import StoreError
+
+    try:
+        found = json.loads(text)
+        for part, kind in PARTS.items():
+            if not isinstance(found.get(part) or kind(), kind):
+                raise ValueError(f"its {part} are of the wrong kind")
+        for cell in found["cells"]:
+            if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
+                raise ValueError("its cells are of the wrong kind")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        what = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
+        raise StoreError(what, f"`loopscale run {name}` writes it again") from problem
+    return found
+
+
 def _unknown(mirror: "Mirror", name: str) -> str:
     from loopscale.studies.mistakes import one_of
 
+    if not mirror.store.root:
+        mirror.store.find(name)  # a server hides what one may not see; asked for by name, it says so
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     what = f"no records of {name} in {mirror.store.name} yet; `loopscale run {name}` makes them"

@@ -21,7 +21,7 @@ def explained(problem: Exception) -> str | None:
     if isinstance(problem, TyperException):
         return _usage(problem)
     from loopscale.cluster.base import ClusterError
-    from loopscale.records.errors import StoreError
+    from loopscale.records.errors import StoreError, forbidden
     from loopscale.records.mirror import QueryError
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
@@ -32,27 +32,10 @@ def explained(problem: Exception) -> str | None:
     if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in BROKEN):
         return f"the store's database cannot be read ({problem}); restore it from a copy, or give another --store"
     from_store = isinstance(problem, StoreError) or type(problem).__module__.startswith("mlflow")
-    if from_store and (said := _forbidden(str(problem))):
+    if from_store and (said := forbidden(str(problem))):
         return said
     ours = (Wrong, StoreError, ClusterError, Held, Mistakes, StorageUnavailable)
     return str(problem) if isinstance(problem, ours) else None
-
-
-def _forbidden(said: str) -> str | None:
-    """What a tracking server's 401 or 403 means, whoever of MLflow's callers met it."""
-    if "Invalid Host header" in said:
-        return None
-    if "error code 401" in said:
-        return (
-            "the tracking server does not know who you are; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, "
-            "or MLFLOW_TRACKING_TOKEN"
-        )
-    if "error code 403" in said or "PERMISSION_DENIED" in said:
-        return (
-            "the tracking server does not let you do this; ask whoever runs it for EDIT permission to record, "
-            "for READ to look"
-        )
-    return None
 
 
 def _usage(problem: Exception) -> str:

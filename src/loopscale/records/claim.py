@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from loopscale.records.store import Store
+from loopscale.records.errors import StoreError, forbidden, who
+from loopscale.records.store import FORMAT_TAG, Store
 
 TAG = "loopscale.driver"
 BEAT = 10.0
@@ -44,7 +45,11 @@ class Claim:
         self._thread = threading.Thread(target=self._repeat, name="claim", daemon=True)
 
     def take(self, notice: Callable[[str], None]) -> None:
-        """Hold the study from now on. Raises Taken. Waits where a holder died without letting go."""
+        """Hold the study from now on. Waits where a holder died without letting go.
+
+        Raises Taken, and StoreError where the server does not let us write.
+        """
+        self._check()
         if (found := self._read()) and not self._dead(found):
             notice(
                 f"{found['who']} was the last to run {self.study}; {SILENCE:.0f} s will show whether it still does"
@@ -75,6 +80,20 @@ class Claim:
         with contextlib.suppress(Exception):  # whoever comes next will wait to see that we are gone
             if (found := self._read()) and found["token"] == self.token:
                 self.client.set_experiment_tag(self.experiment, TAG, "")
+
+    def _check(self) -> None:
+        """Say what is said already: only a server knows who may write. Whoever may not need not wait for another."""
+        from mlflow.exceptions import MlflowException
+
+        tags = self.client.get_experiment(self.experiment).tags
+        try:
+            self.client.set_experiment_tag(self.experiment, FORMAT_TAG, tags[FORMAT_TAG])
+        except MlflowException as problem:
+            if not forbidden(problem.message):
+                raise
+            what = f"the tracking server does not let {who()} write the records of {self.study}"
+            remedy = "ask whoever runs it for EDIT permission on its experiment, or give another --store"
+            raise StoreError(what, remedy) from problem
 
     def _watch(self, found: dict[str, Any]) -> None:
         until = time.monotonic() + SILENCE

@@ -1,7 +1,8 @@
 """Carries notes to the store behind everybody's back: a queue and a thread that know nothing of MLflow.
 
 Each run's notes arrive in order, all that has gathered at once. What cannot be delivered waits in memory and
-is tried again until it can; what is refused is kept, so that it can be said aloud at the end.
+is tried again until it can; what is refused is kept, so that it can be said aloud at the end. Where we may not write
+for a while, nobody waits for us any more: whoever drives hears of it.
 """
 
 import threading
@@ -12,10 +13,16 @@ from loopscale.records.notes import Note
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between tries while the store is away; doubled each time."""
+TOLERANCE = 20.0
+"""Seconds for which a store may deny us what it let us do before: a proxy that restarts does."""
 
 
 class Refused(Exception):
     """The store has understood the notes and does not want them: asking again would change nothing."""
+
+
+class Denied(Exception):
+    """We may not write, or are not known any more: not the notes' fault, and nothing that waiting mends."""
 
 
 class Fenced(Exception):
@@ -24,11 +31,20 @@ class Fenced(Exception):
 
 class Delivery:
     """Calls `send` with a run's notes; it raises Refused for wrong ones, Fenced to end, anything else to be asked
-    again."""
+    again.
 
-    def __init__(self, send: Callable[[list[Note]], None]) -> None:
-        self.send = send
+    Where it has raised Denied for longer than TOLERANCE, `denied` says so, `shut` is called with it, once, from a
+    thread, and `flush` waits no longer; the notes are kept and tried all the same.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Note]], None],
+        shut: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.send, self.shut = send, shut
         self.fenced = False
+        self.denied = ""
         self.refused: list[tuple[Note, Exception]] = []
         self.away_since: float | None = None
         self._waiting: dict[str, list[Note]] = {}
@@ -48,7 +64,8 @@ class Delivery:
 
     def flush(self, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._sending, timeout)
+            self._changed.wait_for(lambda: self.denied or not self._pending, timeout)
+            return not self._pending
 
     def close(self, timeout: float) -> bool:
         done = self.flush(timeout)
@@ -59,32 +76,44 @@ class Delivery:
         return done
 
     @property
+    def _pending(self) -> bool:
+        return bool(self._waiting or self._sending)
+
+    @property
     def backlog(self) -> int:
         with self._changed:
             return self._sending + sum(map(len, self._waiting.values()))
 
     def _work(self) -> None:
-        pause = FIRST_PAUSE
+        pause, denied_since = FIRST_PAUSE, None
         while notes := self._take():
             away = False
             try:
                 self.send(notes)
-                self.away_since = None
+                self.away_since, self.denied, denied_since = None, "", None
             except Refused as problem:
                 self._refuse(notes, problem)
             except Fenced:
                 self._fence()
                 return
-            except Exception:  # the driver must outlive whatever the store says
+            except Exception as problem:  # the driver must outlive whatever the store says
                 away = True
                 self.away_since = self.away_since or time.time()
                 self._put_back(notes)
+                denied_since = (denied_since or time.monotonic()) if isinstance(problem, Denied) else None
+                if denied_since and time.monotonic() - denied_since >= TOLERANCE:
+                    self._deny(str(problem))
             with self._changed:
                 self._sending = 0
                 self._changed.notify_all()
             if away:
                 self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE) if away else FIRST_PAUSE
+
+    def _deny(self, reason: str) -> None:
+        first, self.denied = not self.denied, reason
+        if first:
+            self.shut(reason)
 
     def _fence(self) -> None:
         with self._changed:

@@ -14,6 +14,8 @@ from loopscale.records.errors import StoreError
 
 FORMAT = 1
 """The format of records that this version writes: raised when older versions could not read it."""
+FORMAT_TAG = "loopscale.format"
+"""Tag of an experiment that holds a study: the format of its records."""
 TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "tags", "experiment_tags")
 """Of MLflow's, those that records are in."""
 DATABASE, FORMAT_FILE = "mlflow.db", "format.json"
@@ -56,26 +58,28 @@ def check(root: Path, create: bool) -> None:
 def settle(root: Path) -> None:
     """Where the folder was moved or copied, let MLflow look for artifacts here and put new ones here.
 
-    It keeps absolute addresses, so that a copy would write into the original. A folder that cannot be written is
-    left as it is: whoever only reads finds artifacts by their place in the folder.
+    It keeps absolute addresses, so that a copy would write into the original, and a store of somebody else's wherever
+    it says. A folder that cannot be written is left as it is: whoever only reads finds artifacts by their place in it.
     """
     here = (root / "artifacts").as_uri()
     with (
         contextlib.suppress(sqlite3.OperationalError),
         contextlib.closing(sqlite3.connect(root / DATABASE)) as database,
     ):
-        found = database.execute("SELECT DISTINCT artifact_location FROM experiments").fetchall()
-        for before in (
-            place for (place,) in found if place and place.endswith("/artifacts") and place != here
-        ):
-            with database:
-                database.execute(
-                    "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) WHERE substr(artifact_uri, 1, ?) = ?",
-                    (here, len(before) + 1, len(before) + 1, f"{before}/"),
-                )
-                database.execute(
-                    "UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?", (here, before)
-                )
+        ours = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
+        stray = database.execute(
+            f"SELECT 1 FROM experiments WHERE artifact_location != ? AND {ours} UNION ALL"
+            f" SELECT 1 FROM runs WHERE artifact_uri != ? || '/' || run_uuid || '/artifacts' AND {ours} LIMIT 1",
+            (here, FORMAT_TAG, here, FORMAT_TAG),
+        )
+        if not stray.fetchone():
+            return
+        with database:
+            database.execute(
+                f"UPDATE runs SET artifact_uri = ? || '/' || run_uuid || '/artifacts' WHERE {ours}",
+                (here, FORMAT_TAG),
+            )
+            database.execute(f"UPDATE experiments SET artifact_location = ? WHERE {ours}", (here, FORMAT_TAG))
 
 
 @contextlib.contextmanager
@@ -143,7 +147,7 @@ def _check_format(root: Path) -> None:
         if (root / DATABASE).exists():
             raise StoreError(f"{root / DATABASE} was not made by loopscale", "give another --store") from None
         return
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         raise StoreError(
             f"{root / FORMAT_FILE} is damaged ({problem})", "restore it, or give another --store"
         ) from problem

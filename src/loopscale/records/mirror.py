@@ -43,14 +43,16 @@ class Mirror:
     def sync(self, study: str | None = None) -> None:
         """Bring the copy of one study, or of all, up to date; next to nothing if nothing has changed."""
         stamp = _stamp(self.store)
-        if stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL)):
+        known = stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL))
+        if known and all(replica.sound for replica in self._replicas()):
             return
         if not _writable(self.folder):  # somebody else's store
             self.folder = Path(tempfile.mkdtemp(prefix="loopscale-mirror-"))
             atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         with embedded.lock(self.folder, "lock"):
-            if load_json(self.folder / STATE).get("layout") != LAYOUT:
-                for replica in self._replicas():
+            known = load_json(self.folder / STATE).get("layout") == LAYOUT
+            for replica in self._replicas():
+                if not (known and replica.sound):
                     shutil.rmtree(replica.folder)
             found = source(self.store)
             studies = found.studies()
@@ -106,7 +108,8 @@ class Mirror:
     def _stamps(self) -> dict[str, str | None]:
         """What the store's stamp was when all studies (`*`) or one were last brought up to date."""
         state = load_json(self.folder / STATE)
-        return state.get("stamps", {}) if state.get("layout") == LAYOUT else {}
+        stamps = state.get("stamps") if state.get("layout") == LAYOUT else None
+        return stamps if isinstance(stamps, dict) else {}
 
     def _replicas(self) -> list[Replica]:
         folders = sorted(self.folder.glob("*/")) if self.folder.is_dir() else []

@@ -90,6 +90,6 @@ def decode(text: str) -> Any:
     """The setting that `encode` wrote: a number, a truth value, None, or text (lists stay text)."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text if isinstance(value, (list, dict, str)) else value

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from loopscale.records.errors import StoreError
 from loopscale.records.notes import RUNG, STUDY, Record
 from loopscale.records.sources import source
 from loopscale.records.store import FORMAT_TAG, Store
@@ -71,13 +72,22 @@ def _runs(store: Store, experiments: list[str], condition: str) -> Iterator[Any]
 
 
 def _record(run: str, status: str, tags: dict[str, str], metrics: dict[str, float]) -> Record:
+    """StoreError for tags that no driver of ours has written."""
+    try:
+        return _said(run, status, tags, metrics)
+    except (ValueError, OverflowError, RecursionError, AttributeError) as problem:
+        what = f"the record of run {run} is damaged ({str(problem)[:200]})"
+        raise StoreError(what, "mend its tags or delete the run in MLflow") from problem
+
+
+def _said(run: str, status: str, tags: dict[str, str], metrics: dict[str, float]) -> Record:
     return Record(
         run=run,
         key=tags["trial"],
         cell=tags.get("cell", ""),
         role=tags.get("role", ""),
         number=int(tags.get("number", 0)),
-        point=json.loads(tags.get("point", "{}")),
+        point=dict(json.loads(tags.get("point", "{}")).items()),
         seed=int(tags["seed"]) if tags.get("seed") else None,
         outcome=tags.get("outcome", ""),
         status=status,

@@ -62,6 +62,22 @@ class Replica:
         except FileNotFoundError:
             return []
 
+    @property
+    def sound(self) -> bool:
+        """Whether every file has the shape that is written here; else it can all be made anew."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        shapes = {"trials": tables.RAW_TRIALS, "study": tables.STUDIES}
+        shapes |= {"history": tables.HISTORY, "curves": tables.CURVES}
+        try:
+            return all(
+                parquet.read_schema(file).equals(tables.schema(shapes[file.stem.split("-")[0]]))
+                for file in self.folder.glob("*.parquet")
+            )
+        except (pa.ArrowException, OSError, KeyError):
+            return False
+
     def files(self, name: str) -> list[str]:
         """The files of `history` or `curves`."""
         return sorted(str(file) for file in self.folder.glob(f"{name}-*.parquet"))
@@ -106,9 +122,10 @@ class Replica:
 def load_json(path: Path) -> dict[str, Any]:
     """What was saved; nothing if there is none or it cannot be read, since a mirror can be made anew."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
+        found = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def save_json(path: Path, content: dict[str, Any]) -> None:
@@ -157,4 +174,13 @@ def _curve(store: Store, run: Run, folder: Path) -> "pa.Table | None":
 def description(store: Store, parent: Run | None) -> str:
     with TemporaryDirectory(prefix="loopscale-") as folder:
         file = parent and store.artifact(parent.id, STUDY_JSON, Path(folder))
-        return file.read_text() if file else ""
+        if not file:
+            return ""
+        try:
+            text = file.read_text()
+            if not isinstance(json.loads(text), dict):
+                raise ValueError("it is no JSON object")
+        except (OSError, ValueError, RecursionError) as problem:
+            what = f"the study's description {file} is damaged ({str(problem)[:200]})"
+            raise StoreError(what, "`loopscale run` of the study writes it again") from problem
+        return text

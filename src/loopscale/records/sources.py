@@ -7,6 +7,7 @@ metric of each run by itself.
 
 import contextlib
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,11 @@ from typing import Any
 from typing_extensions import override
 
 from loopscale.records import embedded
+from loopscale.records.errors import StoreError
 from loopscale.records.notes import EVALUATE, RUNG
 from loopscale.records.store import FORMAT_TAG, Store
+
+RESTORE = "restore the store from a copy, or give another --store"
 
 Point = tuple[str, int, str, float]
 """Run, step, metric, value."""
@@ -96,6 +100,9 @@ class Database(Source):
             " ORDER BY start_time, run_uuid",
             experiment,
         )
+        if bad := next((row[0] for row in rows if not re.fullmatch(r"[\w-]+", str(row[0]))), None):
+            # A run's name is also that of its folder.
+            raise StoreError(f"{self.root} has a run {str(bad)[:80]!r}, as MLflow names none", RESTORE)
         runs = {row[0]: Run(*row) for row in rows}
         for table in ("tags", "latest_metrics", *(["params"] if params else [])):
             query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"

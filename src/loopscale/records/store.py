@@ -18,7 +18,7 @@ from loopscale.training.storage import BadAddress, Shelf, StorageUnavailable
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-FORMAT_TAG = "loopscale.format"
+FORMAT_TAG = embedded.FORMAT_TAG
 DEFAULT = ".loopscale"
 CHECKPOINTS = "checkpoints"
 SOON = 5.0

@@ -114,4 +114,9 @@ def _text(value: Any) -> str | None:
 
 
 def _integer(value: Any) -> int | None:
-    return None if value in (None, "") else int(value)
+    """None also for what is no integer that a column can hold: a tag is text, and anybody may write it."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**63 else None

@@ -5,6 +5,7 @@ import getpass
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,8 @@ class Writer:
     and then created, as children of the study's one parent run if `parent`. A note for the key "study" is for
     that one. A metric has one point a step: what is not beyond the last step written here is dropped, but for
     `evaluate/...`, which a later evaluation may say again. Values that are nan or infinite become a tag
-    `not_finite/<metric>`, since MLflow would store 0 or 1.8e308. Once a `claim` is lost nothing is written.
+    `not_finite/<metric>`, since MLflow would store 0 or 1.8e308. Once a `claim` is lost nothing is written. `shut` is
+    called where we may not write any more (see `Delivery`).
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Writer:
         runs: dict[str, str],
         parent: bool = True,
         claim: Claim | None = None,
+        shut: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.client, self.study, self.parent, self.claim = store.client, study, parent, claim
         self.experiment = store.experiment(study)
@@ -42,7 +45,7 @@ class Writer:
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
         self._last: dict[tuple[str, str], int] = {}
         self._begun = 0
-        self._delivery = Delivery(self._send)
+        self._delivery = Delivery(self._send, shut)
         self.flush, self.close = self._delivery.flush, self._delivery.close
 
     def __enter__(self) -> Self:
@@ -71,17 +74,22 @@ class Writer:
         """Since when (seconds since 1970) the store has not answered; `None` while it does."""
         return self._delivery.away_since
 
+    @property
+    def denied(self) -> str:
+        """Why the store takes nothing more from us: we may not write. Empty while it does."""
+        return self._delivery.denied
+
     def write(self, note: Note) -> None:
         """Take a note; it is written when the store can be reached, after all earlier ones of its key."""
         self._delivery.write(note)
 
     def _send(self, notes: list[Note]) -> None:
-        try:
-            if self.claim:
-                self.claim.hold()
-        except Taken:
-            raise Fenced from None
         with refusals():
+            try:
+                if self.claim:
+                    self.claim.hold()
+            except Taken:
+                raise Fenced from None
             run = self._run(notes[0])
             params = {name: value for note in notes for name, value in note.params.items()}
             numbers: dict[str, float] = {}

@@ -1,0 +1,277 @@
+"""Who may write and who may look is the tracking server's to say: a real one, with passwords, on SQLite."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from loopscale.cli.main import main
+from loopscale.records import delivery
+from loopscale.records.claim import TAG, Claim
+from loopscale.records.delivery import Delivery, Denied
+from loopscale.records.errors import StoreError
+from loopscale.records.notes import STUDY, STUDY_JSON, Note
+from loopscale.records.read import load
+from loopscale.records.store import Store
+from loopscale.records.write import Writer
+from tests.records.conftest import Server
+
+ADMIN = ("admin", "a long one for the tests")
+STUDY_FILE = """\
+question: Does it record?
+source: nowhere
+fixed:
+  task: {kind: linear_regression, dim: 2, points: 4}
+  model: {kind: looped, width: 8, heads: 1}
+  training: {steps: 4, batch_size: 4, window: 1, eval_every: 2}
+replicates: 1
+evaluate: {loops: 4, prompts: 16}
+"""
+
+
+class Guarded(Server):
+    """A server that asks everybody for a password, and lets nobody see what another has made."""
+
+    options = ("--app-name", "basic-auth")
+
+    def start(self) -> None:
+        settings = {
+            "default_permission": "NO_PERMISSIONS",
+            "database_uri": f"sqlite:///{self.folder}/users.db",
+            "admin_username": ADMIN[0],
+            "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
+        }
+        (self.folder / "auth.ini").write_text(
+            "\n".join(["[mlflow]", *(f"{name} = {value}" for name, value in settings.items())])
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_AUTH_CONFIG_PATH", str(self.folder / "auth.ini"))
+            patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", ADMIN[1])
+            patch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "x" * 40)
+            super().start()
+
+    def ask(self, path: str, **what: str) -> None:
+        done = requests.post(f"{self.uri}/api/{path}", json=what, auth=ADMIN, timeout=60)
+        assert done.status_code == 200, done.text
+
+    def grant(self, user: str, experiment: str, permission: str) -> None:
+        """Also what the maker of an experiment is left with: the admin takes MANAGE away by it."""
+        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
+        self.ask("3.0/mlflow/users/permissions/grant", **about, permission=permission)
+
+    def revoke(self, user: str, experiment: str) -> None:
+        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
+        self.ask("3.0/mlflow/users/permissions/revoke", **about)
+
+
+Login = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    server = Guarded(tmp_path_factory.mktemp("guarded"))
+    server.start()
+    try:
+        for user in ("anna", "bob", "carl"):
+            server.ask("2.0/mlflow/users/create", username=user, password=password(user))
+        yield server
+    finally:
+        server.kill()
+
+
+def password(user: str) -> str:
+    return f"{user}'s long passphrase"
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> Login:
+    def as_user(name: str | None, word: str | None = None) -> None:
+        for variable, value in (("USERNAME", name), ("PASSWORD", word or (name and password(name)))):
+            if value:
+                monkeypatch.setenv(f"MLFLOW_TRACKING_{variable}", value)
+            else:
+                monkeypatch.delenv(f"MLFLOW_TRACKING_{variable}", raising=False)
+
+    return as_user
+
+
+def write(store: Store, study: str, notes: list[Note]) -> str:
+    """The study's experiment, with these notes in it."""
+    about = b'{"question": "why?", "cells": [], "planned": 1}'
+    with Writer(store, study, {}) as writer:
+        for note in (Note(STUDY, artifacts=((STUDY_JSON, about),), status="FINISHED"), *notes):
+            writer.write(note)
+        assert writer.flush(120)
+        assert not writer.refused
+    return store.experiment(study)
+
+
+@pytest.fixture
+def call(tmp_path: Path, guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys):
+    """The program on the server: its code, and its lines on standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text(STUDY_FILE)
+
+    def said(*words: str) -> tuple[int, list[str], list[str]]:
+        code = main([*words, "--store", guarded.uri, "--storage", str(tmp_path / "storage")])
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err.splitlines()
+
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_who_may_not_write_is_told_in_a_line_and_nothing_is_trained(
+    guarded: Guarded, login: Login, call, tmp_path: Path, trials
+):
+    login("anna")
+    experiment = write(Store.open(guarded.uri, storage=tmp_path / "a", create=True), "one", trials.whole("a"))
+    guarded.grant("bob", experiment, "READ")
+
+    def stays_out(user: str | None, word: str | None, expected: str, *verbs: str) -> None:
+        login(user, word)
+        for verb in verbs:
+            code, out, err = call(verb, *(["one.yaml"] if verb != "list" else []))
+            assert (code, out, len(err)) == (2, [], 1), (verb, out, err)
+            assert expected in err[0]
+
+    stays_out(
+        "bob", "not the password", "does not let the user bob in; set MLFLOW_TRACKING_USERNAME", "run", "list"
+    )
+    stays_out(None, None, "does not let you in; set MLFLOW_TRACKING_USERNAME", "run", "best")
+    stays_out("bob", None, "does not let the user bob write the records of one; ask whoever runs it", "run")
+    stays_out("carl", None, "does not let the user carl do this; ask whoever runs it", "run", "best")
+    assert not list((tmp_path / "storage").glob("checkpoints/*"))
+    assert not (tmp_path / "storage/ray").exists()
+
+    login("bob")
+    assert call("list")[0] == 0
+    assert call("query", "SELECT trial, outcome FROM trials", "--json")[1] == [
+        "[", " {", '  "trial": "a",', '  "outcome": "finished"', " }", "]",
+    ]  # fmt: skip
+    assert call("best", "one.yaml")[0] == 0
+    login("carl")
+    assert call("query", "SELECT trial FROM trials", "--json")[1] == ["[]"]
+    login("anna")
+    tags = Store.open(guarded.uri, storage=tmp_path / "a").client.get_experiment(experiment).tags
+    assert TAG not in tags, "nobody who may not write has left a word"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_driver_that_may_not_write_is_not_told_that_another_one_runs(
+    guarded: Guarded, login: Login, tmp_path: Path
+):
+    login("anna")
+    mine = Store.open(guarded.uri, storage=tmp_path / "a", create=True)
+    first = Claim(mine, "held", lambda _: None)
+    first.take(lambda _: None)
+    try:
+        guarded.grant("bob", mine.experiment("held"), "READ")
+        login("bob")
+        claim = Claim(Store.open(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None)
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match="does not let the user bob write the records of held; ask"):
+            claim.take(lambda _: None)
+        assert time.monotonic() - begun < 30, "it does not watch the other for what it will never get"
+    finally:
+        login("anna")
+        first.release()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_is_noted_while_rights_are_taken_away_is_written_when_they_are_back(
+    guarded: Guarded, login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials
+):
+    monkeypatch.setattr(delivery, "TOLERANCE", 1.0)
+    login("bob")
+    store = Store.open(guarded.uri, storage=tmp_path / "b", create=True)
+    experiment = store.experiment("taken")
+    claim, told = Claim(store, "taken", lambda _: None), list[str]()
+    claim.take(lambda _: None)
+    with Writer(store, "taken", {}, claim=claim, shut=told.append) as writer:
+        for note in (trials.begun("a"), trials.at("a", 10)):
+            writer.write(note)
+        assert writer.flush(120)
+        with _taken_away(guarded, "bob", experiment):
+            for note in (trials.at("a", 20), trials.finished("a", 20), *trials.whole("b")):
+                writer.write(note)
+            assert _until(lambda: writer.denied, 60)
+            begun = time.monotonic()
+            assert not writer.flush(60)
+            assert time.monotonic() - begun < 5, "nobody waits for a store that is closed to us"
+            assert "does not let the user bob record; ask whoever runs it for EDIT" in writer.denied
+            assert writer.away_since
+            assert writer.backlog == 6
+            time.sleep(3)
+            assert told == [told[0]], "said once, however often it is tried"
+        assert _until(lambda: not writer.denied, 60)
+        assert writer.flush(120)
+        assert writer.refused == []
+        assert writer.away_since is None
+    claim.release()
+    records = {record.key: record for record in load(store, "taken")}
+    assert {key: record.outcome for key, record in records.items()} == {"a": "finished", "b": "finished"}
+    history = store.client.get_metric_history(records["a"].run, "error")
+    assert sorted(point.step for point in history) == [10, 20]
+
+
+@contextlib.contextmanager
+def _taken_away(guarded: Guarded, user: str, experiment: str) -> Iterator[None]:
+    guarded.revoke(user, experiment)
+    guarded.grant(user, experiment, "READ")
+    yield
+    guarded.revoke(user, experiment)
+    guarded.grant(user, experiment, "EDIT")
+
+
+def _until(done: Callable[[], object], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.1)
+    return bool(done())
+
+
+def test_a_store_that_denies_us_for_a_moment_stops_nobody():
+    told, answers = list[str](), [Denied("no"), Denied("no"), None]
+
+    def send(_: list[Note]) -> None:
+        if problem := answers.pop(0):
+            raise problem
+
+    carried = Delivery(send, told.append)
+    carried.write(Note("a"))
+    assert carried.flush(20)
+    assert (told, carried.denied, carried.away_since) == ([], "", None)
+    carried.close(1)
+
+
+def test_a_store_that_keeps_denying_us_is_waited_for_no_more_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(delivery, "TOLERANCE", 0.2)
+    told, closed, arrived = list[str](), [True], list[Note]()
+
+    def send(notes: list[Note]) -> None:
+        if closed:
+            raise Denied("you may not")
+        arrived.extend(notes)
+
+    carried = Delivery(send, told.append)
+    notes = [Note("a", step) for step in range(3)]
+    for note in notes:
+        carried.write(note)
+    begun = time.monotonic()
+    assert not carried.flush(60)
+    assert time.monotonic() - begun < 20
+    assert (told, carried.denied, carried.backlog) == (["you may not"], "you may not", 3)
+    closed.clear()
+    assert _until(lambda: arrived, 20)
+    assert arrived == notes
+    assert _until(lambda: not carried.denied, 5)
+    carried.close(1)
