@@ -1,5 +1,7 @@
 """`loopscale run` through real Ray, with its checkpoints in a bucket, or on a disk that is full."""
 
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,8 +58,6 @@ def test_a_study_killed_once_goes_on_from_its_bucket(tmp_path: Path, bucket: Buc
 
 
 def test_a_bucket_that_stops_answering_for_a_while_costs_nothing(tmp_path: Path, bucket: Bucket):
-    import time
-
     one = driver(tmp_path, storage=bucket.url)
     process = one.start()
     while not (tmp_path / "saves").exists():
@@ -73,14 +73,21 @@ def test_a_bucket_that_stops_answering_for_a_while_costs_nothing(tmp_path: Path,
     assert max(one.saves().values()) == 1
 
 
-def test_a_disk_that_is_full_loses_trials_with_the_reason_and_none_fails(tmp_path: Path):
+def test_a_disk_that_is_full_costs_no_trial_once_there_is_room(tmp_path: Path):
     one = driver(tmp_path)
     one.overrides = ("search.trials=1", "replicates=1")
-    with small_disk(one.store / "checkpoints", "16k"):
-        code, _, err = one.finish()
-        assert code == 1
-    assert "No space left on device" in err
-    assert "Traceback" not in err
-    assert one.query("SELECT value FROM tags WHERE key = 'outcome' AND value = 'failed'") == []
-    assert one.finish()[0] == 0
-    one.check(2 * 2, BASELINES)
+    reasons = "SELECT value FROM tags WHERE key = 'lost_reason'"
+    with small_disk(one.store / "checkpoints", "16k") as disk:
+        process = one.start()
+        while not ((one.store / "mlflow.db").exists() and one.query(reasons)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(1)
+        ((reason,), *_) = one.query(reasons)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+        one.check(2 * 2, BASELINES)
+    assert reason.startswith("StorageUnavailable: ")
+    assert "No space left on device" in reason
+    assert "\n" not in reason
+    assert {value for (value,) in one.query("SELECT value FROM tags WHERE key = 'retries'")} == {"0"}

@@ -4,12 +4,18 @@ from typing import Literal
 
 Fault = Literal["worker", "host", "memory"]
 
+LOST = "its host is not alive any more"
+"""Put to a reason by whoever has looked."""
+
 HOSTS = (
+    LOST,
     "node has died",  # ActorDiedError: the head has marked the host dead
     "NodeDiedError",
     "LocalRayletDiedError",
     "ActorUnavailableError",  # nothing comes through to the host, and nobody knows yet whether it lives
     "StorageUnavailable",  # its disk is full, or its way to the bucket is cut
+    "StorageDenied",  # its disk is read-only, or it has no key of the bucket's
+    "StorageMissing",  # it has not mounted the folder
     "No space left on device",
     "OutOfDiskError",
 )
