@@ -195,9 +195,8 @@ class Host:
         return found
 
     def trainers(self) -> list[int]:
-        """The processes that train, as Ray titles them."""
-        titles = {pid: _title(pid) for pid in self.pids()}
-        return [pid for pid, title in titles.items() if "ImplicitFunc" in title or "in_actor" in title]
+        """The processes that train, as Ray titles them; of those that are only starting, nothing would be lost."""
+        return [pid for pid in self.pids() if "ImplicitFunc.train" in _title(pid)]
 
     def cut(self) -> None:
         """Nothing comes or goes any more; no connection is told."""

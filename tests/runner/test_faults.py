@@ -95,3 +95,16 @@ def test_a_checkpoint_that_a_lost_host_put_back_is_trained_to_the_end_again():
     (record,) = store.records()
     assert (record.outcome, record.status, record.error) == ("finished", "FINISHED", 0.5)
     assert store.points() == [(job.key, 90)], "what is recorded is not recorded again"
+
+
+def test_why_a_worker_was_lost_is_no_reason_once_its_trial_has_finished():
+    store = Store()
+    conductor = Conductor(study(**ONE), [], store)
+    lose(conductor, 1, "host")
+    job = conductor.next()
+    assert isinstance(job, Job)
+    assert conductor.reasons == {job.key: "gone"}
+    ones = np.ones((2, 2))
+    conductor.report(job.key, Report(outcome="finished", curve=Curve(ones, ones, ones)))
+    assert conductor.reasons == {}
+    assert store.records()[0].tags["lost_reason"] == "gone"
