@@ -1,6 +1,5 @@
 """A study conducted without Ray, MLflow or training: a store whose tail may be lost, workers with checkpoints."""
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from loopscale.evaluate import Curve
-from loopscale.records.notes import Note, Record
+from loopscale.records.notes import Record
 from loopscale.runner.conductor import Conductor
 from loopscale.runner.job import Idle, Job
+from loopscale.runner.ledger import Ledger
 from loopscale.runner.report import Report
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
@@ -38,41 +38,11 @@ def study(**changes: Any) -> Study:
     return Study.parse(TREE | changes)
 
 
-@dataclass
-class Store:
+class Store(Ledger):
     """MLflow as far as a conductor can tell. Its tail may be lost, as a queue's is when its driver dies."""
-
-    notes: list[Note] = field(default_factory=list)
-    backlog: int = 0
-    away_since: float | None = None
-
-    def write(self, note: Note) -> None:
-        self.notes.append(note)
-
-    def flush(self, timeout: float) -> bool:
-        return True
-
-    def records(self) -> list[Record]:
-        rows: dict[str, dict] = {}
-        for note in self.notes:
-            row = rows.setdefault(note.key, {"metrics": {}, "tags": {}, "status": "RUNNING"})
-            row["metrics"] |= note.metrics
-            row["tags"] |= note.tags
-            row["status"] = note.status or row["status"]
-        return [_record(key, **row) for key, row in rows.items()]
 
     def points(self) -> list[tuple[str, int]]:
         return [(note.key, note.step) for note in self.notes if "error" in note.metrics]
-
-
-def _record(key: str, metrics: dict, tags: dict, status: str) -> Record:
-    rungs = {int(name[5:]): value for name, value in metrics.items() if name.startswith("rung/")}
-    seed = int(tags["seed"]) if "seed" in tags else None
-    return Record(
-        key, key, tags["cell"], tags["role"], int(tags["number"]), json.loads(tags["point"]), seed, tags["outcome"],
-        status, int(metrics.get("step", 0)), metrics.get("error", math.nan), metrics.get("error_last", math.nan),
-        rungs, tags, metrics,
-    )  # fmt: skip
 
 
 def error(job: Job, step: int) -> float:

@@ -1,0 +1,29 @@
+"""A study of 10,000 recorded trials goes on at once."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "resume.py"
+
+
+def resumed(cells: int) -> tuple[int, str, float]:
+    """Trials, what comes first, and seconds of processor time from nothing to the first answer."""
+    done = subprocess.run(
+        [sys.executable, BENCHMARK, "--cells", str(cells)], check=True, capture_output=True, text=True
+    )
+    [(trials, first)] = re.findall(r"SQLite: ([\d,]+) trials, then (\S+)", done.stdout)
+    [seconds] = re.findall(r"all .* s, +([\d.]+) of processor", done.stdout)
+    return int(trials.replace(",", "")), first, float(seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_ten_thousand_records_resume_within_half_a_minute_of_processor_time():
+    trials, first, seconds = resumed(cells=500)
+    assert trials == 10_000
+    assert first == "Idle.DONE"
+    assert seconds < 30
