@@ -40,15 +40,16 @@ MEASURED = ("loss", "error_last", "raw_error", "seconds", "grad_norm", "evaluate
             "evaluate/raw_error", "evaluate/excess")  # fmt: skip
 RESUME = """
 import sys, time, json, resource
+times, mark = {}, [time.monotonic(), 0.0]
+def lap(name):
+    now = [time.monotonic(), time.process_time()]
+    times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
 from loopscale.records.read import load
 from loopscale.records.store import Store
 from loopscale.runner.conductor import Conductor
 from loopscale.runner.ledger import Ledger
 from loopscale.studies.spec import Study
-times, mark = {}, [time.monotonic(), time.process_time()]
-def lap(name):
-    now = [time.monotonic(), time.process_time()]
-    times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
+lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
 found = list(load(store, study.name)); lap("load")
@@ -115,7 +116,7 @@ def fill(uri: str, experiment: str, file: Path) -> int:
 def resume(file: Path, store: str, storage: Path) -> dict:
     """What a new process measures of itself."""
     command = [sys.executable, "-c", RESUME, str(file), store, str(storage)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def whole_run(file: Path, store: str, storage: Path) -> dict:
