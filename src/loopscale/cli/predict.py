@@ -58,12 +58,12 @@ def _evaluated(
 
     try:
         trial = load_trial(shelf, key)
+        task = _changed(trial, changes).task  # before a net is made, which a stranger's file may make large
         net = load_net(shelf, key, trial)
     except FileNotFoundError as problem:
         raise Wrong(f"{place(shelf, key)} is gone; try again") from problem
     except (CorruptCheckpoint, NewerFormat, ValueError) as problem:
         raise Wrong(f"{problem}; `loopscale run` of its study goes on from what is left") from problem
-    task = _changed(trial, changes).task
     if net.depth and loops and loops > net.depth:
         raise Wrong(f"--loops {loops} is more than this net's {net.depth} layers; give {net.depth} or fewer")
     evaluation = Evaluation(loops=loops or max(trial.steps_per_prompt, Evaluation().loops), prompts=prompts)

@@ -56,6 +56,10 @@ def write_report(store: "Store", found: "Recorded", out: Path | None = None) -> 
     file = out or store.storage / "reports" / f"{name}.html"
     if os.path.isdir(file):
         raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
+    if out is None and not file.resolve().is_relative_to((store.storage / "reports").resolve()):
+        raise Wrong(
+            f"the study's name {name} leads out of {store.storage / 'reports'}; give a file with --out"
+        )
     part = file.with_name(f"{file.name}.part")
     try:
         if out is None:

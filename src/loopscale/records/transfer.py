@@ -34,6 +34,8 @@ COLUMNS = {
     "curves": {"run", "trial"},
 }
 """What must be in each table of an export."""
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
+"""What reading somebody else's export raises."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ def import_(store: Store, folder: str | Path) -> Imported:
     """Record what `export` wrote, but for what is finished here. Whoever calls holds the leases."""
     folder = Path(folder)
     check(folder)
+    try:
+        return _import(store, folder)
+    except MALFORMED as problem:
+        what = f"{folder} holds something else than exported records ({type(problem).__name__}: {str(problem)[:200]})"
+        raise StoreError(what, "export again") from problem
+
+
+def _import(store: Store, folder: Path) -> Imported:
     trials, histories, curves = defaultdict(list), defaultdict(dict), {}
     for row in _rows(folder / "trials.parquet"):
         trials[row["study"]].append(row)
@@ -169,7 +179,7 @@ def check(folder: Path) -> None:
     try:
         about = json.loads((folder / ABOUT).read_text())
         version, made_by = int(about["format"]), about.get("made_by", "of some version")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except MALFORMED:
         raise StoreError(f"{folder} holds no exported records", "`loopscale export` makes them") from None
     if version > FORMAT:
         what = f"{folder} was exported by loopscale {made_by} in format {version}"
