@@ -207,7 +207,7 @@ def test_a_condition_that_nothing_meets_says_so(loopscale, store):
     assert (answer.code, answer.out) == (0, "no cell of tiny has a finished trial where false\n")
 
 
-@pytest.mark.parametrize("asked", ["resources.cpu=100000", "resources.memory=1e9"])
+@pytest.mark.parametrize("asked", ["resources.cpu=4096", "resources.memory=1e6"])
 def test_what_the_machine_has_not_got_is_said_before_ray_waits_for_it(tmp_path: Path, asked: str):
     done = subprocess.run(
         [sys.executable, "-m", "loopscale.cli.main", "run", "quickstart", "--store", "new", "--set", asked],
