@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help quickstart test lint slow soak bench ui install clean
+.PHONY: help quickstart test lint slow hosts soak bench ui install clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,10 @@ test: lint  ## lint, and every quick test
 	$(BIN)/pytest -m "not slow and not cuda" -n 2
 
 slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of intervals
-	$(BIN)/pytest -m "slow and not cuda"
+	$(BIN)/pytest -m "slow and not hosts and not cuda"
+
+hosts: $(READY)  ## clusters of several hosts, Slurm, faults of every kind: minutes each, as root, on a quiet machine
+	$(BIN)/pytest -m "hosts" -v
 
 soak: $(READY)  ## the kill tests with many more kills, and a hundred faults of a cluster (hours; needs root)
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v

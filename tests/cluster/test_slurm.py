@@ -17,7 +17,7 @@ from loopscale.records.read import load
 from loopscale.records.store import Store
 from tests.cluster.slurm_here import missing, slurm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]
 
 STUDY = """\
 question: Does the error fall with the loops?

@@ -11,7 +11,7 @@ from tests.cluster.servers import Cluster
 from tests.cluster.soak import Soak
 from tests.cluster.studies import Study
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from ray.cluster_utils import Cluster
 
 from tests.runner.drivers import Driver
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(600)]
 
 
 def demanded(address: str) -> list[dict[str, float]]:
