@@ -24,6 +24,7 @@ from loopscale.analysis.best import Best, Standing, against, best, front
 from loopscale.analysis.laws import Law
 from loopscale.analysis.tables import StudyTable
 from loopscale.analysis.tested import laws
+from loopscale.core.visible import visible
 
 MOST_FATES = 3000
 """Rows of the table of fates; a larger study's finished tuning trials beyond it are only counted."""
@@ -56,7 +57,7 @@ def report(
     answers = best(trials, study)
     fitted, missing = laws(study, trials, curves)
     standings = against(trials, curves, study)
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["figure"] = number
     fates = trials[trials["role"] != "baseline"]
     page = environment.from_string(_asset("report.html.j2"))
@@ -77,6 +78,11 @@ def report(
         provenance={name: _text(value) for name, value in (provenance or {}).items()},
         plotly=Markup(_asset("plotly-basic.min.js").replace("</script", "<\\/script")),
     )
+
+
+def _shown(value: Any) -> Any:
+    """Text without control characters: a page may be looked at in a terminal too."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def sentences(answers: list[Best], standings: list[Standing], fitted: list[Law]) -> Iterator[str]:

@@ -56,27 +56,24 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
 
     mirror, name = Mirror(store), name_of(study)
     mirror.sync(name)
-    connection = mirror.connect()
     about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
-    row = connection.execute(about, [name]).fetchone()
+    with mirror.connect() as connection:
+        row = connection.execute(about, [name]).fetchone()
     if row is None or not row[0]:
         raise Wrong(_unknown(mirror, name))
-
-    def table(sql: str) -> "pd.DataFrame":
-        return connection.execute(sql, [name]).df()
-
     of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
-    trials = table("SELECT * FROM trials WHERE study = ?")
+    wanted = [
+        "SELECT * FROM trials WHERE study = ?",
+        f"SELECT * FROM curves WHERE {of_study}",
+        f"SELECT * FROM history WHERE {of_study}",
+    ]
+    with mirror.connect() as connection:
+        trials, curve, history = (connection.execute(sql, [name]).df() for sql in wanted)
     if where:
         kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
         trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
-    return Recorded(
-        _shaped(name, row[0]) | {"name": name},
-        trials,
-        table(f"SELECT * FROM curves WHERE {of_study}"),
-        table(f"SELECT * FROM history WHERE {of_study}"),
-        {"source": row[1], "commit": row[2], "started": row[3], "store": store.name},
-    )
+    origin = {"source": row[1], "commit": row[2], "started": row[3], "store": store.name}
+    return Recorded(_shaped(name, row[0]) | {"name": name}, trials, curve, history, origin)
 
 
 def _shaped(name: str, text: str) -> dict[str, Any]:

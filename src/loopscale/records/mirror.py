@@ -6,9 +6,12 @@ histories and curves are fetched.
 """
 
 import atexit
+import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-STATE, ALL = "state.json", "*"
+STATE, LOCK, ALL = "state.json", "lock", "*"
 LAYOUT = 1
 """Raised when the files change their shape: an older mirror is then made anew."""
 
@@ -43,13 +46,12 @@ class Mirror:
     def sync(self, study: str | None = None) -> None:
         """Bring the copy of one study, or of all, up to date; next to nothing if nothing has changed."""
         stamp = _stamp(self.store)
-        known = stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL))
-        if known and all(replica.sound for replica in self._replicas()):
+        if stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL)) and self._untouched:
             return
         if not _writable(self.folder):  # somebody else's store
             self.folder = Path(tempfile.mkdtemp(prefix="loopscale-mirror-"))
             atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-        with embedded.lock(self.folder, "lock"):
+        with embedded.lock(self.folder, LOCK):
             known = load_json(self.folder / STATE).get("layout") == LAYOUT
             for replica in self._replicas():
                 if not (known and replica.sound):
@@ -62,10 +64,24 @@ class Mirror:
                 if replica.folder.name not in map(_slug, studies):
                     shutil.rmtree(replica.folder)
             stamps = {ALL: stamp} if study is None else self._stamps | {study: stamp}
-            save_json(self.folder / STATE, {"layout": LAYOUT, "stamps": stamps})
+            state = {"layout": LAYOUT, "stamps": stamps, "files": self._files()}
+            save_json(self.folder / STATE, state)
 
-    def connect(self) -> "duckdb.DuckDBPyConnection":
-        """A database in memory with the four tables, which reaches nothing else: no file, no network."""
+    @contextmanager
+    def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        """A database in memory with the four tables, which reaches nothing else: no file, no network.
+
+        While it lasts `sync` waits, whoever calls it: a file is opened more than once to answer a query, and
+        has to be the same file each time.
+        """
+        with self._read_lock():
+            connection = self._database()
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _database(self) -> "duckdb.DuckDBPyConnection":
         import duckdb
         import pyarrow as pa
         from pyarrow import dataset
@@ -93,16 +109,14 @@ class Mirror:
         """The answer to one SELECT; QueryError, one line, if it is none or is wrong."""
         import duckdb
 
-        connection = self.connect()
-        try:
-            statements = connection.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise QueryError("a query is one SELECT; write one over trials, curves, history and studies")
-            return connection.sql(statements[0].query).to_arrow_table()
-        except duckdb.Error as problem:
-            raise QueryError(" ".join(str(problem).split())) from problem
-        finally:
-            connection.close()
+        with self.connect() as connection:
+            try:
+                statements = connection.extract_statements(sql)
+                if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                    raise QueryError("a query is one SELECT; write one over trials, curves, history and studies")
+                return connection.sql(statements[0].query).to_arrow_table()
+            except duckdb.Error as problem:
+                raise QueryError(" ".join(str(problem).split())) from problem
 
     @property
     def _stamps(self) -> dict[str, str | None]:
@@ -110,6 +124,27 @@ class Mirror:
         state = load_json(self.folder / STATE)
         stamps = state.get("stamps") if state.get("layout") == LAYOUT else None
         return stamps if isinstance(stamps, dict) else {}
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether the files are those that were written last: whoever damages one changes its time or size."""
+        return load_json(self.folder / STATE).get("files") == self._files()
+
+    def _files(self) -> dict[str, str]:
+        found = sorted(self.folder.glob("*/*.parquet"))
+        return {str(file.relative_to(self.folder)): _moment(file.stat()) for file in found}
+
+    @contextmanager
+    def _read_lock(self) -> Iterator[None]:
+        """Against whoever brings the copy up to date; none where the copy may not be written to at all."""
+        try:
+            handle = (self.folder / LOCK).open()
+        except FileNotFoundError:
+            yield
+            return
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            yield
 
     def _replicas(self) -> list[Replica]:
         folders = sorted(self.folder.glob("*/")) if self.folder.is_dir() else []
@@ -141,4 +176,8 @@ def _stamp(store: Store) -> str | None:
     with database.open("rb") as file:
         count = file.read(28)[24:]
     stats = [path.stat() for path in (database, Path(f"{database}-wal")) if path.exists()]
-    return " ".join([count.hex(), *(f"{stat.st_size} {stat.st_mtime_ns}" for stat in stats)])
+    return " ".join([count.hex(), *map(_moment, stats)])
+
+
+def _moment(stat: os.stat_result) -> str:
+    return f"{stat.st_size} {stat.st_mtime_ns}"

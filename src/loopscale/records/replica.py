@@ -34,7 +34,7 @@ class Replica:
 
     def sync(self, store: Store, source: Source, study: str, experiment: str) -> None:
         runs = source.runs(experiment)
-        known: dict[str, list[Any]] = load_json(self.folder / "state.json")
+        known = _placed(load_json(self.folder / "state.json"))
         state = {run.id: [run.fingerprint, file] for run, file in self._files(runs, known)}
         if state == known:
             return
@@ -126,6 +126,15 @@ def load_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _placed(state: dict[str, Any]) -> dict[str, list[Any]]:
+    """Every run's fingerprint and file, as they were saved; nothing if that is something else."""
+    sound = all(
+        isinstance(seen, list) and len(seen) == 2 and isinstance(seen[1], int | None)
+        for seen in state.values()
+    )
+    return state if sound else {}
 
 
 def save_json(path: Path, content: dict[str, Any]) -> None:

@@ -68,12 +68,12 @@ def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:
     known = (parent.params | parent.tags) if parent else {}
     return {
         "study": study,
-        "question": about.get("question") or known.get("question"),
-        "source": about.get("source") or known.get("source"),
+        "question": _said(about.get("question")) or known.get("question"),
+        "source": _said(about.get("source")) or known.get("source"),
         "commit": known.get("commit") or known.get("git_commit"),
         "status": parent.status if parent else None,
         "started": parent.start if parent else None,
-        "cells": json.dumps(about.get("cells", [])),
+        "cells": json.dumps(cells if isinstance(cells := about.get("cells"), list) else []),
         "json": described or None,
     }
 
@@ -111,6 +111,10 @@ def _kind(values: Iterable[Any]) -> str:
 
 def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _said(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _integer(value: Any) -> int | None:

@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT, ABOUT = 1, "export.json"
+_NAMED = {"study": "text", "tags": "text", "settings": "text", "start": "number"}
 COLUMNS = {
-    "studies": {"study", "tags", "settings", "start", STUDY_JSON, STUDY_FILE},
-    "trials": {"study", "trial", "run", "status", "start", "end", "tags", "settings", "metrics"},
-    "history": {"run", "step", "metric", "value"},
-    "curves": {"run", "trial"},
-}
-"""What must be in each table of an export."""
+    "studies": {**_NAMED, STUDY_JSON: "bytes", STUDY_FILE: "bytes"},
+    "trials": {
+        **_NAMED, "trial": "text", "run": "text", "status": "text", "end": "number", "metrics": "text",
+    },
+    "history": {"run": "text", "step": "integer", "metric": "text", "value": "number"},
+    "curves": {"run": "text", "trial": "text"},
+}  # fmt: skip
+"""What must be in each table of an export, and as what; a column that is all empty has no kind."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 """What reading somebody else's export raises."""
 
@@ -190,18 +193,34 @@ def check(folder: Path) -> None:
         )
 
 
-def _check_table(file: Path, columns: set[str], needed: bool) -> None:
+def _check_table(file: Path, columns: dict[str, str], needed: bool) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
     if not file.exists() and not needed:
         return
     try:
-        missing = columns - set(parquet.read_schema(file).names)
+        shape = parquet.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{file} is missing or damaged ({problem})", "export again") from problem
-    if missing:
+    if missing := columns.keys() - set(shape.names):
         raise StoreError(f"{file} has no {', '.join(sorted(missing))}", "export again")
+    for name, kind in columns.items():
+        found = shape.field(name).type
+        if not pa.types.is_null(found) and kind not in _kinds(found):
+            raise StoreError(f"{file} holds {found} where {name} should be {kind}", "export again")
+
+
+def _kinds(found: "pa.DataType") -> set[str]:
+    import pyarrow as pa
+
+    kinds = {
+        "text": pa.types.is_string(found) or pa.types.is_large_string(found),
+        "bytes": pa.types.is_binary(found) or pa.types.is_large_binary(found),
+        "integer": pa.types.is_integer(found),
+        "number": pa.types.is_integer(found) or pa.types.is_floating(found),
+    }
+    return {kind for kind, is_one in kinds.items() if is_one}
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
