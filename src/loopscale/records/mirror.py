@@ -113,7 +113,9 @@ class Mirror:
             try:
                 statements = connection.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                    raise QueryError("a query is one SELECT; write one over trials, curves, history and studies")
+                    raise QueryError(
+                        "a query is one SELECT; write one over trials, curves, history and studies"
+                    )
                 return connection.sql(statements[0].query).to_arrow_table()
             except duckdb.Error as problem:
                 raise QueryError(" ".join(str(problem).split())) from problem
