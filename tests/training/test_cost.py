@@ -57,6 +57,16 @@ def test_costs_from_few_loops_are_those_of_all_of_them(make, kind, truncate, loo
 
 
 @pytest.mark.parametrize("kind", Model.choices())
+def test_costs_from_two_batch_sizes_are_those_of_any(make, kind: str):
+    cost._known.cache_clear()
+    for size in (3, 8, 5, 1, 64):
+        trial = make(kind, loops=1, window=1, batch_size=size)
+        batch = trial.task.sample(size, stream(0)).to("meta")
+        whole = cost.count(trial, cost._on_meta(trial), batch)
+        assert cost._by_loops(trial)[0] == whole
+
+
+@pytest.mark.parametrize("kind", Model.choices())
 def test_parameters_are_the_weights_that_get_a_gradient(make, kind: str):
     learner = Learner(make(kind))
     learner.learn(1)

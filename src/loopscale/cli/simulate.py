@@ -72,7 +72,7 @@ def command(
         cost = prices and {"low": _cost(made, prices), "currency": prices.currency}
         show_json(made.document() | {"cost": cost and cost["low"], "currency": cost and cost["currency"]})
     else:
-        _show(found, made, setting, prices)
+        _show(found, made, setting, prices, given=rate is not None)
 
 
 def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
@@ -102,10 +102,13 @@ def _cost(made: "Forecast", prices: "Prices") -> float:
     return prices.cost(made.core_hours, made.gpu_hours)
 
 
-def _show(study: "Study", made: "Forecast", setting: "Setting", prices: "Prices | None") -> None:
+def _show(study: "Study", made: "Forecast", setting: "Setting", prices: "Prices | None", given: bool) -> None:
     say(f"{study.name}, simulated: {counted(made.trials, 'trial')} in {counted(made.cells, 'cell')}, "
         f"{made.slots:,} at a time")  # fmt: skip
     say(_origin(made.curves))
+    if made.rate:
+        say(f"times: counted from FLOPs at {made.rate:.3g} FLOP/s a trial, not measured"
+            + ("" if given else "; say --rate, as `loopscale plan` measures it"))  # fmt: skip
     say("outcomes: " + ", ".join(f"{count:,} {name}" for name, count in sorted(made.outcomes.items())))
     say(f"{clock(3600 * made.hours)} from start to end, the last {clock(3600 * made.tail_hours)} of it running out of "
         f"trials; {made.utilisation:.0%} of the slots in use")  # fmt: skip

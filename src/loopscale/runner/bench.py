@@ -11,7 +11,7 @@ from loopscale.runner.scheduling import Rungs
 from loopscale.runner.search import Exhausted, Sampler
 from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Cell, Study
-from loopscale.training.cost import IRRELEVANT, cost
+from loopscale.training.cost import IRRELEVANT, step_flops
 from loopscale.training.trial import Trial
 
 ATTEMPTS = 16
@@ -180,7 +180,7 @@ def flops(trial: Trial) -> float:
 
 @cache
 def _step(trial: str) -> float:
-    return float(cost(Trial.model_validate_json(trial)).flops_step)
+    return float(step_flops(Trial.model_validate_json(trial)))
 
 
 class Baselines:

@@ -1,6 +1,7 @@
 """What a simulated study comes to: how long, how busy, what pruning saves, and what it costs in the answer."""
 
 import statistics
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,6 +60,8 @@ class Forecast:
     regret_worst: float
     curves: dict[str, int]
     """How many trials had a recorded curve, that of the nearest recorded trial, or one that is made up."""
+    rate: float | None
+    """FLOP/s of a trial that hours are counted from; None where they are as recorded."""
     resumed: Resumed | None
 
     @property
@@ -84,13 +87,13 @@ def forecast(study: Study, curves: Curves, setting: Setting) -> Forecast:
     full = sum(setting.start_up + curves.course(job).seconds * _length(curves, job) for job in trained)
     regrets = [each for bench in benches if (each := _regret(bench, curves)) is not None]
     return Forecast(
-        study=study.name, cells=len(benches), trials=len(jobs), outcomes=dict(whole.conductor.counts()),
+        study=study.name, cells=len(benches), trials=len(jobs), outcomes=dict(Counter(job.outcome for job in jobs)),
         slots=setting.slots, hours=whole.now / 3600, trial_hours=taken / 3600, trial_hours_unpruned=full / 3600,
         core_hours=taken / 3600 * study.resources.cpu, gpu_hours=taken / 3600 * study.resources.gpu,
         utilisation=taken / (setting.slots * whole.now) if whole.now else 0.0,
         timeline=_timeline(whole), tail_hours=_tail(whole), workers_lost=whole.lost,
         regret=statistics.fmean(regrets) if regrets else 0.0, regret_worst=max(regrets, default=0.0),
-        curves=dict(curves.counts), resumed=resumed,
+        curves=dict(curves.counts), rate=curves.speed, resumed=resumed,
     )  # fmt: skip
 
 
@@ -150,7 +153,10 @@ def _tail(whole: Simulation) -> float:
 def _resumed(study: Study, curves: Curves, setting: Setting, whole: Simulation) -> Resumed:
     again = Simulation(study, curves, setting)
     again.run(whole.events)
-    one, other = ending(whole.ledger.records()), ending(again.ledger.records())
+    one, other = (
+        ending([record for record in each.ledger.records() if record.role != "baseline"])
+        for each in (whole, again)
+    )
     same = sum(one.get(key) == other[key] for key in other)
     harmless = study.search.kind == "random" and study.scheduler.kind == "none"
     promised = (harmless or setting.slots == 1) and not setting.faults

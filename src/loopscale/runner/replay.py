@@ -70,6 +70,12 @@ class Curves:
     def counts(self) -> Counter[str]:
         return Counter(self.found.values())
 
+    @property
+    def speed(self) -> float | None:
+        """FLOP/s that times are counted from; None if every curve brings its own seconds."""
+        timed = self._by_key and all(math.isfinite(each.seconds) for each in self._by_key.values())
+        return self.rate or (None if timed else RATE)
+
     def course(self, job: Job) -> Course:
         if job.key not in self._courses:
             self.found[job.key], self._courses[job.key] = self._course(job)
