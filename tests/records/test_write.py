@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import read
+from loopscale.records import read, sources
 from loopscale.records.delivery import Delivery, Refused
 from loopscale.records.notes import Note, decode, encode
 from loopscale.records.read import load
@@ -43,10 +43,16 @@ def test_a_study_without_records_has_none(store: Store):
     assert store.studies() == [], "asking must not make an experiment"
 
 
-def test_records_come_in_the_order_in_which_they_were_begun_whatever_the_page(store: Store, trials):
-    keys = [f"k{number}" for number in range(7)]
+def test_records_come_in_the_order_in_which_they_were_begun(store: Store, trials, monkeypatch):
+    monkeypatch.setattr(sources, "PAGE", 2)
+    keys = [f"k{number}" for number in range(40)]
     write(store, *(trials.begun(key) for key in keys))
-    assert [record.key for record in load(store, "study", page=2)] == keys
+    assert [record.key for record in load(store, "study")] == keys
+    experiment = store.find("study")
+    assert experiment
+    in_pages, at_once = (kind(store).runs(experiment) for kind in (sources.Client, sources.Database))
+    assert [run.tags["trial"] for run in in_pages if run.tags["trial"] != "study"] == keys
+    assert in_pages == at_once
 
 
 def test_every_trial_is_a_child_of_the_studys_one_parent_run(store: Store, trials):

@@ -1,42 +1,21 @@
-"""A study's records, brought back by one paged search."""
+"""A study's records, brought back."""
 
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import RUNG, STUDY, Record
-from loopscale.records.sources import source
+from loopscale.records.sources import search, source
 from loopscale.records.store import FORMAT_TAG, Store
 from loopscale.records.tables import is_trial
 
 
-def load(store: Store, study: str, page: int = 200) -> Iterator[Record]:
-    """Every trial of the study, in the order in which they were begun; none if the study has no records.
-
-    A server is asked for `page` of them at a time: a busy one takes longer for 1,000 than a request may last (seen).
-    """
+def load(store: Store, study: str) -> Iterator[Record]:
+    """Every trial of the study, in the order in which they were begun; none if the study has no records."""
     experiment = store.find(study)
-    if experiment and store.root:  # by SQL, five times as fast
-        runs = source(store).runs(experiment, params=False)
-        yield from (_record(r.id, r.status, r.tags, r.metrics) for r in runs if is_trial(r))
-        return
-    token = None
-    while experiment:
-        runs = store.client.search_runs(
-            [experiment],
-            filter_string=f"tags.trial != '{STUDY}'",
-            order_by=["attributes.start_time ASC", "attributes.run_id ASC"],
-            max_results=page,
-            page_token=token,
-        )
-        yield from (
-            _record(r.info.run_id, r.info.status, dict(r.data.tags), dict(r.data.metrics)) for r in runs
-        )
-        token = runs.token
-        if not token:
-            return
+    runs = source(store).runs(experiment, params=False) if experiment else []
+    yield from (_record(run.id, run.status, run.tags, run.metrics) for run in runs if is_trial(run))
 
 
 def parent(store: Store, study: str) -> str | None:
@@ -57,21 +36,11 @@ def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
     ids = [other.experiment_id for other in ours]
     if not ids:
         return set(), set()
-    parents = _runs(store, ids, f"tags.role = '{STUDY}'")
+    parents = search(store, ids, f"tags.role = '{STUDY}'")
     open_ids = [run.info.experiment_id for run in parents if run.info.status != "FINISHED"]
-    kept = _runs(store, ids, "tags.weights = 'kept'")
-    under_way = _runs(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
+    kept = search(store, ids, "tags.weights = 'kept'")
+    under_way = search(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
     return {run.data.tags["trial"] for run in under_way}, {run.data.tags["trial"] for run in kept}
-
-
-def _runs(store: Store, experiments: list[str], condition: str) -> Iterator[Any]:
-    token = None
-    while True:
-        page = store.client.search_runs(experiments, condition, max_results=1000, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
 
 
 def _record(run: str, status: str, tags: dict[str, str], metrics: dict[str, float]) -> Record:
