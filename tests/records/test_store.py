@@ -170,15 +170,19 @@ def test_a_server_that_hangs_is_given_up_after_five_seconds():
     assert 4 < time.monotonic() - start < 8
 
 
-def test_any_path_will_do(tmp_path: Path, trials):
-    store = Store.open(tmp_path / "odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
+def test_any_path_will_do_and_any_working_directory(tmp_path: Path, trials, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("it's").mkdir()
+    monkeypatch.chdir("it's")
+    store = Store.open("odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
     with Writer(store, "odd ?#%/'name\"", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
     assert [record.outcome for record in load(store, "odd ?#%/'name\"")] == ["finished"]
     assert store.studies() == ["odd ?#%/'name\""]
-    assert [path.name for path in tmp_path.iterdir()] == [store.root.name if store.root else ""]
-    assert len(list((tmp_path / store.name).glob("artifacts/*/artifacts/curve.parquet"))) == 1
+    assert store.root
+    assert [path.name for path in Path().iterdir()] == [store.root.name]
+    assert len(list(store.root.glob("artifacts/*/artifacts/curve.parquet"))) == 1
 
 
 def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials):

@@ -21,8 +21,12 @@ SETTINGS = {
 NOISY = ("mlflow", "alembic", "sqlalchemy")
 
 
-def connect(uri: str) -> "MlflowClient":
-    """A client that has been answered once. StoreError says why there is none."""
+def connect(uri: str, artifacts: str | None = None) -> "MlflowClient":
+    """A client that has been answered once. StoreError says why there is none.
+
+    A database that is new is given `artifacts`, a URI, for MLflow's default experiment: MLflow takes the working
+    directory, whose name it writes into SQL as it is (3.17: one quote in it, and no table can be made).
+    """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
@@ -32,6 +36,10 @@ def connect(uri: str) -> "MlflowClient":
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("mlflow").propagate = False
     try:
+        if artifacts:
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+            SqlAlchemyStore(uri, artifacts).engine.dispose()
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except MlflowException as problem:

@@ -134,7 +134,7 @@ def _migrate(root: Path) -> None:
     part.mkdir(exist_ok=True)
     for left in part.iterdir():
         left.unlink()
-    client.connect(uri(part))
+    client.connect(uri(part), (root / "artifacts").absolute().as_uri())
     os.replace(part / DATABASE, root / DATABASE)
     part.rmdir()
 
