@@ -34,10 +34,10 @@ test: lint  ## lint, and every quick test
 	$(BIN)/pytest -m "not slow and not cuda" -n 2
 
 slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of intervals
-	$(BIN)/pytest -m "slow and not hosts and not cuda"
+	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
 hosts: $(READY)  ## clusters of several hosts, Slurm, faults of every kind: minutes each, as root, on a quiet machine
-	$(BIN)/pytest -m "hosts" -v
+	$(BIN)/pytest -m "hosts" -v --durations 0
 
 soak: $(READY)  ## the kill tests with many more kills, and a hundred faults of a cluster (hours; needs root)
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v

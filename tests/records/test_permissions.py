@@ -26,7 +26,7 @@ source: nowhere
 fixed:
   task: {kind: linear_regression, dim: 2, points: 4}
   model: {kind: looped, width: 8, heads: 1}
-  training: {steps: 4, batch_size: 4, window: 1, eval_every: 2}
+  training: {steps: 4, batch_size: 4, loops: 2, window: 1, eval_every: 2}
 replicates: 1
 evaluate: {loops: 4, prompts: 16}
 """
