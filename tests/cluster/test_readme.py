@@ -50,7 +50,7 @@ def test_a_newcomer_gets_from_nothing_to_a_study_on_two_hosts(tmp_path: Path):
     assert done.returncode == 0, said + "".join(
         f"\n--- {log}\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*.log"))
     )
-    assert "cost:" in done.stdout
+    assert "cost on lab: " in done.stdout
     assert re.search(r"quickstart is submitted to lab, as quickstart-1", done.stdout)
     assert re.search(r"quickstart-1 +succeeded", done.stdout)
     assert all(model in done.stdout.rsplit("succeeded", 1)[1] for model in ("algoformer", "gpt2", "looped"))
