@@ -10,8 +10,12 @@ from tests.cluster.faults import FAULTS, Stage
 from tests.cluster.servers import Cluster
 from tests.cluster.studies import TREE, Study
 
-LONG = TREE | {"search": {"kind": "random", "trials": 8}, "replicates": 3}
-"""The study that is disturbed; when it ends, it begins anew under another name and with an empty bucket."""
+FIXED = TREE["fixed"] | {"task": {"kind": "linear_regression", "dim": 2, "points": 6}}
+LONG = TREE | {"fixed": FIXED, "search": {"kind": "random", "trials": 8}, "replicates": 3}
+"""The study that is disturbed; when it ends, it begins anew under another name and with an empty bucket.
+
+It has no trial in common with those of other tests: what they keep would not be this one's to decide.
+"""
 TRIALS = 2 * (8 + 3)
 
 
