@@ -44,6 +44,12 @@ class Loader(yaml.SafeLoader):
         finally:
             self.depth -= 1
 
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  (PyYAML's name)
+        """Found before anything is composed, since looking ahead takes PyYAML longer with every open bracket."""
+        if self.flow_level >= DEEPEST:
+            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
 
 Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
