@@ -68,9 +68,14 @@ class Bucket:
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
 
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def kill(self) -> None:
         if self.process:
-            self._signal(signal.SIGKILL)
+            if self.alive:
+                self._signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
 

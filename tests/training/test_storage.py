@@ -286,15 +286,27 @@ class Cut:
 
 @pytest.mark.parametrize("sent", [5_000, 12_000_000, 24_000_000])
 def test_a_connection_that_breaks_within_a_large_file_leaves_the_old_one(
-    server: buckets.Bucket, tmp_path: Path, sent: int
+    tmp_path: Path, sent: int, monkeypatch
 ):
-    prefix = f"cut/{sent}"
-    direct = Bucket(server.at(server.endpoint, prefix), 0.0)
-    direct.put("a.safetensors", b"old")
-    cut = Cut(server.port, sent)
-    with pytest.raises(StorageUnavailable):
-        Bucket(server.at(cut.endpoint, prefix), 0.0).put("a.safetensors", b"n" * LARGE)
-    assert direct.get("a.safetensors") == b"old"
+    for name, value in buckets.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    crashes = -1
+    while crashes < 3:  # moto's server segfaults now and then when a connection breaks (seen)
+        crashes += 1
+        server = buckets.Bucket(tmp_path)
+        server.start()
+        try:
+            direct = Bucket(server.url, 0.0)
+            direct.put("a.safetensors", b"old")
+            cut = Cut(server.port, sent)
+            with pytest.raises(StorageUnavailable):
+                Bucket(server.at(cut.endpoint), 0.0).put("a.safetensors", b"n" * LARGE)
+            if server.alive:
+                assert direct.get("a.safetensors") == b"old"
+                return
+        finally:
+            server.kill()
+    raise AssertionError("moto's server has crashed each time")
 
 
 @pytest.mark.parametrize(
