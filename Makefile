@@ -39,7 +39,8 @@ slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of int
 hosts: $(READY)  ## clusters of several hosts, Slurm, faults of every kind: minutes each, as root, on a quiet machine
 	$(BIN)/pytest -m "hosts" -v --durations 0
 
-soak: $(READY)  ## the kill tests with many more kills, and a hundred faults of a cluster (hours; needs root)
+soak: $(READY)  ## thousands of drawn examples, many more kills, a hundred faults of a cluster (hours; needs root)
+	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
 

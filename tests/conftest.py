@@ -1,9 +1,15 @@
-"""What every test runs under: one thread, and no GPU tests where there is no GPU."""
+"""What every test runs under: one thread, the same examples each time, and no GPU tests where there is no GPU."""
 
+import os
+
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("exploring", max_examples=2000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
