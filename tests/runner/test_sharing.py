@@ -1,5 +1,6 @@
 """Two studies, two drivers, one Ray cluster: shares by weight, and neither can stop the other."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -53,7 +54,11 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _until(true: Callable[[], bool], seconds: float) -> None:
@@ -61,6 +66,17 @@ def _until(true: Callable[[], bool], seconds: float) -> None:
     while not true():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def driven(driver: Driver, address: str, weight: float) -> Iterator[subprocess.Popen[str]]:
+    """The driver's process, which does not outlive the test."""
+    process = driver.start("--address", address, "--weight", str(weight))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Watched:
@@ -88,28 +104,29 @@ def test_two_studies_share_a_cluster_by_weight_and_one_that_is_stopped_leaves_it
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     drivers = []
-    for name, steps, trials in (("light", 4000, 5), ("heavy", 1500, 12)):
+    for name, steps, trials in (("light", 7000, 5), ("heavy", 5000, 12)):
         (file := tmp_path / f"{name}.yaml").write_text(STUDY.format(steps=steps, trials=trials))
         (tmp_path / name).mkdir()
         drivers.append(Driver(file, tmp_path / name, workers=4))
     light, heavy = drivers
     watched = Watched(tmp_path / "saves", light, heavy)
-    first = light.start("--address", cluster, "--weight", "1")
-    _until(lambda: watched.at_work(2) == [4, 0], 120)
-    second = heavy.start("--address", cluster, "--weight", "3")
-    start = time.monotonic()
-    _until(lambda: watched.at_work(4) == [1, 3], 120)
-    settled = time.monotonic() - start
-    middle = [watched.at_work(4) for _ in range(6)]
-    os.kill(first.pid, signal.SIGINT)
-    out, err = first.communicate(timeout=60)
-    assert first.returncode == 3, err
-    _until(lambda: watched.at_work(3)[1] == 4, 60)  # what one cannot use the other gets
-    out, err = second.communicate(timeout=300)
-    assert second.returncode == 0, err
-    third = light.start("--address", cluster, "--weight", "0.5")
-    out, err = third.communicate(timeout=300)
-    assert third.returncode == 0, out + err
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(driven(light, cluster, 1))
+        _until(lambda: watched.at_work(2) == [4, 0], 120)
+        second = stack.enter_context(driven(heavy, cluster, 3))
+        start = time.monotonic()
+        _until(lambda: watched.at_work(4) == [1, 3], 120)
+        settled = time.monotonic() - start
+        middle = [watched.at_work(4) for _ in range(6)]
+        os.kill(first.pid, signal.SIGINT)
+        out, err = first.communicate(timeout=60)
+        assert first.returncode == 3, err
+        _until(lambda: watched.at_work(3)[1] == 4, 60)  # what one cannot use the other gets
+        out, err = second.communicate(timeout=300)
+        assert second.returncode == 0, err
+        third = stack.enter_context(driven(light, cluster, 0.5))
+        out, err = third.communicate(timeout=300)
+        assert third.returncode == 0, out + err
     for driver, trials in ((light, 5), (heavy, 12)):
         driver.check(trials=trials, baselines=0)
         assert set(watched.saves(driver).values()) == {1}, "a step was trained twice"
