@@ -56,11 +56,6 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
 
     mirror, name = Mirror(store), name_of(study)
     mirror.sync(name)
-    about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
-    with mirror.connect() as connection:
-        row = connection.execute(about, [name]).fetchone()
-    if row is None or not row[0]:
-        raise Wrong(_unknown(mirror, name))
     of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
     wanted = [
         "SELECT * FROM trials WHERE study = ?",
@@ -68,7 +63,11 @@ def recorded(store: "Store", study: str, where: str = "", curves: bool = True) -
         f"SELECT * FROM history WHERE {of_study}",
     ]
     with mirror.connect() as connection:
+        about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
+        row = connection.execute(about, [name]).fetchone()
         trials, curve, history = (connection.execute(sql, [name]).df() for sql in wanted)
+    if row is None or not row[0]:
+        raise Wrong(_unknown(mirror, name))
     if where:
         kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
         trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
