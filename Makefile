@@ -36,10 +36,11 @@ test: lint  ## lint, and every quick test
 slow: $(READY)  ## real Ray, real kills, real servers, learning, coverage of intervals
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
-hosts: $(READY)  ## clusters of several hosts, Slurm, faults of every kind: minutes each, as root, on a quiet machine
-	$(BIN)/pytest -m "hosts" -v --durations 0
+hosts: $(READY)  ## clusters of several hosts: the walk-through, Slurm, random faults (minutes each, as root)
+	$(BIN)/pytest -m "hosts and not long" -v --durations 0
 
-soak: $(READY)  ## thousands of drawn examples, many more kills, a hundred faults of a cluster (hours; needs root)
+soak: $(READY)  ## every fault by itself, many more kills and drawn examples, a hundred faults of a cluster (hours, as root)
+	$(BIN)/pytest -m "long" -v --durations 0
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100

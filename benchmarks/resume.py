@@ -7,10 +7,12 @@ many minutes, and it is reading that is measured. `python benchmarks/resume.py -
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -136,19 +138,41 @@ def whole_run(file: Path, store: str, storage: Path) -> dict:
 
 
 @contextmanager
-def served(folder: Path):
-    """A tracking server on PostgreSQL, as processes: its address, and that of the database."""
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    from tests.records.conftest import Server, postgres
+def served(folder: Path, workers: int):
+    """`cluster/tracking/start.sh` on PostgreSQL, as processes: the addresses of both."""
+    root = Path(__file__).parent.parent
+    sys.path.insert(0, str(root))
+    from tests.records.conftest import _free_port, postgres
 
+    port, word = _free_port(), uuid.uuid4().hex
+    os.environ |= {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": word}
+    secrets = {"MLFLOW_AUTH_ADMIN_PASSWORD": word, "MLFLOW_FLASK_SERVER_SECRET_KEY": word}
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with contextmanager(postgres.__wrapped__)() as database:
-        server = Server(folder)
-        server.database = database
-        server.start()
+        command = [str(root / "cluster/tracking/start.sh"), "--database", database, "--folder", str(folder)]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)]
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                command, stdout=log, stderr=log, env=os.environ | secrets | path, start_new_session=True
+            )
         try:
-            yield server.uri, database
+            uri = f"http://127.0.0.1:{port}"
+            wait(f"{uri}/health", server)
+            yield uri, database
         finally:
-            server.kill()
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def wait(url: str, server: subprocess.Popen) -> None:
+    """Until it answers."""
+    while server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    raise SystemExit("the tracking server has ended")
 
 
 def show(name: str, trials: int, found: dict, run: dict | None) -> None:
@@ -166,6 +190,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cells", type=int, default=500, help="50 to 500; each has 20 trials")
     options.add_argument("--servers", action="store_true", help="also MLflow's server on PostgreSQL")
+    options.add_argument("--workers", type=int, default=2, help="processes of that server")
     options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
@@ -174,7 +199,12 @@ def main() -> None:
         places = [("SQLite", str(folder / "store"), None)]
         if asked.servers:
             (folder / "server").mkdir()
-            places.append(("MLflow server on PostgreSQL", *stack.enter_context(served(folder / "server"))))
+            places.append(
+                (
+                    "MLflow server on PostgreSQL",
+                    *stack.enter_context(served(folder / "server", asked.workers)),
+                )
+            )
         for kind, where, database in places:
             trials = prepared(file, where, database, folder / "storage")
             found = resume(file, where, folder / "storage")

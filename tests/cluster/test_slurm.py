@@ -105,6 +105,7 @@ def test_a_study_runs_on_two_hosts_and_leaves_no_process_behind(shared: Path, tm
 
 
 @pytest.mark.usefixtures("site")
+@pytest.mark.long
 def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_time(
     shared: Path, tmp_path: Path
 ):
@@ -137,6 +138,7 @@ def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_tim
 
 
 @pytest.mark.usefixtures("site")
+@pytest.mark.long
 def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
     here = cluster(shared, options=["--hold"])
     made = here.submit("here", request(STUDY, tmp_path))
@@ -148,6 +150,7 @@ def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
 
 
 @pytest.mark.usefixtures("site")
+@pytest.mark.long
 def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
     here = cluster(shared, partition="it's $(not) there")
     with pytest.raises(ClusterError, match=r"sbatch says: .*partition") as told:
@@ -157,6 +160,7 @@ def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
 
 
 @pytest.mark.usefixtures("site")
+@pytest.mark.long
 def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp_path: Path):
     here = cluster(shared, setup=["sleep 1000"])
     made = here.submit("here", request(STUDY, tmp_path))

@@ -3,6 +3,8 @@
 Real Ray, PostgreSQL, MLflow and S3 processes, each on a host of its own; only the bucket holds checkpoints.
 """
 
+from functools import partial
+
 import pytest
 
 from tests.cluster import faults
@@ -45,21 +47,25 @@ def total(study: Study, tag: str) -> int:
     return sum(int(count) for count in study.tags(tag).values())
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_replaced_and_counted(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "worker"), whole, faults.worker_killed)
     assert (total(study, "retries"), total(study, "lost_hosts")) == (1, 0)
 
 
+@pytest.mark.long
 def test_a_lost_host_is_not_the_trials_fault(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "host"), whole, faults.host_killed)
     assert (total(study, "retries"), total(study, "lost_hosts")) == (0, 1)
 
 
+@pytest.mark.long
 def test_a_host_that_was_cut_off_and_comes_back_doubles_nothing(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "cut"), whole, faults.host_cut_off)
     assert (total(study, "retries"), total(study, "lost_hosts")) == (0, 1)
 
 
+@pytest.mark.long
 def test_a_killed_driver_is_run_again(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "driver"), whole, faults.driver_killed)
     before = study.saves()
@@ -67,18 +73,23 @@ def test_a_killed_driver_is_run_again(cluster: Cluster, whole: Study):
     assert study.saves() == before, "what is over is not trained again"
 
 
+@pytest.mark.long
 def test_the_study_goes_on_under_a_new_head(cluster: Cluster, whole: Study):
     survives(Study(cluster, "head"), whole, faults.head_killed)
 
 
+@pytest.mark.long
 def test_tracking_server_and_database_may_be_away(cluster: Cluster, whole: Study):
-    survives(Study(cluster, "records"), whole, faults.tracking_away, faults.database_restarted)
+    away = partial(faults.tracking_away, seconds=120)
+    survives(Study(cluster, "records"), whole, away, faults.database_restarted)
 
 
+@pytest.mark.long
 def test_a_full_disk_costs_its_host_and_not_the_study(cluster: Cluster, whole: Study):
     survives(Study(cluster, "full"), whole, faults.disk_full)
 
 
+@pytest.mark.long
 def test_slow_disks_and_a_slow_link_cost_time_only(cluster: Cluster, whole: Study):
     shared = str(cluster.network.root / "shared/slowly")  # as NFS would be: all hosts see it
     study = survives(Study(cluster, "slow", storage=shared), whole, faults.disk_slow)

@@ -12,6 +12,7 @@ import pytest
 from loopscale.records.mirror import Mirror
 from loopscale.records.notes import Note
 from loopscale.records.read import load
+from loopscale.records.runs import search
 from loopscale.records.store import Store, StoreError
 from loopscale.records.transfer import export, import_
 from loopscale.records.write import Writer
@@ -84,6 +85,13 @@ def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path
     ):
         assert Mirror(shared).query(sql).to_pylist() == Mirror(store).query(sql).to_pylist()
     assert [record.outcome for record in load(Store.open(server.uri), "one/two")] == ["finished"] * 2
+    for run in (found := search(shared, [shared.experiment("one/two")])):
+        told = shared.client.get_run(run.id)
+        assert (run.tags, run.params, run.metrics) == (told.data.tags, told.data.params, told.data.metrics)
+        assert (run.status, run.start, run.end) == (
+            told.info.status, told.info.start_time, told.info.end_time or 0
+        )  # fmt: skip
+    assert len(found) == 3
 
 
 def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store, tmp_path: Path, trials):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import read, sources
+from loopscale.records import read, runs, sources
 from loopscale.records.delivery import Delivery, Refused
 from loopscale.records.notes import Note, decode, encode
 from loopscale.records.read import load
@@ -44,7 +44,7 @@ def test_a_study_without_records_has_none(store: Store):
 
 
 def test_records_come_in_the_order_in_which_they_were_begun(store: Store, trials, monkeypatch):
-    monkeypatch.setattr(sources, "PAGE", 2)
+    monkeypatch.setattr(runs, "PAGE", 2)
     keys = [f"k{number}" for number in range(40)]
     write(store, *(trials.begun(key) for key in keys))
     assert [record.key for record in load(store, "study")] == keys

@@ -99,6 +99,7 @@ class Watched:
 
 @pytest.mark.slow
 @pytest.mark.hosts
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_studies_share_a_cluster_by_weight_and_one_that_is_stopped_leaves_it_to_the_other(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import RUNG, STUDY, Record
-from loopscale.records.sources import search, source
+from loopscale.records.runs import search
+from loopscale.records.sources import source
 from loopscale.records.store import FORMAT_TAG, Store
 from loopscale.records.tables import is_trial
 
@@ -37,10 +38,10 @@ def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
     if not ids:
         return set(), set()
     parents = search(store, ids, f"tags.role = '{STUDY}'")
-    open_ids = [run.info.experiment_id for run in parents if run.info.status != "FINISHED"]
+    open_ids = [run.experiment for run in parents if run.status != "FINISHED"]
     kept = search(store, ids, "tags.weights = 'kept'")
     under_way = search(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
-    return {run.data.tags["trial"] for run in under_way}, {run.data.tags["trial"] for run in kept}
+    return {run.tags["trial"] for run in under_way}, {run.tags["trial"] for run in kept}
 
 
 def _record(run: str, status: str, tags: dict[str, str], metrics: dict[str, float]) -> Record:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from loopscale.records import tables
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import CURVE, STUDY, STUDY_JSON
-from loopscale.records.sources import Run, Source
+from loopscale.records.runs import Run
+from loopscale.records.sources import Source
 from loopscale.records.store import Store
 
 if TYPE_CHECKING:

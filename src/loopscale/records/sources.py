@@ -6,13 +6,10 @@ metric of each run by itself.
 """
 
 import contextlib
-import hashlib
 import re
-import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -20,40 +17,13 @@ from typing_extensions import override
 
 from loopscale.records import embedded
 from loopscale.records.errors import StoreError
-from loopscale.records.notes import EVALUATE, RUNG
+from loopscale.records.runs import Run, search
 from loopscale.records.store import FORMAT_TAG, Store
 
-PAGE = 200
-"""Runs that a server is asked for at a time: a busy one takes longer for 1,000 than a request may last (seen)."""
 RESTORE = "restore the store from a copy, or give another --store"
 
 Point = tuple[str, int, str, float]
 """Run, step, metric, value."""
-
-
-@dataclass
-class Run:
-    """A run as MLflow knows it, its metrics by their last values."""
-
-    id: str
-    status: str
-    start: int
-    end: int
-    tags: dict[str, str] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with whatever is written to the run: a note moves a metric, a tag or the status."""
-        text = repr((self.status, self.end, sorted(self.tags.items()), sorted(self.metrics.items())))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def curves(self) -> list[str]:
-        """The metrics that have a history worth keeping: not settings, nor what is said once."""
-        once = (*self.params, "step", "flops")
-        return [name for name in self.metrics if name not in once and not name.startswith((RUNG, EVALUATE))]
 
 
 class Source(ABC):
@@ -106,7 +76,7 @@ class Database(Source):
         if bad := next((row[0] for row in rows if not re.fullmatch(r"[\w-]+", str(row[0]))), None):
             # A run's name is also that of its folder.
             raise StoreError(f"{self.root} has a run {str(bad)[:80]!r}, as MLflow names none", RESTORE)
-        runs = {row[0]: Run(*row) for row in rows}
+        runs = {row[0]: Run(*row, experiment=experiment) for row in rows}
         for table in ("tags", "latest_metrics", *(["params"] if params else [])):
             query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
             name = table.removeprefix("latest_")
@@ -132,30 +102,6 @@ class Database(Source):
             return connection.execute(query, values).fetchall()
 
 
-def search(store: Store, experiments: list[str], condition: str = "", threads: int = 8) -> list[Any]:
-    """MLflow's runs of which `condition` is true, in no order.
-
-    More than a page is asked for by the first digit of a run's id, several digits at a time: a server answers from
-    several processes, and in pages one after the other each has to pass over all that came before.
-    """
-    page = store.client.search_runs(experiments, condition, max_results=PAGE)
-    if not page.token:
-        return list(page)
-
-    def beginning_with(digit: str) -> list[Any]:
-        both = " and ".join(filter(None, [condition, f"attributes.run_id LIKE '{digit}%'"]))
-        found, token = [], None
-        while True:
-            page = store.client.search_runs(experiments, both, max_results=PAGE, page_token=token)
-            found += page
-            token = page.token
-            if not token:
-                return found
-
-    with ThreadPoolExecutor(threads) as pool:
-        return [run for part in pool.map(beginning_with, string.hexdigits[:16]) for run in part]
-
-
 class Client(Source):
     """A server or a shared database, by MLflow's client."""
 
@@ -170,14 +116,7 @@ class Client(Source):
     @override
     def runs(self, experiment: str, params: bool = True) -> list[Run]:
         found = search(self.store, [experiment], threads=self.threads)
-        runs = [
-            Run(
-                run.info.run_id, run.info.status, run.info.start_time, run.info.end_time or 0,
-                dict(run.data.tags), dict(run.data.params), dict(run.data.metrics),
-            )
-            for run in found
-        ]  # fmt: skip
-        return sorted(runs, key=lambda run: (run.start, run.id))
+        return sorted(found, key=lambda run: (run.start, run.id))
 
     @override
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:

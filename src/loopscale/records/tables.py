@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from loopscale.records.notes import EVALUATE, STUDY, decode
-from loopscale.records.sources import Run
+from loopscale.records.runs import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa

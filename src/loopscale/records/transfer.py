@@ -18,7 +18,8 @@ from loopscale.records import read
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, Note, decode
 from loopscale.records.replica import curves_table, history_table
-from loopscale.records.sources import Run, source
+from loopscale.records.runs import Run
+from loopscale.records.sources import source
 from loopscale.records.store import Store
 from loopscale.records.tables import is_trial
 from loopscale.records.write import Writer
