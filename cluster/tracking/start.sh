@@ -83,6 +83,8 @@ auth_cache_ttl_seconds = 60
 INI
 )
 
+# Else seven more processes of 200 MiB each wait for chats to judge.
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=${MLFLOW_SERVER_ENABLE_JOB_EXECUTION:-false}
 export MLFLOW_AUTH_CONFIG_PATH=$folder/auth.ini MLFLOW_BACKEND_STORE_URI=$database
 exec mlflow server --app-name basic-auth --host "$host" --port "$port" --workers "$workers" \
   --artifacts-destination "${artifacts:-$folder/artifacts}" --allowed-hosts "$allowed"
