@@ -26,7 +26,8 @@ def made(module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_a_block_is_torchs_encoder_layer(activation: Literal["relu", "gelu"], causal: bool):
-    block = made(Block(Looped(width=12, heads=3, mlp_width=20, activation=activation), causal).double())
+    settings = Looped(width=12, heads=3, mlp_width=20, activation=activation, causal=causal)
+    block = made(Block(settings, "softmax").double())
     assert isinstance(block, Block)
     assert block.mlp is not None
     layer = nn.TransformerEncoderLayer(
@@ -89,12 +90,13 @@ def spelt_out(attention: Attention, x: Tensor, settings: Looped, causal: bool) -
     ids=lambda settings: "-".join(str(value) for value in settings.values()),
 )
 def test_attention_is_its_formula(settings: dict[str, Any], causal: bool):
-    model = Looped.model_validate({"width": 6, "heads": 2} | settings)
-    if model.normaliser == "position" and not causal:
-        with pytest.raises(ValueError, match="position"):
-            Attention(model, causal)
+    tree = {"width": 6, "heads": 2, "causal": causal} | settings
+    if settings.get("normaliser") == "position" and not causal:
+        with pytest.raises(ValueError, match="counts the keys in sight of a decoder"):
+            Looped.model_validate(tree)
         return
-    attention = made(Attention(model, causal).double())
+    model = Looped.model_validate(tree)
+    attention = made(Attention(model, model.kinds[0]).double())
     assert isinstance(attention, Attention)
     x = state(2, 5, 6)
     torch.testing.assert_close(attention(x), spelt_out(attention, x, model, causal))
@@ -119,7 +121,7 @@ def test_a_block_of_linear_attention_takes_gradient_steps():
         injection="none",
         score_scale=1.0,
     )
-    block = fresh(lambda: Block(settings), stream(0)).double()
+    block = fresh(lambda: Block(settings, "linear"), stream(0)).double()
     for parameter in block.parameters():
         parameter.zero_()
     queries, keys, values = block.attention.qkv.weight.chunk(3)
@@ -151,12 +153,13 @@ def test_an_encoder_of_linear_attention_descends_the_gradient_of_least_squares()
         head_dim=dim + 1,
         mlp_width=0,
         attention="linear",
+        causal=False,
         normaliser="length",
         norm="none",
         positions="none",
         score_scale=1.0,
     )
-    block = fresh(lambda: Block(settings, causal=False), stream(0)).double()
+    block = fresh(lambda: Block(settings, "linear"), stream(0)).double()
     for parameter in block.parameters():
         parameter.zero_()
     queries, keys, values = block.attention.qkv.weight.chunk(3)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
 from loopscale.models.base import Net
-from loopscale.models.layers import End, Loop, Stack, fresh
+from loopscale.models.layers import Loop, ReadIn, ReadOut, Stack, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer"):
@@ -38,19 +38,24 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
     def layers_after(self) -> int:
         return self.layers if self.post_layers is None else self.post_layers
 
-    def stack(self, layers: int, length: int) -> nn.Module:
+    @property
+    def layers_within(self) -> int:
+        return self.layers if self.loop_layers is None else self.loop_layers
+
+    def stack(self, length: int, layers: int, before: int = 0) -> nn.Module:
         """A part with so many layers; nothing at all where there are none."""
-        return Stack(self, length, layers) if layers else nn.Identity()
+        return Stack(self, length, self.kinds_of(layers, before)) if layers else nn.Identity()
 
 
 class AlgoformerNet(Net):
     def __init__(self, settings: Algoformer, prompt: Prompt) -> None:
         super().__init__()
-        self.read_in = End(prompt.dim_in, settings.width)
-        self.pre = settings.stack(settings.layers_before, prompt.length)
-        self.loop = Loop(settings, prompt.length, settings.loop_layers or settings.layers)
-        self.post = settings.stack(settings.layers_after, prompt.length)
-        self.read_out = End(settings.width, prompt.dim_out)
+        self.read_in = ReadIn(settings, prompt.dim_in)
+        before, within = settings.layers_before, settings.layers_within
+        self.pre = settings.stack(prompt.length, before)
+        self.loop = Loop(settings, prompt.length, settings.kinds_of(within, before))
+        self.post = settings.stack(prompt.length, settings.layers_after, before + within)
+        self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
     def forward(

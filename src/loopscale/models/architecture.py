@@ -7,6 +7,9 @@ from typing_extensions import override
 
 from loopscale.models.base import Model
 
+Kind = Literal["softmax", "relu", "linear"]
+"""What becomes of a score: softmax over the keys; relu, or the score itself, over a normaliser."""
+
 
 class Architecture(Model):
     """What the blocks of a transformer are made of; the defaults are those of GPT-2.
@@ -24,11 +27,15 @@ class Architecture(Model):
     """Hidden units of the MLP; `None` for 4 times the width, 0 for blocks of attention alone."""
     activation: Literal["gelu", "relu"] = "gelu"
     """Of the MLP. gelu is exact; GPT-2's, with a tanh, differs by less than 0.0005 and is slower."""
-    attention: Literal["softmax", "relu", "linear"] = "softmax"
-    """What becomes of a score: softmax over the keys; relu, or the score itself, over a normaliser."""
+    attention: Kind | tuple[Kind, ...] = "softmax"
+    """Of every layer, or of one after the other through the whole net, from the first again where there are more."""
     normaliser: Literal["none", "length", "position"] | None = None
     """What relu and linear attention divide by: 1, the number N of tokens, or i at token i, its keys.
-    `None` is `position`, as suits a decoder. Softmax has its own."""
+    `None` is `position` in a decoder, `length` in an encoder. Softmax has its own."""
+    causal: bool = True
+    """Whether a token sees none after it, as in a decoder; else all, as in an encoder."""
+    registers: NonNegativeInt = 0
+    """Tokens before the prompt, which hold nothing but their positions: room to work in, as in Darcet et al. 2023."""
     score_scale: PositiveFloat | None = None
     """What scores are multiplied by; `None` for 1 / sqrt(head_dim)."""
     norm: Literal["pre", "none"] = "pre"
@@ -40,6 +47,15 @@ class Architecture(Model):
     @property
     def head_width(self) -> int:
         return self.head_dim or self.width // self.heads
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What `attention` names."""
+        return (self.attention,) if isinstance(self.attention, str) else self.attention
+
+    def kinds_of(self, layers: int, before: int = 0) -> list[Kind]:
+        """The attention of so many layers of the net, `before` of it having gone before them."""
+        return [self.kinds[n % len(self.kinds)] for n in range(before, before + layers)]
 
     @property
     def hidden(self) -> int:
@@ -60,10 +76,24 @@ class Architecture(Model):
         return self
 
     @model_validator(mode="after")
-    def _softmax_has_its_own_normaliser(self) -> "Architecture":
-        if self.attention == "softmax" and self.normaliser is not None:
+    def _normaliser_fits_attention(self) -> "Architecture":
+        if not self.kinds:
+            raise ValueError("attention names no kind for any layer; write softmax, relu or linear")
+        if set(self.kinds) == {"softmax"} and self.normaliser is not None:
             raise ValueError(
                 f"normaliser {self.normaliser!r} is for relu and linear attention; leave it out, softmax has its own"
+            )
+        if self.normaliser == "position" and not self.causal:
+            raise ValueError(
+                "normaliser 'position' counts the keys in sight of a decoder; for an encoder write none or length"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _registers_are_told_apart(self) -> "Architecture":
+        if self.registers and self.positions == "none":
+            raise ValueError(
+                "registers hold their positions alone; write positions: learned, or registers: 0"
             )
         return self
 

@@ -110,8 +110,13 @@ class Representation:
     gain: float
     representation_seed: int
 
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """Of its layers, [in, out] each."""
+        return _weights(self)
+
     def __call__(self, xs: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
-        for weight in _weights(self):
+        for weight in self.weights:
             xs = leaky_relu(xs @ weight, self.slope)
         return xs
 

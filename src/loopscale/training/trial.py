@@ -17,6 +17,10 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
 
+LATER = {"causal": True, "registers": 0}
+"""Settings of `model` that older trials have not got, with what was so for them: they keep their identity."""
+
+
 class Curriculum(Config):
     """Few coordinates and few pairs first, more and more of them (Garg et al. 2022, section A.2)."""
 
@@ -91,6 +95,12 @@ class Trial(Config):
         )
 
     @model_validator(mode="after")
+    def _no_query_sees_its_answer(self) -> "Trial":
+        if getattr(self.model, "causal", True):
+            return self
+        raise ValueError("model.causal false lets a query see the y that follows it; write causal: true")
+
+    @model_validator(mode="after")
     def _curriculum_fits_the_task(self) -> "Trial":
         self.stage(1)
         return self
@@ -123,6 +133,9 @@ class Trial(Config):
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
+        for name, old in LATER.items():
+            if tree["model"].get(name) == old:
+                del tree["model"][name]
         return tree
 
     @property

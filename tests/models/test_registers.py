@@ -1,0 +1,87 @@
+"""Registers, attention of several kinds in one net, and encoders: what constructions need of the models."""
+
+import pytest
+import torch
+
+from loopscale.core.prompt import Prompt
+from loopscale.core.seeds import stream
+from loopscale.models.base import Model
+from loopscale.tasks.base import Task
+from loopscale.training.trial import Trial
+
+KINDS = [kind for kind, choice in Model.choices().items() if "registers" in choice.model_fields]
+EVERY = pytest.mark.parametrize("kind", KINDS)
+PROMPT = Prompt(length=6, dim_in=3, dim_out=2)
+
+
+def built(kind: str, **settings: object) -> tuple[torch.nn.Module, torch.Tensor]:
+    model = Model.model_validate({"kind": kind, "width": 8, "heads": 2} | settings)
+    tokens = torch.randn(4, 6, 3, generator=stream("tokens"))
+    return model.build(PROMPT, stream(0)), tokens
+
+
+@EVERY
+def test_registers_are_read_by_the_prompt_and_not_read_out(kind: str):
+    net, tokens = built(kind, registers=3)
+    guesses = net(tokens, 2)
+    assert guesses.shape == (2, 4, 6, 2)
+    table = next(value for name, value in net.named_parameters() if name.endswith("positions"))
+    assert len(table) == 9
+    with torch.no_grad():
+        table[1] += 1
+    assert (net(tokens, 2) != guesses).any(dim=-1).all(), "the register is before every token of the prompt"
+
+
+@EVERY
+def test_an_encoder_sees_what_follows_and_a_decoder_does_not(kind: str):
+    for causal in (True, False):
+        net, tokens = built(kind, causal=causal)
+        before = net(tokens, 1)
+        tokens[:, -1] += 1
+        changed = (net(tokens, 1) != before).any(dim=-1).all(dim=1)[0]
+        assert changed.tolist() == [not causal] * 5 + [True]
+
+
+@EVERY
+def test_kinds_of_attention_take_turns_through_the_whole_net(kind: str):
+    settings = {"attention": ["softmax", "relu", "linear", "linear"], "normaliser": "none"}
+    net, _ = built(kind, layers=2, **settings)
+    kinds = [part.kind for part in net.modules() if hasattr(part, "normaliser")]
+    assert kinds == (settings["attention"] * 2)[: len(kinds)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"registers": 1, "positions": "none"},
+            "registers hold their positions alone; write positions: learned",
+        ),
+        ({"attention": []}, "attention names no kind for any layer"),
+        ({"attention": ["softmax"], "normaliser": "length"}, "softmax has its own"),
+        (
+            {"attention": "relu", "causal": False, "normaliser": "position"},
+            "for an encoder write none or length",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        Model.model_validate({"kind": "looped"} | settings)
+
+
+def test_no_trial_shows_a_query_its_answer():
+    task = Task.model_validate({"kind": "linear_regression"})
+    with pytest.raises(ValueError, match="lets a query see the y that follows it; write causal: true"):
+        Trial(task=task, model=Model.model_validate({"kind": "gpt2", "causal": False}))
+
+
+def test_settings_that_came_later_leave_older_trials_what_they_were():
+    task = Task.model_validate({"kind": "linear_regression"})
+    plain, later = (
+        Trial(task=task, model=Model.model_validate({"kind": "gpt2", "registers": n})) for n in (0, 1)
+    )
+    assert "registers" not in plain.settings["model"]
+    assert "causal" not in plain.settings["model"]
+    assert later.settings["model"]["registers"] == 1
+    assert plain.key != later.key
