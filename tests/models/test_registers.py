@@ -23,12 +23,13 @@ def built(kind: str, **settings: object) -> tuple[torch.nn.Module, torch.Tensor]
 @EVERY
 def test_registers_are_read_by_the_prompt_and_not_read_out(kind: str):
     net, tokens = built(kind, registers=3)
+    net, tokens = net.double(), tokens.double()
     guesses = net(tokens, 2)
     assert guesses.shape == (2, 4, 6, 2)
     table = next(value for name, value in net.named_parameters() if name.endswith("positions"))
     assert len(table) == 9
     with torch.no_grad():
-        table[1] += 1
+        table[1] += torch.randn(8, generator=stream("register"))
     assert (net(tokens, 2) != guesses).any(dim=-1).all(), "the register is before every token of the prompt"
 
 
