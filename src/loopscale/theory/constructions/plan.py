@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from loopscale.models.layers import Block
 
-Form = Float[Tensor, "k D"]
+Form = Float[Tensor, "_ D"]
 Term = tuple[Tensor, Tensor]
 """A part of a score, the inner product of what one form reads off the query's state and another off the key's."""
 Move = tuple[Tensor, Tensor]
