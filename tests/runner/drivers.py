@@ -54,12 +54,12 @@ class Driver:
         command += ["--storage", self.storage] if self.storage else []
         environment = (
             os.environ
-            | self.environment
             | {
                 "OMP_NUM_THREADS": "1",
                 "TRACE_SAVES": str(self.folder / "saves"),
                 "PYTHONPATH": str(TRACING),
             }
+            | self.environment
         )
         return subprocess.Popen(
             [*command, "--workers", str(self.workers), *words, *more], env=environment, text=True,

@@ -16,6 +16,10 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     solves: ClassVar[type]
     """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
 
+    def takes(self, problem: Any) -> bool:
+        """Whether it is for problems of this type."""
+        return isinstance(problem, self.solves)
+
     def accepts(self, problem: Any) -> bool:
         """Whether it can be run on this problem: it is of the type, and has what the settings ask for."""
-        return isinstance(problem, self.solves)
+        return self.takes(problem)

@@ -16,6 +16,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.models.base import Net
+from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import EXPANSIONS, Mean, Variant, hidden, nearest
 from loopscale.theory.constructions.plan import Form, Plan, Rows
@@ -65,6 +66,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     """
 
     source = "Gao et al. 2024 (AlgoFormer), lemma A.5 and theorem 4.2, which names Newton and proves descent"
+    solves, causal = Regression, True
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, for the mean over the pairs seen."""

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
+from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.causal import FLAGS, Decoder
 from loopscale.theory.constructions.plan import Form, Plan, Rows
@@ -20,6 +21,7 @@ class CausalNewton(Construction, kind="causal_newton"):
     """d + 1 columns of d rows a token, 2d² heads: for small d. Three layers before the loop, two in it, two after."""
 
     source = "derived; Gao et al. 2024 (AlgoFormer), theorem 4.2, leaves it open"
+    solves, causal = Regression, True
     algorithm = "newton"
     start: PositiveFloat = 0.1
     """α: M_0 = α S_i, below 2 / λmax(S_i)² for every prefix."""

@@ -17,6 +17,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.models.base import Net
+from loopscale.tasks.regression import Regression
 from loopscale.tasks.representation_regression import Representation, RepresentationRegression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE, Mean, Variant, hidden, nearest
@@ -26,6 +27,7 @@ from loopscale.theory.constructions.plan import Plan, Rows
 class FullAttention(Construction):
     """What constructions share that read pairs and a test token, and see all of them at once."""
 
+    solves = Regression
     variant: Variant = "mirrored"
     """How products are summed: by softmax with mirrored keys or with a sink, or exactly by relu or linear attention."""
     expansion: Literal[1, 2, 4] = 4

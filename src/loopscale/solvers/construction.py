@@ -1,0 +1,68 @@
+"""Weights that provably run an algorithm, as a baseline beside the algorithm itself and the nets that were trained."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import model_serializer, model_validator
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale.core.prompt import Batch, Prompt
+from loopscale.models.base import Net
+from loopscale.solvers.base import Solver
+from loopscale.tasks.regression import Regression, interleave
+from loopscale.theory.constructions.base import Construction
+from loopscale.theory.constructions.causal import CausalDescent
+
+
+class Constructed(Solver, kind="construction"):
+    """The construction called `name`, with its own settings beside it: `{kind: construction, name: newton, start: .05}`.
+
+    One that sees all of a prompt is asked at every query in turn, with the pairs before it.
+    """
+
+    solves: ClassVar[type] = Regression
+    construction: Construction = CausalDescent()
+    """By its name, as `loopscale show constructions` has it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "construction" in data or not data:
+            return data
+        given = {key: value for key, value in data.items() if key != "name"}
+        if "name" not in data:
+            raise ValueError("this construction has no name; `loopscale show constructions` has them all")
+        chosen = Construction.model_validate({"kind": data["name"]} | given)
+        if chosen.solves is None:
+            raise ValueError(f"construction {chosen.kind} reads tokens that no task here has; leave it out")
+        return {"construction": chosen}
+
+    @model_serializer(mode="plain")
+    def _dump(self) -> dict[str, Any]:
+        given = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
+        return {"kind": self.kind, "name": self.construction.kind} | given
+
+    @override
+    def takes(self, problem: Any) -> bool:
+        return isinstance(problem, self.construction.solves or ())
+
+    @override
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
+        problem = batch.problem
+        tokens = interleave(problem.xs.double(), problem.ys.double())
+        if self.construction.causal:
+            return self._net(tokens)(tokens, steps)[:, :, batch.queries]
+        prefixes = (tokens[:, : query + 1] for query in batch.queries.tolist())
+        return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)
+
+    def _net(self, tokens: Tensor) -> Net:
+        return _built(self.construction, Prompt(tokens.shape[1], tokens.shape[2], 1)).to(tokens.device)
+
+
+@lru_cache(maxsize=256)
+def _built(construction: Construction, prompt: Prompt) -> Net:
+    return construction.net(prompt)
