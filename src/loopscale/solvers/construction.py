@@ -19,7 +19,7 @@ from loopscale.theory.constructions.causal import CausalDescent
 
 
 class Constructed(Solver, kind="construction"):
-    """The construction called `name`, with its own settings beside it: `{kind: construction, name: newton, start: .05}`.
+    """The construction called `name`, with its own settings beside it: `{kind: construction, name: newton, start: 1}`.
 
     One that sees all of a prompt is asked at every query in turn, with the pairs before it.
     """
@@ -60,9 +60,10 @@ class Constructed(Solver, kind="construction"):
         return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)
 
     def _net(self, tokens: Tensor) -> Net:
-        return _built(self.construction, Prompt(tokens.shape[1], tokens.shape[2], 1)).to(tokens.device)
+        prompt = Prompt(tokens.shape[1], tokens.shape[2], 1)
+        return _built(self.construction.model_dump_json(), prompt).to(tokens.device)
 
 
 @lru_cache(maxsize=256)
-def _built(construction: Construction, prompt: Prompt) -> Net:
-    return construction.net(prompt)
+def _built(construction: str, prompt: Prompt) -> Net:
+    return Construction.model_validate_json(construction).net(prompt)
