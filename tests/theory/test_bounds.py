@@ -197,7 +197,7 @@ def test_a_name_that_the_trial_has_twice_must_be_given():
 
 
 def test_a_kind_that_there_is_not_is_answered_with_those_that_there_are():
-    with pytest.raises(ValueError, match="no bound 'bayes'; there is .*averaging, "):
+    with pytest.raises(ValueError, match=r"no bound 'bayes'; there is .*averaging, "):
         Bound.fill("bayes", {}, {})
 
 

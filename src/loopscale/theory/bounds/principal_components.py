@@ -55,7 +55,7 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
 
 
 class InitOverlap(Bound, kind="init_overlap"):
-    """P(|v'x| <= δ) for x uniform on the sphere and v fixed; about δ √(2d/π) while small.
+    """P(|v'x| <= δ) for x uniform on the sphere and v fixed; about δ √(2d/π) while that is small, d large.
 
     In place of He et al.'s lemma 8, whose two displays contradict each other: exp(-C δ^-½) against exp(-C/δ),
     and the second lacks the absolute value, without which half of all starts fail.
