@@ -10,7 +10,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import beta
 
-from loopscale.theory.bounds.bandits import best_reward
 from tests.theory.sampled import assert_agrees, assert_refused, slope, value
 
 Index = Callable[[np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
@@ -66,9 +65,11 @@ def test_the_best_player_is_that_of_a_recursion_in_fractions():
 
         return max(after(0), after(1)) if left else Fraction(0)
 
+    assert reward(6, (0, 0), (0, 0)) == Fraction(421, 120)
     for horizon in (1, 2, 3, 6, 11):
-        assert best_reward(horizon) == pytest.approx(float(reward(horizon, (0, 0), (0, 0))), rel=1e-13)
-    assert best_reward(15) == pytest.approx(9.21154, abs=5e-6)
+        exact = horizon * Fraction(2, 3) - reward(horizon, (0, 0), (0, 0))
+        assert value("bayes_optimal_2arm", horizon=horizon) == pytest.approx(float(exact), abs=1e-12)
+    assert value("bayes_optimal_2arm", horizon=15) == pytest.approx(10 - 9.21154, abs=5e-6)
 
 
 @pytest.mark.parametrize(("index", "mean"), [(thompson, 2.14), (ucb1, 3.52), (greedy, 1.67)])

@@ -40,10 +40,9 @@ Quantity = Literal[
     "threshold",
 ]
 """What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a
-point`, at the query
-that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
-`distance`: from
-what exact arithmetic gives. `steps`: how many are needed, or are the same as; `layers` likewise.
+point`, at the query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor.
+`gap`: f - f*. `distance`: from what exact arithmetic gives. `steps`: how many are needed, or are the same as;
+`layers` likewise.
 
 `tangent`, `sine`, `cosine`: of the angle to the direction sought, whichever its sign. `misclassification`:
 share of points in the wrong cluster. `cross entropy`: of the labels, in nats. `agreement`: of two

@@ -42,12 +42,10 @@ def information(eta: float) -> tuple[float, float]:
     u, step = np.linspace(0, math.asinh(9 * wide), 400, retstep=True)
     g = np.sinh(u) / wide
     weights = np.exp(-(g**2) / 2) * np.cosh(u) * step * math.sqrt(2 / math.pi) / wide
-    weights[0] /= 2
     y, apart = np.linspace(-9, 9, 361, retstep=True)
     a = eta * g[:, None]
-    score = (a + y) * np.tanh(
-        a * (a + y)
-    ) - a  # At a + y alone, y ~ N(0, 1): the other component is its mirror.
+    # At a + y alone, y ~ N(0, 1): the other component is its mirror image.
+    score = (a + y) * np.tanh(a * (a + y)) - a
     about_a = (score**2 * np.exp(-(y**2) / 2)).sum(1) * apart / math.sqrt(2 * math.pi)
     return float(weights @ (g**2 * about_a)), float(weights @ about_a)
 
