@@ -112,6 +112,8 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         positive and finite.
         """
         ends = over or self._beside(setting)
+        if min(ends) <= 0:
+            raise ValueError(f"{self.kind} has no slope in {setting} between {ends}: 0 has no logarithm")
         low, high = self.along(setting, ends)
         if not (0 < low < math.inf and 0 < high < math.inf):
             raise ValueError(f"{self.kind} has no slope in {setting}: it is {low:g} and {high:g} at {ends}")
