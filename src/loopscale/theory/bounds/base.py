@@ -15,13 +15,41 @@ Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
 
 Quantity = Literal[
-    "excess", "excess at a point", "residual", "gap", "distance", "steps", "coefficient", "moment"
+    "excess",
+    "excess at a point",
+    "residual",
+    "gap",
+    "distance",
+    "steps",
+    "coefficient",
+    "moment",
+    "tangent",
+    "sine",
+    "cosine",
+    "squared cosine",
+    "probability",
+    "misclassification",
+    "cross entropy",
+    "agreement",
+    "parameter error",
+    "squared parameter error",
+    "prediction error",
+    "generalisation gap",
+    "regret",
+    "layers",
+    "threshold",
 ]
 """What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a
-point`, at the query
-that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
-`distance`: from
-what exact arithmetic gives. `steps`: how many are needed, or are the same as."""
+point`, at the query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor.
+`gap`: f - f*. `distance`: from what exact arithmetic gives. `steps`: how many are needed, or are the same as;
+`layers` likewise.
+
+`tangent`, `sine`, `cosine`: of the angle to the direction sought, whichever its sign. `misclassification`:
+share of points in the wrong cluster. `cross entropy`: of the labels, in nats. `agreement`: of two
+clusterings, 1 if they are the same. `parameter error`: length of what an estimate is off by.
+`prediction error`: |prediction - what it is for|. `generalisation gap`: loss of what pretraining finds - the
+best of the class. `regret`: expected reward missed, against the best there is or against the expert named.
+`threshold`: of the setting at which one thing turns into another."""
 
 
 class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
@@ -84,6 +112,8 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         positive and finite.
         """
         ends = over or self._beside(setting)
+        if min(ends) <= 0:
+            raise ValueError(f"{self.kind} has no slope in {setting} between {ends}: 0 has no logarithm")
         low, high = self.along(setting, ends)
         if not (0 < low < math.inf and 0 < high < math.inf):
             raise ValueError(f"{self.kind} has no slope in {setting}: it is {low:g} and {high:g} at {ends}")

@@ -1,0 +1,129 @@
+"""Angles to eigenvectors: starts, power steps and samples that are drawn, against what is said of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.theory.sampled import assert_agrees, assert_refused, slope, value
+
+
+def sphere(draws: int, dim: int, seed: int) -> np.ndarray:
+    x = np.random.default_rng(seed).standard_normal((draws, dim))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def basis(dim: int, seed: int) -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))[0]
+
+
+def tangents(starts: np.ndarray, first: np.ndarray) -> np.ndarray:
+    along = starts @ first
+    return np.linalg.norm(starts - along[:, None] * first, axis=1) / np.abs(along)
+
+
+def power_steps(eigenvalues: np.ndarray, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tangents before and after, of a matrix with these eigenvalues and an arbitrary basis."""
+    q = basis(len(eigenvalues), seed=0)
+    matrix, now = q * eigenvalues @ q.T, starts
+    for _ in range(steps):
+        now = now @ matrix
+        now /= np.linalg.norm(now, axis=1, keepdims=True)
+    return tangents(starts, q[:, 0]), tangents(now, q[:, 0])
+
+
+def test_the_power_method_gains_exactly_the_ratio_if_all_other_eigenvalues_are_equal():
+    before, after = power_steps(np.array([2.0] + 5 * [1.6]), sphere(20, 6, seed=1), 7)
+    bounds = [value("power_tan", loops=7, ratio=0.8, start=t) for t in before]
+    np.testing.assert_allclose(after, bounds, rtol=1e-10)
+
+
+def test_the_power_method_gains_more_from_other_spectra_down_to_the_ratio_after_many_steps():
+    before, after = power_steps(np.array([2.0, 1.6, 1.0, 0.5]), sphere(200, 4, seed=1), 7)
+    bounds = np.array([value("power_tan", loops=7, ratio=0.8, start=t) for t in before])
+    assert (after < bounds).all()
+    assert (after > 0.98 * bounds).any()
+
+
+@pytest.mark.parametrize("loops", [0, 4])
+def test_half_of_all_starts_are_nearer_than_the_median(loops: int):
+    _, after = power_steps(np.array([1.0] + 19 * [0.8]), sphere(40_000, 20, seed=2), loops)
+    median = value("power_tan_median", loops=loops)
+    # 4 standard errors are a share of .01, and 5 % of the tangent are .021.
+    assert np.mean(after < median) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("dim", "overlap"), [(20, 0.025), (20, 0.3), (3, 0.1)])
+def test_as_many_starts_overlap_too_little_as_is_said(dim: int, overlap: float):
+    near = np.abs(sphere(200_000, dim, seed=3)[:, 0]) <= overlap
+    assert_agrees(near, value("init_overlap", dim=dim, overlap=overlap))
+
+
+def test_a_small_overlap_is_as_likely_as_it_is_large():
+    assert slope("init_overlap", "overlap", overlap=0.001) == pytest.approx(1, abs=1e-3)
+    for dim in (200, 2000):
+        about = 1e-4 * math.sqrt(2 * dim / math.pi)
+        assert value("init_overlap", dim=dim, overlap=1e-4) == pytest.approx(about, rel=1 / dim)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("dim", [2, 20])
+def test_a_guess_is_as_near_as_chance_has_it(dim: int, power: int):
+    cosine = np.abs(sphere(100_000, dim, seed=4)[:, 0])
+    assert_agrees(cosine**power, value("random_cosine", dim=dim, power=power))
+
+
+def test_a_guess_falls_off_as_the_root_of_the_dimension():
+    assert slope("random_cosine", "dim", (1000, 2000)) == pytest.approx(-0.5, abs=1e-3)
+
+
+def sine(matrix: np.ndarray, error: np.ndarray) -> float:
+    one, other = (np.linalg.eigh(each)[1][:, -1] for each in (matrix, matrix + error))
+    return math.sqrt(max(1 - (one @ other) ** 2, 0))
+
+
+def test_no_perturbation_turns_an_eigenvector_further_than_davis_and_kahan_allow():
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        matrix, error = (each + each.T for each in rng.standard_normal((2, 4, 4)) * [[[1]], [[0.1]]])
+        eigenvalues = np.linalg.eigvalsh(matrix)
+        limit = value(
+            "davis_kahan", perturbation=np.linalg.norm(error, 2), gap=eigenvalues[-1] - eigenvalues[-2]
+        )
+        assert sine(matrix, error) <= limit + 1e-12
+    assert sine(np.diag([2.0, 1.0]), np.array([[0, 0.1], [0.1, 0]])) == pytest.approx(0.09854, abs=5e-6)
+
+
+def test_one_that_exchanges_the_two_attains_the_bound():
+    """So the factor of 2 cannot be less."""
+    half = 0.5 + 1e-9
+    assert sine(np.diag([1.0, 0.0]), np.diag([-half, half])) == pytest.approx(1)
+    assert value("davis_kahan", perturbation=half) == pytest.approx(1)
+
+
+def sampled_cosines(dim: int, points: int, spike: float, draws: int) -> np.ndarray:
+    rng, cosines = np.random.default_rng(6), []
+    for _ in range(draws):
+        x = rng.standard_normal((points, dim))
+        x[:, 0] *= math.sqrt(1 + spike)
+        cosines.append(np.linalg.eigh(x.T @ x)[1][0, -1] ** 2)
+    return np.array(cosines)
+
+
+@pytest.mark.parametrize("spike", [1.5, 4.0])
+def test_the_sample_sees_a_spike_as_well_as_is_said_in_large_dimensions(spike: float):
+    cosines = sampled_cosines(120, 240, spike, 200)
+    assert cosines.std() / math.sqrt(200) < 0.007
+    assert cosines.mean() == pytest.approx(
+        value("spiked_cosine", dim=120, points=240, spike=spike), abs=0.025
+    )
+
+
+def test_the_sample_does_not_see_a_small_spike():
+    assert value("spiked_cosine", dim=120, points=240, spike=0.7) == 0 < value("spiked_cosine", spike=0.71)
+    assert sampled_cosines(120, 240, 0.4, 40).mean() < 0.06
+
+
+@pytest.mark.parametrize("kind", ["power_tan_median", "init_overlap"])
+def test_in_one_dimension_there_is_no_angle(kind: str):
+    assert_refused(kind, {"dim": 1}, "dim >= 2")

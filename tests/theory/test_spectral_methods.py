@@ -1,0 +1,81 @@
+"""The shapes of what is proved of transformers on spectral problems, and what the sources garble in them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tests.theory.sampled import assert_refused, slope, value
+
+
+@pytest.mark.parametrize("overlap", [0.05, 1])
+def test_the_accuracy_of_a_start_and_its_iterations_belong_to_each_other(overlap: float):
+    """ε₀ solves τ = ln(1/(ε₀δ))/ε₀."""
+    eps = value("he_pca", eigenvalues=(1.0,), overlap=overlap) ** 2
+    assert math.log(1 / (eps * overlap)) / eps == pytest.approx(100)
+
+
+def test_its_slope_in_the_iterations_is_the_catalogued_one_if_the_overlap_is_as_there():
+    values = [value("he_pca", loops=tau, overlap=1 / math.log(tau)) for tau in (100, 1000)]
+    assert math.log10(values[1] / values[0]) == pytest.approx(-0.41, abs=0.005)
+
+
+def test_the_product_of_a_later_component_has_a_factor_for_each_before_it():
+    lam, one = (9.0, 6.0, 4.0, 1.0), value("he_pca", eigenvalues=(9.0, 6.0, 4.0, 1.0), gap=2.0)
+    two, three = (value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (2, 3))
+    assert (two / one, three / two) == pytest.approx((15, 10))
+    printed = value("he_pca", eigenvalues=lam, gap=2.0, reading="printed")
+    assert printed / one == pytest.approx(15 * 10 * 2.5)
+
+
+def test_jointly_the_errors_of_components_add_in_squares():
+    lam = (9.0, 6.0, 4.0)
+    each = [value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (1, 2, 3)]
+    joint = value("he_pca", eigenvalues=lam, gap=2.0, component=3, joint=True)
+    assert joint == pytest.approx(math.hypot(*each))
+    printed = value("he_pca", eigenvalues=lam, gap=2.0, component=3, joint=True, reading="printed")
+    assert printed == pytest.approx(each[0] ** 2 * (15 + 150))
+
+
+@pytest.mark.parametrize(("iterations", "power"), [("growing", 1), ("fixed", 0)])
+@pytest.mark.parametrize(("term", "root"), [("root", 0.5), ("linear", 1.0)])
+def test_the_tuned_exponent_is_that_of_the_best_sum_of_its_terms(iterations, power, term, root):
+    def best(n: float) -> float:
+        def total(logs: np.ndarray) -> float:
+            eps, eps0 = np.exp(logs)
+            return math.log(eps * eps0**-power + eps0**root + (n * eps0 * eps**2) ** -0.5)
+
+        return minimize(
+            total, [-2.0, -2.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
+        ).fun
+
+    exponent = slope("he_pca_tuned", "prompts", iterations=iterations, term=term)
+    assert (best(1e12) - best(1e8)) / math.log(1e4) == pytest.approx(exponent, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "over", "settings", "expected"),
+    [
+        ("he_gmm", "points", (100, 1000), {}, -0.216),
+        ("he_gmm", "points", (10**9, 10**10), {}, -1 / 3 + 2 / 3 * math.log10(10 / 9)),
+        ("he_gmm", "prompts", (10**4, 10**5), {"factor": 1e9}, -1 / 7),
+        ("he_pca_n", "prompts", (10**4, 10**5), {}, -0.5),
+        ("he_pca_n", "dim", (10**3, 10**4), {}, 1),
+    ],
+)
+def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected):
+    assert slope(kind, setting, over, **settings) == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "condition"),
+    [
+        ("he_pca", {"component": 3}, "component <= the number of eigenvalues"),
+        ("he_pca", {"gap": 1.5}, "fall by the gap or more"),
+        ("he_pca", {"eigenvalues": (1.0, 2.0)}, "fall by the gap or more"),
+        ("he_gmm", {"points": 1}, "points >= 2"),
+    ],
+)
+def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
+    assert_refused(kind, settings, condition)

@@ -1,0 +1,10 @@
+"""What Lin, Bai and Mei prove of transformers as decision makers."""
+
+WORKED = [
+    ("icrl_gap", {}, "5680"),
+    ("soft_linucb_depth", {}, "14.142"),
+    ("soft_linucb_depth", {"descent": "plain"}, "200"),
+    ("ts_depth", {}, "14.142"),
+    ("ucbvi_depth", {}, "18"),
+    ("ucbvi", {}, "41830"),
+]
