@@ -64,6 +64,8 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
     of: ClassVar[Quantity]
     source: ClassVar[str]
     """The paper, and the theorem in it; "derived" where no paper prints it."""
+    floor_of: ClassVar[str | None] = None
+    """The task on which no predictor at all has less of this `excess at a point`, on average over prompts."""
     hidden_constant: ClassVar[bool] = False
     """Whether the source leaves a constant open (here 1): then only its shape may be compared, never its
     height.

@@ -1,0 +1,88 @@
+"""Results that cannot be: trained nets with less error than the best predictor that there is.
+
+Nothing beats the Bayes predictor on average over prompts. A mean that lies more than three standard errors below its
+exact risk is a bug, or an answer that leaks into the prompt: every study is looked at, asked or not.
+"""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri
+
+from loopscale.analysis.tables import StudyTable, curve_at, finished, loop_of, numbers, settings_of
+
+ERRORS = 3.0
+"""Standard errors below the floor from which a mean is impossible; at single queries, the same chance over all of them."""
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A trial below a floor; errors are over the target's variance. `point` is `None` for the mean over queries."""
+
+    trial: str
+    label: str
+    bound: str
+    point: int | None
+    error: float
+    floor: float
+    standard_error: float
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        where = "on average over queries" if self.point is None else f"after {self.point} pairs"
+        return (
+            f"Trial {self.trial} ({self.label or 'the only cell'}) has error {self.error:.3g} {where}, "
+            f"{(self.floor - self.error) / self.standard_error:.0f} standard errors below {self.floor:.3g}, which no "
+            f"predictor beats ({self.bound}): a bug, or answers that leak into the prompts."
+        )
+
+
+def impossible(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> list[Impossible]:
+    """Every trained trial of the study that is below a floor of its task, the worst query of each."""
+    rows = [row for role in ("replicate", "tuning") for _, row in finished(trials, role).iterrows()]
+    return [found for row in rows for found in _of(row, curve_at(curves, row["trial"]))]
+
+
+def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
+    at = curve[(curve["loop"] == loop_of(row, curve)) & (curve["error"] > 0)].sort_values("point")
+    if at.empty:
+        return
+    points, raw, error, sem = (numbers(at[name]) for name in ("point", "raw", "error", "sem"))
+    scale = raw / error
+    for kind, floors in _floors(settings_of(row), tuple(points.astype(int).tolist())):
+        said = {"trial": row["trial"], "label": row["label"], "bound": kind}
+        # Errors of a prompt's queries move together; that they all do is the most that they can.
+        mean, below, width = raw.mean(), floors.mean(), (sem * scale).mean()
+        if width > 0 and mean < below - ERRORS * width:
+            yield Impossible(point=None, error=mean / scale[0], floor=below / scale[0],
+                             standard_error=width / scale[0], **said)  # fmt: skip
+            return
+        short = np.where(sem > 0, (floors / scale - error) / np.where(sem > 0, sem, 1), -np.inf)
+        worst = int(np.argmax(short))
+        if short[worst] > -ndtri(ndtr(-ERRORS) / len(points)):
+            yield Impossible(point=int(points[worst]), error=error[worst], floor=floors[worst] / scale[worst],
+                             standard_error=sem[worst], **said)  # fmt: skip
+
+
+def _floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """The raw error below which none can be, at each query, from every bound that says so of this task."""
+    from loopscale.theory.bounds.base import Bound
+
+    if settings.get("task.active") is not None:  # fewer coordinates at work than the bound would count
+        return
+    for kind, chosen in Bound.choices().items():
+        if chosen.floor_of != settings.get("task.kind"):
+            continue
+        try:
+            excess = Bound.fill(kind, {"point": points[0]}, settings).along("point", points)
+        except ValueError:
+            continue  # not for these settings
+        yield kind, excess + float(settings.get("task.noise") or 0.0) ** 2
