@@ -15,13 +15,21 @@ Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
 
 Quantity = Literal[
-    "excess", "excess at a point", "residual", "gap", "distance", "steps", "coefficient", "moment"
+    "excess",
+    "excess at a point",
+    "residual",
+    "gap",
+    "distance",
+    "steps",
+    "layers",
+    "prompts",
+    "coefficient",
+    "moment",
 ]
-"""What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a
-point`, at the query
-that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
-`distance`: from
-what exact arithmetic gives. `steps`: how many are needed, or are the same as."""
+"""What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a point`, at the
+query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
+`distance`: from what exact arithmetic, or the algorithm that is imitated, gives. `steps`: how many are needed, or are
+the same as. `layers`: how many suffice. `prompts`: of pretraining, how many are needed."""
 
 
 class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
