@@ -38,6 +38,10 @@ class LinearAttention(LinearExcess):
             self.require(self.condition == 1, "a given spectrum, or a condition, not both")
         return self.x_scale**2 * np.array(given)
 
+    def same_basis(self) -> None:
+        isotropic = bool(np.ptp(self.eigenvalues) == 0)
+        self.require(self.basis == "fixed" or isotropic, "a fixed basis, or isotropic inputs")
+
     def second_moment(self, n: int) -> Float[np.ndarray, " dim"]:
         """Γ = (1 + 1/n) Λ + ((tr Λ + σ²/τ²)/n) I: τ² Λ Γ is the second moment of (1/n) Σ y x."""
         self.require(n >= 1, "N >= 1")
@@ -127,7 +131,7 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang"):
         self.require(self.length >= 1 and self.seen >= 1, "N >= 1 and M >= 1")
         s, d = self.eigenvalues, self.dim
         kappa = float(s.max() / s.min())
-        self.require(self.basis == "fixed" or kappa == 1, "a fixed basis, or isotropic inputs")
+        self.same_basis()
         shape = (d + 1) / self.seen + (1 + 2 * d + d**2 * kappa) / self.length**2
         return self.w_scale**2 * float(s.sum()) * shape
 
@@ -151,7 +155,7 @@ class LsaGeneral(TrainedAttention, kind="lsa_general"):
     @override
     def value(self) -> float:
         s, gamma = self.eigenvalues, self.second_moment(self.length)
-        self.require(self.basis == "fixed" or np.ptp(s) == 0, "a fixed basis, or isotropic inputs")
+        self.same_basis()
         self.require(self.seen >= 1, "M >= 1")
         a = np.full(self.dim, self.w_scale) if self.weights is None else np.array(self.weights)
         self.require(len(a) == self.dim, "`dim` weights")

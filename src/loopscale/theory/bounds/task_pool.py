@@ -59,9 +59,9 @@ class LsaTaskPool(PooledAttention, kind="lsa_task_pool"):
         self.check()
         pool = (self.w_scale**2,) * self.dim if self.pool is None else self.pool
         self.require(len(pool) == self.dim, "a pool of `dim` eigenvalues")
-        r = self.x_scale**2 * np.array(pool)
-        self.require(r.sum() > 0, "a pool with a task other than 0")
-        return math.fsum(self.share(x, r.sum()) for x in r.tolist())
+        r = [self.x_scale**2 * eigenvalue for eigenvalue in pool]
+        self.require(max(r) > 0, "a pool with a task other than 0")
+        return math.fsum(self.share(x, math.fsum(r)) for x in r)
 
 
 class LsaTaskPoolMP(PooledAttention, kind="lsa_task_pool_mp"):
