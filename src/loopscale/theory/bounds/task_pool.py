@@ -12,11 +12,13 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import NonNegativeFloat, PositiveInt
 from scipy.integrate import quad
-from scipy.stats import ncx2
+from scipy.stats import chi, chi2, ncx2
 from typing_extensions import override
 
-from loopscale.theory.bounds.bayes import chi_square_rule
 from loopscale.theory.bounds.linear_regression import LinearExcess
+
+NODES = 200
+"""Of the rule for a distance, and for |w|."""
 
 
 class TaskPool(LinearExcess):
@@ -119,9 +121,18 @@ def nearest(dim: int, count: int) -> float:
 
     Given |w|² the distances are independent non-central chi-squares, and E min = ∫ P(distance > t)^count dt.
     """
-    squares, weights = chi_square_rule(dim)
-    logs: Float[np.ndarray, " nodes"] = np.linspace(-28, math.log(4 * squares.max() + 50), 300)
+    radius, weights = legendre(max(dim**0.5 - 9, 0.0), dim**0.5 + 9)  # All but 1e-18 of |w|.
+    weights = weights * chi.pdf(radius, dim)
+    # Below `first` lies no distance: there P = 1, and the integral is `first` itself.
+    first, last = chi2.ppf(1e-14 / count, dim), 4 * radius.max() ** 2 + 50
+    logs, steps = legendre(math.log(first), math.log(last))
     t = np.exp(logs)
-    beyond = np.log1p(-np.minimum(ncx2.cdf(t, dim, squares[:, None]), 1 - 1e-16))
-    given = np.trapezoid(np.exp(count * beyond) * t, logs, axis=-1)
-    return float(weights @ given)
+    beyond = np.log1p(-np.minimum(ncx2.cdf(t, dim, radius[:, None] ** 2), 1 - 1e-16))
+    given = first + np.exp(count * beyond) @ (t * steps)
+    return float(weights @ given / weights.sum())
+
+
+def legendre(low: float, high: float) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
+    """Gauss's nodes and weights for an integral from `low` to `high`."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    return (low + high) / 2 + (high - low) / 2 * nodes, (high - low) / 2 * weights
