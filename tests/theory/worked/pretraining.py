@@ -9,11 +9,7 @@ WORKED = [
         {"layers": 12, "heads": 8, "width": 256, "mlp_width": 1024, "steps": 10**4, "batch_size": 100},
         "10.64",
     ),
-    ("bai_ridge_layers", {"kappa": 10}, "126"),
     ("bai_ls", {"noise": 1, "point": 40}, ".5"),  # by hand
     ("bai_lasso", {"noise": 0.5, "point": 40}, ".1123"),
     ("bai_near_bayes", {"noise": 1, "point": 40, "layers": 30}, ".9501"),  # `bayes_ridge`
-    ("bai_icgd", {"loops": 5}, "6"),
-    ("fu_newton", {"loops": 5}, "13"),
-    ("oswald_gd", {"loops": 5}, "5"),
 ]

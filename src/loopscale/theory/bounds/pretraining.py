@@ -1,4 +1,4 @@
-"""What pretraining a transformer on linear regression takes, by the papers: prompts, layers and pairs.
+"""What a transformer pretrained on linear regression costs, by the papers: in prompts, in layers and in pairs.
 
 Bai et al. measure half of the squared error; where their constants are hidden that makes no difference. Their κ is that
 of the Gram matrix of one prompt, `kappa` here. Prompts of pretraining are counted as those drawn, steps · batch_size.
@@ -6,7 +6,7 @@ of the Gram matrix of one prompt, `kappa` here. Prompts of pretraining are count
 
 import math
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -30,7 +30,19 @@ class Pretrained(Bound):
         return self.steps * self.batch_size
 
 
-class BaiPretrain(Pretrained, Conditioned, kind="bai_pretrain"):
+class WellPosed(Conditioned):
+    """A part of theorem 21, at N >= Õ(d) pairs."""
+
+    hidden_constant = True
+    noise: NonNegativeFloat = 1.0
+    """σ."""
+
+    def check(self) -> None:
+        self.require(self.noise > 0, "noise > 0")
+        self.require(self.seen >= self.dim, "N >= d")
+
+
+class BaiPretrain(Pretrained, WellPosed, kind="bai_pretrain"):
     """sqrt((κ²d² + ln(1/ξ))/n) + dσ²/N for n prompts and N >= Õ(d) pairs, by `bai_pretrain_layers` of 3 heads.
 
     Falls as n^(-1/2) to a floor, that of least squares. A first-order method, with as many layers as κ; the slides
@@ -40,17 +52,15 @@ class BaiPretrain(Pretrained, Conditioned, kind="bai_pretrain"):
     claim = "<="
     of = "excess at a point"
     source = "Bai et al. 2023, theorem 21 (logarithms dropped)"
-    noise: PositiveFloat = 1.0
-    """σ."""
 
     @override
     def value(self) -> float:
-        self.require(self.seen >= self.dim, "N >= d")
+        self.check()
         spread = (self.conditioning * self.dim) ** 2 + math.log(1 / self.failure)
         return math.sqrt(spread / self.prompts) + self.dim * self.noise**2 / self.seen
 
 
-class BaiCrossover(Conditioned, kind="bai_crossover"):
+class BaiCrossover(WellPosed, kind="bai_crossover"):
     """κ²N²/σ⁴, from where on more prompts gain little by `bai_pretrain`: there its two terms balance.
 
     The paper prints κ²N/σ², for which they do not.
@@ -59,28 +69,23 @@ class BaiCrossover(Conditioned, kind="bai_crossover"):
     claim = "~"
     of = "prompts"
     source = "derived from Bai et al. 2023, theorem 21, ln(1/ξ) << κ²d²; corrects what is printed after it"
-    hidden_constant = True
-    noise: PositiveFloat = 1.0
-    """σ."""
 
     @override
     def value(self) -> float:
-        self.require(self.seen >= self.dim, "N >= d")
+        self.check()
         return (self.conditioning * self.seen) ** 2 / self.noise**4
 
 
-class BaiPretrainLayers(Conditioned, kind="bai_pretrain_layers"):
+class BaiPretrainLayers(WellPosed, kind="bai_pretrain_layers"):
     """κ ln(κN/σ), for `bai_pretrain`: of 3 heads, attention alone, weights of norm sqrt(κd)."""
 
     claim = "<="
     of = "layers"
     source = "Bai et al. 2023, theorem 21"
-    hidden_constant = True
-    noise: PositiveFloat = 1.0
-    """σ."""
 
     @override
     def value(self) -> float:
+        self.check()
         kappa = self.conditioning
         self.require(kappa * self.seen > self.noise, "κN > σ")
         return kappa * math.log(kappa * self.seen / self.noise)
@@ -111,26 +116,6 @@ class BaiCapacity(Pretrained, kind="bai_capacity"):
         hidden = 4 * self.width if self.mlp_width is None else self.mlp_width
         size = self.layers**2 * (self.heads * self.width**2 + self.width * hidden)
         return self.clip_y**2 * math.sqrt((size + math.log(1 / self.failure)) / self.prompts)
-
-
-class BaiRidgeLayers(Conditioned, kind="bai_ridge_layers"):
-    """ceil(2κ ln(B_x B_w/(2ε))) + 1 layers of 3 heads come within ε of ridge: descent, a step a layer.
-
-    `kappa` is that of X'X/N + λ; without it that of X'X, which is larger.
-    """
-
-    claim = "<="
-    of = "layers"
-    source = "Bai et al. 2023, theorem 4 (the display from memory)"
-    accuracy: PositiveFloat = 1e-3
-    """ε, of the prediction."""
-    product: PositiveFloat = 1.0
-    """B_x B_w, where |x| <= B_x and the solution has a norm of B_w/2 at most."""
-
-    @override
-    def value(self) -> float:
-        self.require(2 * self.accuracy < self.product, "accuracy < product / 2: else predicting 0 is enough")
-        return math.ceil(2 * self.conditioning * math.log(self.product / (2 * self.accuracy))) + 1.0
 
 
 class BaiLs(LinearExcess, kind="bai_ls"):
@@ -183,45 +168,3 @@ class BaiNearBayes(LinearExcess, kind="bai_near_bayes"):
         self.require(self.seen >= max(self.dim / 10, self.layers), "N >= max(d/10, layers)")
         bayes = self.signal * self.dim * bayes_factor(self.seen, self.dim, self.noise_ratio)
         return bayes + 2 * math.exp(-self.layers)
-
-
-class Imitated(Bound):
-    """Layers that suffice for a number of an algorithm's steps."""
-
-    claim = "<="
-    of = "layers"
-    loops: PositiveInt = 10
-    """Steps of the algorithm."""
-
-
-class BaiIcgd(Imitated, kind="bai_icgd"):
-    """L + 1 layers do L steps of descent on a convex loss, each within ε; `inexact_gd` says what that adds up to."""
-
-    source = "Bai et al. 2023, theorem 13"
-
-    @override
-    def value(self) -> float:
-        return self.loops + 1.0
-
-
-class FuNewton(Imitated, kind="fu_newton"):
-    """k + 8 layers do k of Newton's steps exactly: 3 to prepare, 5 to read out; ReLU, full attention, O(d) hidden.
-
-    What trained nets do is faster: about 3 steps for *each* of layers 3 to 9, not 3 by layer 8 as slides have it.
-    """
-
-    source = "Fu et al. 2023, theorem 5.1"
-
-    @override
-    def value(self) -> float:
-        return self.loops + 8.0
-
-
-class OswaldGd(Imitated, kind="oswald_gd"):
-    """K layers of linear attention do K gradient steps."""
-
-    source = "von Oswald et al. 2023, proposition 1 (from memory)"
-
-    @override
-    def value(self) -> float:
-        return float(self.loops)
