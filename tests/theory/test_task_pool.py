@@ -80,13 +80,14 @@ def test_the_catalogued_means_over_random_pools_come_out(tasks: int, pool: float
         assert sampled[where].mean() == pytest.approx(catalogued, abs=4 * sem + 0.01), where
 
 
-def test_the_mean_over_pools_tends_to_its_limit_in_large_dimensions():
+@pytest.mark.parametrize("ratio", [0.25, 1, 3])
+def test_the_mean_over_pools_tends_to_its_limit_in_large_dimensions(ratio: float):
     apart = {}
     for dim in (8, 64):
-        settings = {"point": 2 * dim, "noise": 0.5}
-        sampled = over_pools(dim, dim, 4000 // dim, **settings)
+        tasks, settings = int(ratio * dim), {"point": 2 * dim, "noise": 0.5}
+        sampled = over_pools(dim, tasks, 4000 // dim, **settings)
         for where in ("pool", "new"):
-            limit = value("lsa_task_pool_mp", dim=dim, tasks=dim, measured_on=where, **settings)
+            limit = value("lsa_task_pool_mp", dim=dim, tasks=tasks, measured_on=where, **settings)
             apart[dim, where] = abs(sampled[where].mean() / limit - 1)
     assert max(apart[64, "pool"], apart[64, "new"]) < 0.01
     assert apart[64, "new"] < apart[8, "new"]
