@@ -2,6 +2,10 @@
 
 Nothing beats the Bayes predictor on average over prompts. A mean that lies more than three standard errors below its
 exact risk is a bug, or an answer that leaks into the prompt: every study is looked at, asked or not.
+
+Squared errors are skewed: a sample that happens to lack the large ones has a low mean and a small spread. Relative to
+its mean that spread hardly depends on the query, so that a query's is at least the floor's share of what it is on
+average. With each query's own the Bayes predictor itself was suspected in 4 of 150 samples of 400 prompts.
 """
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
@@ -16,10 +20,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.tables import StudyTable, curve_at, finished, loop_of, numbers, settings_of
+from loopscale.analysis.tables import curve_at, finished, loop_of, numbers, settings_of
 
 ERRORS = 3.0
-"""Standard errors below the floor from which a mean is impossible; at single queries, the same chance over all of them."""
+"""Standard errors below the floor from which a mean is impossible; at single queries as rarely, all taken together."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Impossible:
         )
 
 
-def impossible(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> list[Impossible]:
+def impossible(trials: pd.DataFrame, curves: pd.DataFrame) -> list[Impossible]:
     """Every trained trial of the study that is below a floor of its task, the worst query of each."""
     rows = [row for role in ("replicate", "tuning") for _, row in finished(trials, role).iterrows()]
     return [found for row in rows for found in _of(row, curve_at(curves, row["trial"]))]
@@ -59,17 +63,18 @@ def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
     scale = raw / error
     for kind, floors in _floors(settings_of(row), tuple(points.astype(int).tolist())):
         said = {"trial": row["trial"], "label": row["label"], "bound": kind}
+        least = np.maximum(sem, (sem / error).mean() * floors / scale)
         # Errors of a prompt's queries move together; that they all do is the most that they can.
-        mean, below, width = raw.mean(), floors.mean(), (sem * scale).mean()
+        mean, below, width = raw.mean(), floors.mean(), (least * scale).mean()
         if width > 0 and mean < below - ERRORS * width:
             yield Impossible(point=None, error=mean / scale[0], floor=below / scale[0],
                              standard_error=width / scale[0], **said)  # fmt: skip
             return
-        short = np.where(sem > 0, (floors / scale - error) / np.where(sem > 0, sem, 1), -np.inf)
+        short = np.where(least > 0, (floors / scale - error) / np.where(least > 0, least, 1), -np.inf)
         worst = int(np.argmax(short))
         if short[worst] > -ndtri(ndtr(-ERRORS) / len(points)):
             yield Impossible(point=int(points[worst]), error=error[worst], floor=floors[worst] / scale[worst],
-                             standard_error=sem[worst], **said)  # fmt: skip
+                             standard_error=least[worst], **said)  # fmt: skip
 
 
 def _floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:

@@ -20,8 +20,8 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from loopscale.analysis import figures
-from loopscale.analysis.floors import impossible
 from loopscale.analysis.best import Best, Standing, against, best, front
+from loopscale.analysis.floors import impossible
 from loopscale.analysis.laws import Law
 from loopscale.analysis.tables import StudyTable
 from loopscale.analysis.tested import laws
@@ -65,7 +65,7 @@ def report(
     return page.render(
         study=study,
         sentences=list(sentences(answers, standings, fitted)),
-        impossible=[one.text for one in impossible(study, trials, curves)],
+        impossible=[one.text for one in impossible(trials, curves)],
         answers=answers,
         standings=standings,
         laws=fitted,

@@ -13,6 +13,7 @@ from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
     from loopscale.analysis.best import Best, Standing
+    from loopscale.analysis.floors import Impossible
     from loopscale.analysis.laws import Law
     from loopscale.analysis.tested import Unfitted
     from loopscale.cli.recorded import Recorded
@@ -41,6 +42,7 @@ class Summary:
     against: Sequence["Standing"]
     laws: Sequence["Law"]
     unfitted: Sequence["Unfitted"]
+    impossible: Sequence["Impossible"]
     report: Path | None
     spent: "Spending"
 
@@ -53,6 +55,7 @@ class Summary:
             "against": [standing.to_dict() for standing in self.against],
             "laws": [law.to_dict() for law in self.laws],
             "unfitted": [vars(law) for law in self.unfitted],
+            "impossible": [vars(one) for one in self.impossible],
             "report": self.report,
             "spent": {"used": self.spent.used, "budget": self.spent.budget, "left": self.spent.left},
         }
@@ -61,6 +64,7 @@ class Summary:
 def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
     from loopscale.analysis.best import against, best
+    from loopscale.analysis.floors import impossible
     from loopscale.analysis.tested import laws
     from loopscale.cli.recorded import recorded
     from loopscale.records.spent import Spending
@@ -75,6 +79,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
         against(found.trials, found.curves, found.study),
         fitted,
         unfitted,
+        impossible(found.trials, found.curves),
         _report(store, found),
         conductor.meter.spending if conductor.meter else Spending(),
     )
@@ -105,6 +110,10 @@ def summarised(found: Summary, ui: str) -> None:
     for problem in found.problems:
         which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
         say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
+    for one in found.impossible[:3]:
+        say(one.text)
+    if len(found.impossible) > 3:
+        say(f"{len(found.impossible) - 3:,} more results cannot be; the report has them")
     say(f"used {found.spent}")
     if found.report:
         say(f"report: {found.report}")

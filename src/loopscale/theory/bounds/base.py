@@ -38,18 +38,19 @@ Quantity = Literal[
     "regret",
     "layers",
     "threshold",
+    "prompts",
 ]
-"""What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a
-point`, at the query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor.
-`gap`: f - f*. `distance`: from what exact arithmetic gives. `steps`: how many are needed, or are the same as;
-`layers` likewise.
+"""What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a point`, at the
+query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
+`distance`: from what exact arithmetic, or the algorithm that is imitated, gives. `steps`: how many are needed, or are
+the same as; `layers` likewise; `prompts`: of pretraining, how many are needed.
 
-`tangent`, `sine`, `cosine`: of the angle to the direction sought, whichever its sign. `misclassification`:
-share of points in the wrong cluster. `cross entropy`: of the labels, in nats. `agreement`: of two
-clusterings, 1 if they are the same. `parameter error`: length of what an estimate is off by.
-`prediction error`: |prediction - what it is for|. `generalisation gap`: loss of what pretraining finds - the
-best of the class. `regret`: expected reward missed, against the best there is or against the expert named.
-`threshold`: of the setting at which one thing turns into another."""
+`tangent`, `sine`, `cosine`: of the angle to the direction sought, whichever its sign. `misclassification`: share of
+points in the wrong cluster. `cross entropy`: of the labels, in nats. `agreement`: of two clusterings, 1 if they are
+the same. `parameter error`: length of what an estimate is off by. `prediction error`: |prediction - what it is for|.
+`generalisation gap`: loss of what pretraining finds - the best of the class. `regret`: expected reward missed,
+against the best there is or against the expert named. `threshold`: of the setting at which one thing turns into
+another."""
 
 
 class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):

@@ -78,7 +78,7 @@ class GdRisk1(DescentRisk, kind="gd_risk_1"):
         self.check(noiseless=False)
         eta = self.rate * self.x_scale**2
         m1, m2, *_ = moments(self.seen, self.dim)
-        noise = (self.rate * self.x_scale * self.noise) ** 2 * self.dim / self.seen
+        noise = (eta * self.noise) ** 2 * self.dim / self.seen
         return self.signal * (self.dim - 2 * eta * m1 + eta**2 * m2) + noise
 
 

@@ -129,6 +129,7 @@ class BayesRidge(LinearExcess, kind="bayes_ridge"):
 
     claim = "="
     source = "derived: a recursion of independent chi-squares"
+    floor_of = "linear_regression"
 
     @override
     def value(self) -> float:

@@ -1,0 +1,94 @@
+"""What no predictor can reach is reported as a bug; what is merely very good is not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loopscale.analysis.floors import impossible
+from loopscale.analysis.report import report
+from loopscale.core.seeds import stream
+from loopscale.solvers.regression import Ridge
+from loopscale.tasks.linear_regression import LinearRegression
+from tests.analysis.planted import Planted
+
+DIM, POINTS, NOISE, PROMPTS = 3, 7, 0.5, 400
+TASK = LinearRegression(dim=DIM, points=POINTS, noise=NOISE)
+
+
+def measured(seed: int, leak: float = 0.0, at: int | None = None) -> pd.DataFrame:
+    """The Bayes predictor's errors on a sample of prompts; of one answer, or all, it knows a share `leak`."""
+    batch = TASK.sample(PROMPTS, stream("floors", seed))
+    off = (Ridge().predict(batch, 1)[0] - batch.targets)[..., 0].numpy()
+    known = np.array([leak if at in (None, point) else 0.0 for point in range(POINTS)])
+    square = (off * (1 - known)) ** 2
+    error = square / TASK.variance
+    columns = {"error": error.mean(0), "sem": error.std(0, ddof=1) / PROMPTS**0.5, "raw": square.mean(0)}
+    return pd.DataFrame({"loop": 1, "point": np.arange(POINTS)} | columns)
+
+
+def study(*curves: pd.DataFrame) -> Planted:
+    planted = Planted()
+    cell = planted.cell("model.kind=looped", **{"model.kind": "looped"})
+    about = {"task.dim": DIM, "task.points": POINTS, "training.loops": 1.0}
+    for number, curve in enumerate(curves):
+        trial = planted.trial(cell, "replicate", number, float(curve["error"].mean()), **about)
+        planted.rows[-1]["task.noise"] = NOISE
+        planted.curve.append(curve.assign(trial=trial))
+    return planted
+
+
+def tables(planted: Planted) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    trials, curves, history = planted.tables
+    return trials.assign(**{"task.noise": NOISE}), curves, history
+
+
+def found(planted: Planted) -> list:
+    trials, curves, _ = tables(planted)
+    return impossible(trials, curves)
+
+
+def test_the_best_predictor_itself_is_not_suspected():
+    suspected = found(study(*(measured(seed) for seed in range(300))))
+    assert len(suspected) <= 2, "three standard errors: about one in seven hundred, for each of two tests"
+
+
+def test_a_leak_at_every_query_is_reported_on_average():
+    (one,) = found(study(measured(0), measured(1, leak=0.2)))
+    assert (one.trial, one.point, one.bound) == ("replicate-cell0-1", None, "bayes_ridge")
+    assert one.error < one.floor - 3 * one.standard_error
+    assert "a bug, or answers that leak into the prompts" in one.text
+
+
+def test_a_leak_at_one_query_is_reported_there():
+    (one,) = found(study(measured(2, leak=0.6, at=4)))
+    assert one.point == 4
+    assert "after 4 pairs" in one.text
+
+
+def test_solvers_and_tasks_without_a_floor_are_left_alone():
+    planted = study(measured(1, leak=0.5))
+    for column, value in (
+        ("role", "baseline"),
+        ("task.kind", "representation_regression"),
+        ("outcome", "pruned"),
+    ):
+        trials, curves, _ = tables(planted)
+        assert impossible(trials.assign(**{column: value}), curves) == []
+    trials, curves, _ = tables(planted)
+    assert impossible(trials.assign(**{"task.condition": 10.0}), curves) == []
+
+
+def test_the_page_says_so_first():
+    planted = study(measured(1, leak=0.2))
+    page = report(planted.study, *tables(planted))
+    assert page.index("answers that leak into the prompts") < page.index("Lowest error")
+    assert 'role="alert"' in page
+    clean = study(measured(0))
+    assert 'role="alert"' not in report(clean.study, *tables(clean))
+
+
+@pytest.mark.parametrize("points", [1, 40])
+def test_the_chance_of_a_false_alarm_does_not_grow_with_the_queries(points: int):
+    from scipy.special import ndtr, ndtri
+
+    assert 1 - (1 - ndtr(ndtri(ndtr(-3.0) / points))) ** points == pytest.approx(ndtr(-3.0), rel=0.01)
