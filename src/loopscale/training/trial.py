@@ -7,8 +7,10 @@ from typing import Any, Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config
-from loopscale.models.base import Model
+from loopscale.core.seeds import stream
+from loopscale.models.base import Model, Net
 from loopscale.tasks.base import Task
+from loopscale.theory.constructions.base import Construction
 
 UNHASHED = ("eval_every", "checkpoint_every")
 """When to look, not what is trained: two trials that differ in these settings of `training` are one."""
@@ -17,8 +19,8 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
 
-LATER = {"causal": True, "registers": 0}
-"""Settings of `model` that older trials have not got, with what was so for them: they keep their identity."""
+LATER = {"model": {"causal": True, "registers": 0}, "training": {"start": None}}
+"""Settings that older trials have not got, with what was so for them: they keep their identity."""
 
 
 class Curriculum(Config):
@@ -53,6 +55,9 @@ class Training(Config):
     clip: PositiveFloat | None = None
     """The largest norm of the gradient; `None` for no clipping."""
     curriculum: Curriculum | None = None
+    start: Construction | None = None
+    """The construction whose weights are trained on, by its `kind`; `None` for weights drawn anew. The model has to
+    be its net: what to write, the mistake says."""
     precision: Literal["float32", "bf16", "float64"] = "float32"
     """Of the net. bf16 is autocast: weights, loss and read-out stay in float32."""
     eval_every: PositiveInt = 100
@@ -101,6 +106,33 @@ class Trial(Config):
         raise ValueError("model.causal false lets a query see the y that follows it; write causal: true")
 
     @model_validator(mode="after")
+    def _starts_from_weights_of_its_own_shape(self) -> "Trial":
+        start = self.training.start
+        if start is None:
+            return self
+        if not start.causal or start.solves is None:
+            raise ValueError(
+                f"training.start {start.kind} does not guess at every query of a prompt; write a kind that does, "
+                f"{' or '.join(kind for kind, each in Construction.choices().items() if each.causal and each.solves)}"
+            )
+        wanted = start.model(self.task.prompt)
+        if wanted != self.model:
+            plain = type(wanted)().model_dump()
+            told = {name: value for name, value in wanted.model_dump().items() if value != plain[name]}
+            told = ", ".join(f"{name}: {json.dumps(value)}" for name, value in told.items())
+            raise ValueError(
+                f"training.start {start.kind} is another net than this model; write model: "
+                f"{{kind: {wanted.kind}, {told}}}"
+            )
+        return self
+
+    def net(self) -> Net:
+        """With the weights that training starts from, on the CPU."""
+        if self.training.start is None:
+            return self.model.build(self.task.prompt, stream(self.seed, "weights"))
+        return self.training.start.net(self.task.prompt).requires_grad_(True)
+
+    @model_validator(mode="after")
     def _curriculum_fits_the_task(self) -> "Trial":
         self.stage(1)
         return self
@@ -133,9 +165,10 @@ class Trial(Config):
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
-        for name, old in LATER.items():
-            if tree["model"].get(name) == old:
-                del tree["model"][name]
+        for part, settings in LATER.items():
+            for name, old in settings.items():
+                if tree[part].get(name) == old:
+                    del tree[part][name]
         return tree
 
     @property

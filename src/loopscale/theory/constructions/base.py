@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from loopscale.core.config import Family
 from loopscale.core.prompt import Prompt
 from loopscale.models.algoformer import Algoformer, AlgoformerNet
-from loopscale.models.architecture import Kind
+from loopscale.models.architecture import Architecture, Kind
 from loopscale.models.base import Net
 from loopscale.models.gpt2 import Gpt2, Gpt2Net
 from loopscale.models.layers import Block, Stack
@@ -37,8 +37,16 @@ class Construction(Family, package="loopscale.theory.constructions", allow_inf_n
         """The power of its parameter with which the distance to the algorithm shrinks; `None` where it is exact."""
 
     @abstractmethod
+    def design(self, prompt: Prompt) -> "Design":
+        """The net for prompts of this geometry, before it is made. Raises ValueError for one that does not fit."""
+
     def net(self, prompt: Prompt) -> Net:
-        """The weights, float64, for prompts of this geometry. Raises ValueError for one that does not fit."""
+        """The net with its weights, float64 and without gradients asked for. Raises ValueError as `design` does."""
+        return self.design(prompt).net(prompt.length)
+
+    def model(self, prompt: Prompt) -> Architecture:
+        """The settings of that net, by which it can be trained on."""
+        return self.design(prompt).model
 
     def require(self, holds: bool, condition: str) -> None:
         """Raises ValueError, naming the condition, unless it holds."""
@@ -84,7 +92,7 @@ class Design:
             "head_dim": max(plan.head_width for plan in self.plans),
             "mlp_width": max(plan.hidden for plan in self.plans),
             "activation": "relu",
-            "attention": kinds if len(kinds) != 1 else kinds[0],
+            "attention": kinds[0] if len(set(kinds)) == 1 else kinds,
             "normaliser": None if set(kinds) == {"softmax"} else self.normaliser,
             "causal": self.causal,
             "registers": self.registers,

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import EXPANSIONS, Mean, Variant, hidden, nearest
@@ -85,7 +84,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
         return self.expansion if self.variant in ("mirrored", "sink") else None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(prompt.dim_out == 1 < prompt.dim_in, "tokens of x's coordinates and then one y")
         self.require(
             self.variant != "mirrored" or self.expansion > 1, "expansion 2 or 4, where keys are mirrored"
@@ -95,12 +94,11 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
         decoder = Decoder(rows, prompt.length)
         summing: Kind = "softmax" if self.order else "linear" if self.variant == "linear" else "relu"
         reading: Kind = "softmax" if self.order else "relu"
-        design = Design(
+        return Design(
             rows, torch.cat([rows["x"], rows["y"]]).T, rows["out"], decoder.positions(),
             [decoder.paired(self.bound), self._mirrored(decoder)], [self._step(rows)], [self._read(decoder)],
             attention=["softmax", "softmax", summing, reading], causal=True, normaliser="position",
         )  # fmt: skip
-        return design.net(prompt.length)
 
     def _mirrored(self, decoder: Decoder) -> Plan:
         """(kx, ky): a pair on its y, and with the opposite sign on the x after it, so that x_i sees i - 1 of either."""

@@ -10,7 +10,6 @@ from pydantic import PositiveFloat
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.causal import FLAGS, Decoder
@@ -34,7 +33,7 @@ class CausalNewton(Construction, kind="causal_newton"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(prompt.dim_out == 1 < prompt.dim_in, "tokens of x's coordinates and then one y")
         dim = prompt.dim_in - 1
         rows = Rows(x=dim, y=1, xc=dim, m=dim * dim, q=dim * dim, z=dim, out=1, **dict.fromkeys(FLAGS, 1))
@@ -44,13 +43,12 @@ class CausalNewton(Construction, kind="causal_newton"):
         begun = (
             self._images(rows, columns).add(self.start * rows["q"] - rows["m"], rows["m"]).clear(rows["q"])
         )
-        design = Design(
+        return Design(
             rows, torch.cat([rows["x"], rows["y"]]).T, rows["out"], decoder.positions(m=at_x * start),
             [decoder.paired(self.bound), begun], [self._images(rows, columns), self._squared(decoder, columns)],
             [self._turned(decoder, columns), self._read(rows)],
             attention=["softmax", "relu", "relu", "relu", "relu", "relu"], causal=True, normaliser="position",
         )  # fmt: skip
-        return design.net(prompt.length)
 
     @staticmethod
     def _column(rows: Rows, name: str, k: int) -> Form:

@@ -9,7 +9,6 @@ from pydantic import PositiveFloat
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.plan import Plan, Rows
 from loopscale.theory.constructions.regression import FullAttention, Tokens
@@ -28,7 +27,7 @@ class Newton(FullAttention, kind="newton"):
     """α: M_0 = α S."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         pairs, targets = self.pairs(prompt), prompt.dim_out
         dim = prompt.dim_in - targets
         rows = Rows(x=dim, y=targets, kx=dim, m=dim, yx=targets, out=targets, **Tokens.SIZES)
@@ -40,8 +39,7 @@ class Newton(FullAttention, kind="newton"):
         # The MLP doubles what attention leaves: 2 (m - M S M x / 2).
         loop = mean.add(Plan(), rows["m"], key, (-rows["m"] / 2, rows["m"]), keys).add(rows["m"], rows["m"])
         read = mean.add(Plan(), rows["m"], key, (rows["yx"], rows["out"]), keys)
-        design = Design(
+        return Design(
             rows, torch.cat([rows["x"], rows["y"]]).T, rows["out"], tokens.positions, [copied, begun], [loop], [read],
             attention=["softmax", self.summing, self.summing, self.summing], registers=tokens.registers,
         )  # fmt: skip
-        return design.net(prompt.length)

@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.tasks.regression import Regression
 from loopscale.tasks.representation_regression import Representation, RepresentationRegression
 from loopscale.theory.constructions.base import Construction, Design
@@ -107,8 +106,8 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
     """η, for the mean over the pairs."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
-        return self._design(prompt, prompt.dim_in - prompt.dim_out, ()).net(prompt.length)
+    def design(self, prompt: Prompt) -> Design:
+        return self._design(prompt, prompt.dim_in - prompt.dim_out, ())
 
     def _design(self, prompt: Prompt, width: int, represent: Sequence[Tensor], slope: float = 1.0) -> Design:
         """The net on x, or on layers of leaky ReLU above it, `represent` [in, out] each, at most `width` wide."""
@@ -145,13 +144,13 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     representation_seed: int = Field(0, ge=0)
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim = prompt.dim_in - prompt.dim_out
         settings = {
             name: getattr(self, name) for name in ("layers", "width", "slope", "gain", "representation_seed")
         }
         phi: Representation = RepresentationRegression(dim=dim, **settings).representation
-        return self._design(prompt, max(dim, self.width), phi.weights, self.slope).net(prompt.length)
+        return self._design(prompt, max(dim, self.width), phi.weights, self.slope)
 
 
 def layer(rows: Rows, weight: Tensor, slope: float) -> Plan:

@@ -1,0 +1,78 @@
+"""Training that starts from the weights of a theorem."""
+
+import json
+
+import pytest
+import torch
+
+from loopscale.core.prompt import Prompt
+from loopscale.core.seeds import stream
+from loopscale.models.base import Model
+from loopscale.solvers.regression import GradientDescent
+from loopscale.tasks.base import Task
+from loopscale.theory.constructions.base import Construction
+from loopscale.training.loop import train
+from loopscale.training.trial import Trial
+
+TASK = Task.model_validate({"kind": "linear_regression", "dim": 3, "points": 8})
+START = {"kind": "causal_gradient_descent", "scale": 0.05, "rate": 0.2}
+
+
+def trial(**training: object) -> Trial:
+    model = Construction.model_validate(START).model(TASK.prompt)
+    looped = {"loops": 10, "window": 10, "steps": 20, "eval_every": 10, "start": START}
+    return Trial.model_validate({"task": TASK, "model": model, "training": looped | training})
+
+
+def test_before_its_first_step_the_net_runs_the_algorithm():
+    batch = TASK.sample(4, stream(0)).to("cpu", torch.float64)
+    net = trial().net().double()
+    told = GradientDescent(rate=0.2).predict(batch, 10)
+    torch.testing.assert_close(net.predict(batch, 10), told, atol=2e-3, rtol=0)
+
+
+def test_every_weight_is_trained_and_the_first_step_stays_near():
+    learnt = trial(lr=1e-9)
+    assert all(weight.requires_grad for weight in learnt.net().parameters())
+    *_, last = train(learnt)
+    batch = TASK.sample(64, stream("validate")).to("cpu", torch.float64)
+    errors = (
+        GradientDescent(rate=0.2).predict(batch, 10)[-1] - batch.targets
+    ).square().mean() / TASK.variance
+    assert last.metrics["error"] == pytest.approx(errors.item(), rel=0.3)
+
+
+def test_the_start_is_part_of_a_trials_identity_and_its_absence_is_not():
+    model = Construction.model_validate(START).model(TASK.prompt)
+    drawn = Trial.model_validate({"task": TASK, "model": model, "training": {"loops": 10, "window": 10}})
+    assert "start" not in drawn.settings["training"]
+    assert trial().key != trial(start=START | {"rate": 0.1}).key
+    text = json.dumps(trial().model_dump(mode="json"))
+    assert Trial.model_validate_json(text) == trial()
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "message"),
+    [
+        (
+            {"kind": "looped"},
+            START,
+            r"is another net than this model; write model: \{kind: algoformer, width: 24",
+        ),
+        (
+            {"kind": "looped"},
+            {"kind": "newton"},
+            "does not guess at every query of a prompt; write a kind that does, caus",
+        ),
+        ({"kind": "looped"}, {"kind": "causal"}, "no construction 'causal'; there is "),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused_in_a_line(model: dict, start: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        Trial.model_validate({"task": TASK, "model": model, "training": {"start": start}})
+
+
+def test_the_settings_that_the_mistake_names_are_those_of_the_net():
+    made = Construction.model_validate(START)
+    assert made.net(Prompt(16, 4, 1)).state_dict().keys() == trial().net().state_dict().keys()
+    assert Model.model_validate(made.model(Prompt(16, 4, 1)).model_dump()) == made.model(Prompt(16, 4, 1))
