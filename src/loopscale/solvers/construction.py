@@ -47,6 +47,13 @@ class Constructed(Solver, kind="construction"):
         return {"kind": self.kind, "name": self.construction.kind} | given
 
     @override
+    @classmethod
+    def settings_beside(cls, written: Any) -> list[str]:
+        name = str(written.get("name")) if isinstance(written, Mapping) else ""
+        chosen = Construction.choices().get(name, CausalDescent)
+        return ["name", *chosen.model_fields]
+
+    @override
     def takes(self, problem: Any) -> bool:
         return isinstance(problem, self.construction.solves or ())
 

@@ -2,6 +2,8 @@
 
 import types
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
@@ -62,7 +64,11 @@ def classes_at(root: type[Config], tree: Any, place: Place) -> list[type[Config]
 def names_at(root: type[Config], tree: Any, place: Place) -> list[str]:
     """The names of the settings that there are at `place`."""
     classes = classes_at(root, tree, place)
-    names = [name for each in classes for name in each.model_fields]
+    try:
+        written = reduce(getitem, place, tree)
+    except (KeyError, IndexError, TypeError):
+        written = None
+    names = [name for each in classes for name in each.settings_beside(written)]
     return list(dict.fromkeys((["kind"] if any(issubclass(c, Family) for c in classes) else []) + names))
 
 
