@@ -4,11 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from loopscale.analysis import figures
 from loopscale.analysis.floors import impossible
 from loopscale.analysis.report import report
 from loopscale.core.seeds import stream
 from loopscale.solvers.regression import Ridge
 from loopscale.tasks.linear_regression import LinearRegression
+from loopscale.theory.bounds.base import Bound
 from tests.analysis.planted import Planted
 
 DIM, POINTS, NOISE, PROMPTS = 3, 7, 0.5, 400
@@ -92,3 +94,18 @@ def test_the_chance_of_a_false_alarm_does_not_grow_with_the_queries(points: int)
     from scipy.special import ndtr, ndtri
 
     assert 1 - (1 - ndtr(ndtri(ndtr(-3.0) / points))) ** points == pytest.approx(ndtr(-3.0), rel=0.01)
+
+
+def test_the_floor_is_drawn_where_it_is():
+    planted = study(measured(0))
+    trials, curves, _ = tables(planted)
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    (drawn,) = [
+        trace
+        for trace in figures.against_points(planted.study, trials, curves, cells).data
+        if trace.name == "bayes ridge, exact"
+    ]
+    bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": DIM, "noise": NOISE})
+    raw = bayes.along("point", range(POINTS)) + NOISE**2
+    assert list(drawn.x) == list(range(POINTS))
+    assert np.array(drawn.y, dtype=float) == pytest.approx(raw / TASK.variance, rel=1e-3)

@@ -3,6 +3,7 @@ import pytest
 from planted import Planted
 
 from loopscale.analysis.tested import laws
+from loopscale.analysis.theory import comparable
 
 CONDITION = 10
 RATE = -np.log((CONDITION - 1) / (CONDITION + 1))
@@ -65,3 +66,17 @@ def test_a_law_of_which_too_little_has_finished_is_reported_as_missing():
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power"}]
     found, (missing,) = laws(planted.study, *planted.tables[:2])
     assert (found, missing.because) == ([], "1 usable values on the axis are too few for power")
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "along", "height"),
+    [
+        ("one_step_best", "excess", "point", True),
+        ("decoder_floor", "excess", "loop", True),
+        ("one_step_best", "excess", "loop", False),
+        ("gd_contraction", "error", "loop", False),
+        ("bai_pretrain", "excess", "training.steps", False),
+    ],
+)
+def test_heights_are_compared_where_the_bound_is_of_the_very_quantity(kind, of, along, height):
+    assert comparable(kind, of, along) == height

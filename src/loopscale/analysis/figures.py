@@ -19,6 +19,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from loopscale.analysis.best import best
+from loopscale.analysis.floors import floors_of
 from loopscale.analysis.intervals import mean_intervals
 from loopscale.analysis.laws import Law
 from loopscale.analysis.tables import (
@@ -67,6 +68,8 @@ def against_loops(
         )
     for order, (name, curve) in enumerate(_classical(trials, curves, drawn)):
         _dashed(figure, name, order, _by(curve, "loop"))
+    for name, floor in _floors(curves, drawn):
+        _exact(figure, name, pd.Series(float(floor.mean()), index=sorted(set(_xs(figure)))))
     return figure
 
 
@@ -84,6 +87,8 @@ def against_points(
         _line(figure, label, index, groups)
     for order, (name, curve) in enumerate(_classical(trials, curves, drawn)):
         _dashed(figure, name, order, _by(curve[curve["loop"] == curve["loop"].max()], "point"))
+    for name, floor in _floors(curves, drawn):
+        _exact(figure, name, floor)
     return figure
 
 
@@ -172,7 +177,7 @@ def learning(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> 
 
 
 def law(fitted: Sequence[Law]) -> go.Figure:
-    """Laws along one axis: the data, the fit, and the bound's shape moved to the height of the data."""
+    """Laws along one axis: the data, the fit, and the bound; moved to the data's height if only its shape is known."""
     first = fitted[0]
     figure = _figure(
         _axis_name(first.along), _measure(first.of), log_x=first.form in ("power", "power_floor")
@@ -195,17 +200,19 @@ def law(fitted: Sequence[Law]) -> go.Figure:
         )
         shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
         if np.isfinite(shown).any():
-            shift = np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
+            shift = 1.0 if one.absolute else np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
             figure.add_scatter(
                 x=one.x,
                 y=_round(shown * shift),
                 mode="lines",
-                name=f"{one.theory}, shape only",
+                name=str(one.theory) if one.absolute else f"{one.theory}, shape only",
                 line={"color": colour, "dash": "dot"},
                 legendgroup=name,
             )
     if any(one.theory_y for one in fitted):
-        values = np.log10(np.concatenate([np.array(one.y) for one in fitted]))
+        exact = [np.array(one.theory_y) for one in fitted if one.absolute]
+        values = np.concatenate([*(np.array(one.y) for one in fitted), *exact])
+        values = np.log10(np.maximum(values, min(min(one.y) for one in fitted) / DEEPEST))
         figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
     return figure
 
@@ -263,6 +270,30 @@ def _classical(
         curve = curve_at(curves, row["trial"])
         if len(curve):
             yield _safe(solver_name(row)), curve
+
+
+def _floors(
+    curves: pd.DataFrame, drawn: Sequence[tuple[int, str, pd.DataFrame]]
+) -> Iterator[tuple[str, pd.Series]]:
+    """What no predictor beats on the task of the cells drawn, which share it, by pairs seen."""
+    if drawn:
+        row = drawn[0][2].iloc[0]
+        yield from floors_of(row, curve_at(curves, row["trial"]))
+
+
+def _xs(figure: go.Figure) -> list[float]:
+    return [float(x) for trace in figure.data for x in trace.x if x is not None]
+
+
+def _exact(figure: go.Figure, name: str, values: pd.Series) -> None:
+    """A reference that holds as it stands."""
+    figure.add_scatter(
+        x=numbers(values.index),
+        y=_round(np.where(numbers(values) > 1e-12, numbers(values), np.nan)),
+        mode="lines",
+        name=f"{name.replace('_', ' ')}, exact",
+        line={"color": "#101828", "width": 1.2, "dash": "longdash"},
+    )
 
 
 def _by(curve: pd.DataFrame, axis: str) -> pd.Series:

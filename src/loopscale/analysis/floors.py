@@ -61,7 +61,7 @@ def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
         return
     points, raw, error, sem = (numbers(at[name]) for name in ("point", "raw", "error", "sem"))
     scale = raw / error
-    for kind, floors in _floors(settings_of(row), tuple(points.astype(int).tolist())):
+    for kind, floors in _raw_floors(settings_of(row), tuple(points.astype(int).tolist())):
         said = {"trial": row["trial"], "label": row["label"], "bound": kind}
         least = np.maximum(sem, (sem / error).mean() * floors / scale)
         # Errors of a prompt's queries move together; that they all do is the most that they can.
@@ -77,7 +77,17 @@ def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
                              standard_error=least[worst], **said)  # fmt: skip
 
 
-def _floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+def floors_of(row: pd.Series, curve: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """What no predictor beats on a trial's task, by pairs seen, over the target's variance as its errors are."""
+    at = curve[(curve["error"] > 0) & (curve["loop"] == curve["loop"].min())].sort_values("point")
+    points = numbers(at["point"]).astype(int)
+    if len(points):
+        scale = float((numbers(at["raw"]) / numbers(at["error"])).mean())
+        for kind, floors in _raw_floors(settings_of(row), tuple(points.tolist())):
+            yield kind, pd.Series(floors / scale, index=points)
+
+
+def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
     """The raw error below which none can be, at each query, from every bound that says so of this task."""
     from loopscale.theory.bounds.base import Bound
 

@@ -65,6 +65,9 @@ class Law:
     theory: str | None = None
     predicted: float | None = None
     theory_y: tuple[float, ...] = ()
+    """The bound at each x."""
+    absolute: bool = False
+    """Whether the bound is of the very same quantity and hides no constant: its height may be compared too."""
     verdict: Verdict | None = None
     note: str = ""
 

@@ -119,7 +119,10 @@ def drawings(
 ) -> Iterator[Figure]:
     """Every figure that the records allow."""
     groups = list(figures.by_task(study, trials).items())[:MOST_GROUPS]
-    marked = " A ring marks T, the loop that was trained for; grey and dashed: classical algorithms."
+    marked = (
+        " A ring marks T, the loop that was trained for; grey and dashed: classical algorithms; black: an exact"
+        " bound below which nothing can be."
+    )
     for number_, (name, cells) in enumerate(groups):
         title = f": {name}" if name else ""
         text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
@@ -133,7 +136,8 @@ def drawings(
     for number_, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in fitted)):
         mine = [law for law in fitted if (law.along, law.of) == (along, of)]
         text = (
-            "Means over runs, fitted laws, and (dotted) the shape that theory predicts, at the data's height."
+            "Means over runs, fitted laws, and (dotted) what theory predicts: at its own height where it is exact "
+            "for this very quantity, else its shape at the data's height."
         )
         yield Figure(f"Law: {of} along {along}", text, f"law{number_}", figures.law(mine))
     for number_, setting in enumerate(figures.tuned(study, trials)):

@@ -15,7 +15,7 @@ import pandas as pd
 
 from loopscale.analysis.laws import Law, choose, fit, pooled
 from loopscale.analysis.tables import StudyTable, answers, curve_at, loop_of, numbers, settings_of
-from loopscale.analysis.theory import predict
+from loopscale.analysis.theory import comparable, predict
 from loopscale.analysis.verdict import judge
 
 CURVES = ("loop", "point")
@@ -78,7 +78,10 @@ def judged(law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[s
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
     runs = min(law.runs)
     verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs)
-    return replace(law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict)
+    absolute = comparable(name, law.of, law.along)
+    return replace(
+        law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute
+    )
 
 
 def samples(

@@ -7,6 +7,15 @@ ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points")}
 """What a curve's axes are called among the settings of a bound."""
 
 
+def comparable(kind: str, of: str, along: str) -> bool:
+    """Whether the bound `kind` gives what was measured, and not its shape alone."""
+    from loopscale.theory.bounds.base import Bound
+
+    bound = Bound.choices()[kind]
+    measured = f"{of} at a point" if along == "point" else of
+    return bound.of == measured and not bound.hidden_constant
+
+
 def predict(
     theory: str | Mapping[str, Any], settings: Mapping[str, Any], along: str, x: Sequence[float]
 ) -> list[float]:
