@@ -22,9 +22,11 @@ def add_squares(plan: Plan, rows: Rows, kind: Signed, target: str = "s", factor:
     return passing(plan, kind, [(rows["e"], rows["x"])], [(factor * rows["x"], rows[target])])
 
 
-def apply(plan: Plan, rows: Rows, kind: Signed, matrix: str, source: str, target: str) -> Plan:
-    """Heads that give every token a matrix times what it has in the rows `source`."""
-    return passing(plan, kind, [(rows[source], rows["e"])], [(rows[matrix], rows[target])])
+def apply(
+    plan: Plan, rows: Rows, kind: Signed, matrix: str, source: str, target: str, factor: float = 1.0
+) -> Plan:
+    """Heads that give every token factor · a matrix times what it has in the rows `source`."""
+    return passing(plan, kind, [(rows[source], rows["e"])], [(factor * rows[matrix], rows[target])])
 
 
 def inverse_step(rows: Rows, kind: Signed) -> Plan:
