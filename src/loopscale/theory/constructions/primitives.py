@@ -40,15 +40,33 @@ def among(rows: Rows, flag: Tensor) -> Term:
     return FAR * rows["one"], flag - rows["one"]
 
 
-def agreeing(rows: Rows, *matches: Term, payload: Tensor | None = None) -> list[Term]:
+def agreeing(rows: Rows, *matches: Term, payload: Term | None = None) -> list[Term]:
     """A score whose relu is 1 where all these pairs of one-hots agree, else 0.
 
-    A `payload`, which the query reads and which is in 0 .. 1, takes the place of the 1.
+    A `payload`, the product of what the query reads and what the key does, in 0 .. 1, takes the place of the 1.
     """
     if payload is None:
         return [*matches, ((1.0 - len(matches)) * rows["one"], rows["one"])]
     doubled: list[Term] = [(2 * query, key) for query, key in matches]
-    return [(payload, rows["one"]), *doubled, (-2.0 * len(matches) * rows["one"], rows["one"])]
+    return [payload, *doubled, (-2.0 * len(matches) * rows["one"], rows["one"])]
+
+
+def largest(plan: Plan, entries: Tensor, target: Tensor) -> list[Plan]:
+    """The MLPs that add the largest of the rows of `entries` to one row, two by two, and leave those rows 0.
+
+    The first level is `plan`'s, and each of the others a block of its own: ceil(log2 of how many) in all.
+    """
+    plans, running = [plan], len(entries)
+    while True:
+        level, winners = plans[-1].clear(entries[:running]), -(-running // 2)
+        for n in range(winners):
+            to = target if winners == 1 else entries[n : n + 1]
+            last = entries[min(2 * n + 1, running - 1)][None]
+            level.add(last, to).unit(entries[2 * n][None] - last, 0.0, to)
+        if winners == 1:
+            return plans
+        running = winners
+        plans.append(Plan())
 
 
 @dataclass(frozen=True)
