@@ -34,7 +34,7 @@ class NetworkDescent(Construction, kind="network_descent"):
 
     relu is exact while no activation is in (0, threshold) and no error more than the bound in size: a derivative is a
     bit, and a product with a bit needs no attention. A smooth activation, its derivative and the products with that
-    are by pieces, in the MLPs.
+    are by pieces, in the MLPs. (The source's assumptions on derivatives leave relu out.)
     """
 
     source = (

@@ -27,7 +27,8 @@ class UcbVi(Construction, kind="ucb_vi"):
 
     With N visits r and P are means, over max(1, N), and the bonus is 2H sqrt(ι / max(1, N)). A step is a sweep: V of
     all stages from V of all stages, first 0, so that H - 1 sweeps are backward induction, and more change nothing.
-    Then the net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 where the maximum is by softmax. Read out at
+    Then the net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 where the maximum is by softmax. The source's
+    2H + 8 for an exact net is met for two actions; a layer's MLP finds the larger of two, not of more. Read out at
     the last token are the probabilities of the actions.
     """
 
