@@ -1,0 +1,168 @@
+"""Ridge regression by plain and accelerated gradient steps, one for every prefix, and by Newton's iteration.
+
+The nets read tokens (x_i, y_i). Registers hold what does not depend on them: d further pairs (√λ e_k, 0), whose
+squares are the penalty, or the columns of matrices. Read out is w, at every token.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.base import Net
+from loopscale.theory.constructions import columns
+from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.gadgets import Mean
+from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.primitives import Signed, passing
+
+
+class Curvature(Construction):
+    """What constructions share that solve with λI + Σ x_i x_i': bounds on its eigenvalues."""
+
+    penalty: PositiveFloat = 1.0
+    """λ."""
+    bound: PositiveFloat = 3.0
+    """|x| at most."""
+
+    def largest(self, pairs: int) -> float:
+        """λ + n·bound², at least as large as any eigenvalue of n pairs."""
+        return self.penalty + pairs * self.bound**2
+
+    def features(self, prompt: Prompt) -> int:
+        """d, of tokens (x, y) of which w is asked for."""
+        fits = prompt.dim_in == prompt.dim_out + 1
+        self.require(fits, "tokens of x's coordinates and then y, and guesses of as many as x has")
+        return prompt.dim_out
+
+
+class Descent(Curvature):
+    """What the two kinds of gradient step share: the prefix of i tokens has its own w, by causal attention.
+
+    Token i descends on λ|w|² + Σ_{j≤i} (w·x_j - y_j)², halved, from 0; by mean, on that over i + d.
+    The step is 1 over the largest curvature that the bound allows.
+    """
+
+    source: ClassVar[str] = "Lin et al. 2024 (Transformers as decision makers), ridge regression for LinUCB"
+    variant: Literal["linear", "relu", "sink"] = "linear"
+    """How sums are made: exactly, by linear or relu attention, or by softmax with a sink, in the limit of a scale."""
+    mean: bool = False
+    """Whether sums are divided by the number of tokens, which linear and relu attention do by themselves."""
+    expansion: Literal[1, 2, 4] = 4
+    """The order of the error in `scale`, of softmax."""
+    scale: PositiveFloat = 1e-4
+    """c, on the scores of softmax."""
+    depth: PositiveFloat = 34.0
+    """C, of the sink."""
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return self.expansion if self.variant == "sink" else None
+
+    def curvatures(self, length: int, dim: int) -> tuple[float, float]:
+        """The smallest and the largest that the bound allows, over all prefixes."""
+        if self.mean:
+            return self.penalty / (dim + length), self.bound**2 + self.penalty / (dim + 1)
+        return self.penalty, self.largest(length)
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        self.require(not (self.mean and self.variant == "sink"), "mean: false, where attention is softmax")
+        dim, sink = self.features(prompt), int(self.variant == "sink")
+        rows = Rows(x=dim, y=1, w=dim, v=dim, g=dim, one=1, sink=1)
+        registers = [rows.state(sink, one=1.0, sink=1.0), further_pairs(rows, dim, self.penalty)]
+        return Design(
+            rows, torch.cat([rows["x"], rows["y"]]).T, rows["w"],
+            torch.cat([*registers, rows.state(prompt.length, one=1.0)]),
+            loop=[self._step(rows, *self.curvatures(prompt.length, dim))],
+            attention="softmax" if self.variant == "sink" else self.variant,
+            causal=True, normaliser="position" if self.mean else "none", registers=sink + dim,
+        ).net(prompt.length)  # fmt: skip
+
+    def gradient(self, rows: Rows, at: str, target: str, largest: float) -> Plan:
+        """Heads that add -Σ_j (v·x_j - y_j) x_j / largest to a target, v being the rows named `at`."""
+        mean = Mean(self.variant, 1, self.expansion, self.scale, self.depth)
+        query, key = torch.cat([rows[at], -rows["one"]]), torch.cat([rows["x"], rows["y"]])
+        return mean.add(Plan(), query, key, (-rows["x"] / largest, rows[target]), mean.sink(rows))
+
+    @abstractmethod
+    def _step(self, rows: Rows, smallest: float, largest: float) -> Plan: ...
+
+
+class RidgeDescent(Descent, kind="ridge_descent"):
+    """Plain gradient descent on ridge regression, for every prefix at once: one block a step."""
+
+    algorithm = "gradient descent on the ridge objective of every prefix"
+
+    @override
+    def _step(self, rows: Rows, smallest: float, largest: float) -> Plan:
+        return self.gradient(rows, "w", "w", largest)
+
+
+class RidgeAcceleration(Descent, kind="ridge_acceleration"):
+    """Nesterov's accelerated descent on ridge regression, for every prefix at once: one block a step.
+
+    v is where the gradient is taken: w' = v - ∇(v)/L, v' = w' + m (w' - w).
+    """
+
+    algorithm = "accelerated gradient descent on the ridge objective of every prefix"
+
+    @override
+    def _step(self, rows: Rows, smallest: float, largest: float) -> Plan:
+        plan = self.gradient(rows, "v", "g", largest)
+        return accelerate(plan, rows["w"], rows["v"], rows["g"], momentum(smallest, largest))
+
+
+class RidgeNewton(Curvature, kind="ridge_newton"):
+    """Ridge regression on all pairs by Newton's iteration for the inverse, by full attention: one block a step.
+
+    Register j holds the j-th columns of S = λI + Σ x_i x_i' and of M, which starts at I/c and becomes 2M - MSM;
+    a layer before the loop sums S and Σ y_i x_i, one after it multiplies the two. About log2(c/λ) + 5 steps.
+    """
+
+    source = "Gao et al. 2024 (AlgoFormer), theorem 4.1; Newton-Schulz on the Gram matrix"
+    algorithm = "Newton's iteration for (λI + X'X)⁻¹, from I/c"
+    attention: Signed = "linear"
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return None
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        dim, kind = self.features(prompt), self.attention
+        rows = Rows(x=dim, y=1, b=dim, w=dim, one=1, e=dim, s=dim, m=dim)
+        before = columns.add_squares(Plan(), rows, kind)
+        passing(before, kind, [(rows["one"], rows["y"])], [(rows["x"], rows["b"])])
+        start = columns.registers(rows, dim, s=self.penalty, m=1 / self.largest(prompt.length))
+        return Design(
+            rows, torch.cat([rows["x"], rows["y"]]).T, rows["w"],
+            torch.cat([start, rows.state(prompt.length, one=1.0)]),
+            [before], [columns.inverse_step(rows, kind)], [columns.apply(Plan(), rows, kind, "m", "b", "w")],
+            kind, registers=dim,
+        ).net(prompt.length)  # fmt: skip
+
+
+def momentum(smallest: float, largest: float) -> float:
+    """Nesterov's, for a quadratic with curvatures in between."""
+    root = (largest / smallest) ** 0.5
+    return (root - 1) / (root + 1)
+
+
+def accelerate(
+    plan: Plan, w: Tensor, v: Tensor, g: Tensor, momentum: float, push: Tensor | float = 0.0
+) -> Plan:
+    """The MLP sets w' = v + g + push and v' = w' + momentum (w' - w), and clears g."""
+    moved = v + g + push
+    return plan.add(moved - w, w).add((1 + momentum) * moved - momentum * w - v, v).clear(g)
+
+
+def further_pairs(rows: Rows, dim: int, penalty: float) -> Tensor:
+    """Registers whose squares sum to the penalty: pairs (√λ e_k, 0)."""
+    return rows.state(dim, one=1.0, x=penalty**0.5 * torch.eye(dim, dtype=torch.float64))

@@ -1,0 +1,147 @@
+"""Roots of matrices by the coupled Newton-Schulz iteration, and Thompson sampling for linear bandits, which needs one.
+
+The iteration is Y <- (3Y - YZY) / 2, Z <- (3Z - ZYZ) / 2 from Y = V / c and Z = I, and takes Y to the root of V / c
+and Z to its inverse, for c at least V's largest eigenvalue. It is one block, of which all of it is attention but the
+factor 3/2.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Kind
+from loopscale.models.base import Net
+from loopscale.theory.constructions import columns
+from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.primitives import Signed, among, passing
+from loopscale.theory.constructions.ridge import Curvature
+
+
+class MatrixRoot(Construction, kind="matrix_root"):
+    """The root of a symmetric positive definite V and its inverse; token j is V's j-th column.
+
+    Read out at token j are the j-th columns of both, one below the other. About ln(c / λmin) / (2 ln 1.5) + 5 steps.
+    """
+
+    source = "Higham 2008 (Functions of matrices), eq. 6.35: the coupled Newton-Schulz iteration"
+    algorithm = "the coupled Newton-Schulz iteration, from V / c and I"
+    attention: Signed = "linear"
+    top: PositiveFloat = 10.0
+    """c: V's eigenvalues are at most this."""
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return None
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        dim, c = prompt.dim_in, self.top
+        square = prompt.length == dim and prompt.dim_out == 2 * dim
+        self.require(square, "the columns of a square matrix, and guesses of those of two as large")
+        rows = Rows(root=dim, inverse=dim)
+        read_out = torch.cat([c**0.5 * rows["root"], rows["inverse"] / c**0.5])
+        positions = rows.state(dim, inverse=torch.eye(dim, dtype=torch.float64))
+        return Design(
+            rows, rows["root"].T / c, read_out, positions,
+            loop=[root_step(rows, self.attention)], attention=self.attention,
+        ).net(dim)  # fmt: skip
+
+
+def root_step(rows: Rows, kind: Signed) -> Plan:
+    """Attention subtracts a third of the triple products, the MLP multiplies by 3/2."""
+    plan = Plan()
+    for one, other in (("root", "inverse"), ("inverse", "root")):
+        passing(plan, kind, [(rows[one], rows[other])], [(-rows[one] / 3, rows[one])])
+        plan.add(rows[one] / 2, rows[one])
+    return plan
+
+
+class Sampling(Curvature):
+    """What both constructions share that draw w = V⁻¹X'y + spread V⁻¹ᐟ² ξ: a step of the loop is one of the root.
+
+    V = λI + Σ x_i x_i', and ξ, standard normal, is part of the prompt. w is V⁻¹ᐟ² (V⁻¹ᐟ² X'y + spread ξ).
+    """
+
+    source: ClassVar[str] = (
+        "Lin et al. 2024 (Transformers as decision makers), Thompson sampling for linear bandits"
+    )
+    attention: Signed = "linear"
+    spread: NonNegativeFloat = 1.0
+    """σ, of the noise."""
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return None
+
+    def design(self, prompt: Prompt, arms: int = 0) -> Design:
+        """The net for pairs, so many arms, and a last token that holds ξ, where w is read out."""
+        dim, pairs = prompt.dim_in // 2, prompt.length - arms - 1
+        self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a or ξ), each with as many coordinates as x")
+        self.require(pairs >= 0, "prompts that end with a token for each arm, and one more")
+        names = ("x", "extra", "e", "root", "inverse", "b", "t", "w")
+        flags = dict.fromkeys(("y", "one", "choice", "last"), 1)
+        rows = Rows(**dict.fromkeys(names, dim), **flags, arm=arms, chosen=arms)
+        before, after = self._layers(rows, self.largest(pairs))
+        positions = [
+            columns.registers(rows, dim, root=self.penalty / self.largest(pairs), inverse=1.0),
+            rows.state(pairs, one=1.0),
+            rows.state(arms, one=1.0, choice=1.0, arm=torch.eye(arms, dtype=torch.float64)),
+            rows.state(1, one=1.0, last=1.0),
+        ]
+        return Design(
+            rows, torch.cat([rows["x"], rows["y"], rows["extra"]]).T, rows["w"], torch.cat(positions),
+            [before], [root_step(rows, self.attention)], after, self.attention, registers=dim,
+        )  # fmt: skip
+
+    def _layers(self, rows: Rows, largest: float) -> tuple[Plan, list[Plan]]:
+        """The layer that sums V / c and X'y, and the two that multiply by V⁻¹ᐟ²."""
+        before = columns.add_squares(Plan(), rows, self.attention, "root", 1 / largest)
+        passing(before, self.attention, [(rows["last"], rows["y"])], [(rows["x"], rows["b"])])
+        first, second = Plan(), Plan()
+        for plan, source, target in ((first, "b", "t"), (second, "t", "w")):
+            columns.apply(plan, rows, self.attention, "inverse", source, target, largest**-0.5)
+        return before, [first.add(self.spread * rows["extra"], rows["t"]), second]
+
+
+class ThompsonDraw(Sampling, kind="thompson_draw"):
+    """The weights w that Thompson sampling draws: pairs (x, y, 0), then (0, 0, ξ), where w is read out."""
+
+    algorithm = "a draw from N(V⁻¹X'y, σ²V⁻¹), given its standard normal ξ"
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        self.require(
+            prompt.dim_in == 2 * prompt.dim_out + 1, "tokens (x, y, ξ) and guesses of as many as x has"
+        )
+        return self.design(prompt).net(prompt.length)
+
+
+class ThompsonSampling(Sampling, kind="thompson_sampling"):
+    """The arm that Thompson sampling plays: pairs (x, y, 0), arms (0, 0, a), then (0, 0, ξ), where it is read out.
+
+    One-hot in the limit of the temperature: exactly, where the best arm leads by 745 temperatures. It is the action
+    for one ξ; the distribution of actions is that over many.
+    """
+
+    algorithm = "Thompson sampling for linear bandits, given its standard normal ξ"
+    temperature: float = Field(1e-6, ge=1e-6)
+    """τ, of the softmax over arms."""
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        """Of the draw's, and one layer more, in which the last token attends to the arms by <a, w>."""
+        drawn = self.design(prompt, prompt.dim_out)
+        rows = drawn.rows
+        score = [(rows["w"] / self.temperature, rows["extra"]), among(rows, rows["choice"])]
+        choose = Plan().head(score, [(rows["arm"], rows["chosen"])])
+        kinds: list[Kind] = [*[self.attention for _ in drawn.plans], "softmax"]
+        return replace(
+            drawn, read_out=rows["chosen"], after=[*drawn.after, choose], attention=kinds
+        ).net(prompt.length)  # fmt: skip

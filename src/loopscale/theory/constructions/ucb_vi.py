@@ -1,0 +1,145 @@
+"""Soft UCB-VI in tabular episodic decision problems: optimistic values by backward induction, a softmax over actions.
+
+The net reads what was played, tokens (h, s, a, r, s') of one-hot stage, state and action, the reward, and the one-hot
+state that followed; and last a token (h, s, 0, 0, 0) that asks what to play. Registers stand for every (h, s) and
+every (h, s, a). What matches is found by conjunctions, so that counts are whole numbers, and what is made of
+counts, by pieces with knots at whole numbers, is exact.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Kind
+from loopscale.models.base import Net
+from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.gadgets import SURE
+from loopscale.theory.constructions.plan import Plan, Rows, Term
+from loopscale.theory.constructions.primitives import Pieces, agreeing, largest, uniform
+
+
+class UcbVi(Construction, kind="ucb_vi"):
+    """Q_h = min(r + bonus + P V_{h+1}, H), V_h its maximum over actions; plays softmax(Q_h(s, .) / temperature).
+
+    With N visits r and P are means, over max(1, N), and the bonus is 2H sqrt(ι / max(1, N)). A step is a sweep: V of
+    all stages from V of all stages, first 0, so that H - 1 sweeps are backward induction, and more change nothing.
+    Then the net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 where the maximum is by softmax. The source's
+    2H + 8 for an exact net is met for two actions; a layer's MLP finds the larger of two, not of more. Read out at
+    the last token are the probabilities of the actions.
+    """
+
+    source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft UCB-VI"
+    algorithm = "soft UCB-VI"
+    horizon: PositiveInt = 3
+    """H, the stages of an episode."""
+    confidence: NonNegativeFloat = 1.0
+    """ι, in the bonus."""
+    temperature: PositiveFloat = 0.1
+    """Of the softmax over actions."""
+    maximum: Literal["tournament", "softmax"] = "tournament"
+    """Exact, two by two, or in one layer, too small by at most (A - 1) / (e · sharpness)."""
+    sharpness: PositiveFloat = 1e8
+    """β, of the maximum by softmax."""
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return None if self.maximum == "tournament" else 1
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        stages, actions = self.horizon, prompt.dim_out
+        states = (prompt.dim_in - stages - actions - 1) // 2
+        whole = stages + actions + 1 + 2 * states == prompt.dim_in
+        self.require(whole and states > 0, "tokens (h, s, a, r, s') with h of as many rows as the horizon")
+        self.require(actions > 1, "two actions or more")
+        rows = _rows(stages, states, actions)
+        read_in = torch.cat([rows[name] for name in ("h", "s", "a", "r", "after")]).T
+        positions = torch.cat([_registers(rows), _played(rows, prompt.length)])
+        before = [self._count(rows, prompt.length - 1), self._average(rows)]
+        loop = [self._backup(rows), *self._maximum(rows)]
+        maximum: Kind = "relu" if self.maximum == "tournament" else "softmax"
+        kinds: list[Kind] = ["relu", "relu", "relu", *[maximum for _ in loop[1:]], "relu", "softmax"]
+        after = [self._backup(rows), self._softmax(rows, "last", 1 / self.temperature, ("a", "policy"))]
+        return Design(
+            rows, read_in, rows["policy"], positions, before, loop, after,
+            attention=kinds, registers=len(positions) - prompt.length,
+        ).net(prompt.length)  # fmt: skip
+
+    def _count(self, rows: Rows, most: int) -> Plan:
+        """Visits, rewards and states that followed, of every cell; and of the visits 1 / N and the bonus."""
+        moves = [(rows["played"], rows["n"]), (rows["r"], rows["sum"]), (rows["after"], rows["counts"])]
+        plan = Plan().head(agreeing(rows, *_same(rows, "hsa")), moves)
+        knots = uniform(0.0, float(max(most, 1)), max(most, 1))
+        Pieces.of(lambda n: 1 / n.clamp_min(1), knots).add(plan, rows["n"], rows["share"])
+        bonus = 2 * self.horizon * self.confidence**0.5
+        return Pieces.of(lambda n: bonus * n.clamp_min(1) ** -0.5, knots).add(plan, rows["n"], rows["bonus"])
+
+    def _average(self, rows: Rows) -> Plan:
+        """A cell reads itself by a score that is 1 / N."""
+        cell: Term = (rows["one"], rows["cell"])
+        score = agreeing(rows, *_same(rows, "hsa"), cell, payload=(rows["share"], rows["one"]))
+        plan = Plan().head(score, [(rows["counts"], rows["p"]), (rows["sum"], rows["base"])])
+        return plan.add(rows["bonus"], rows["base"])
+
+    def _backup(self, rows: Rows) -> Plan:
+        """Q of every cell from V of the next stage, which is cleared."""
+        most = float(self.horizon)
+        later = torch.cat([torch.zeros_like(rows["h"][:1]), rows["h"][:-1]])
+        matches: list[Term] = [(later, rows["h"]), (rows["one"], rows["state"])]
+        score = agreeing(rows, *matches, payload=(rows["p"], rows["s"]))
+        plan = Plan().head(score, [(rows["v"], rows["pv"])])
+        plan.clear(torch.cat([rows["q"], rows["pv"], rows["v"]])).constant(rows["q"], most)
+        return plan.unit(-rows["base"] - rows["pv"], most, -rows["q"])
+
+    def _maximum(self, rows: Rows) -> list[Plan]:
+        """V of every state from the Q of its cells."""
+        if self.maximum == "softmax":
+            return [self._softmax(rows, "state", self.sharpness, ("q", "v"))]
+        plan = Plan()
+        for n in range(len(rows["a"])):
+            matches: list[Term] = [(rows["state"], rows["cell"]), (rows["one"], rows.part("a", n))]
+            plan.head(agreeing(rows, *_same(rows, "hs"), *matches), [(rows["q"], rows.part("entries", n))])
+        return largest(plan, rows["entries"], rows["v"])
+
+    def _softmax(self, rows: Rows, asking: str, sharpness: float, move: tuple[str, str]) -> Plan:
+        """A head by which a token attends to the cells of its stage and state, by their Q."""
+        far = SURE + 2 * self.horizon * sharpness
+        cells: list[Term] = [*_same(rows, "hs"), (rows["one"], rows["cell"])]
+        score = [(far * query, key) for query, key in cells]
+        score += [(-3 * far * rows["one"], rows["one"]), (sharpness * rows[asking], rows["q"])]
+        return Plan().head(score, [(rows[move[0]], rows[move[1]])])
+
+
+def _rows(stages: int, states: int, actions: int) -> Rows:
+    one_hot = {"h": stages, "s": states, "a": actions}
+    sums = {"after": states, "counts": states, "p": states, "entries": actions, "policy": actions}
+    flags, numbers = (
+        ("one", "played", "last", "state", "cell"),
+        ("r", "n", "sum", "share", "bonus", "base", "pv"),
+    )
+    return Rows(**one_hot, **sums, **dict.fromkeys((*flags, *numbers, "q", "v"), 1))
+
+
+def _same(rows: Rows, names: str) -> list[Term]:
+    return [(rows[name], rows[name]) for name in names]
+
+
+def _registers(rows: Rows) -> Tensor:
+    """A token for every (h, s), then one for every (h, s, a)."""
+    h, s, a = (torch.eye(rows.sizes[name], dtype=torch.float64) for name in "hsa")
+    stage, state = h.repeat_interleave(len(s), 0), s.repeat(len(h), 1)
+    cells = {"h": stage.repeat_interleave(len(a), 0), "s": state.repeat_interleave(len(a), 0)}
+    return torch.cat([
+        rows.state(len(stage), one=1.0, state=1.0, h=stage, s=state),
+        rows.state(len(stage) * len(a), one=1.0, cell=1.0, a=a.repeat(len(stage), 1), **cells),
+    ])  # fmt: skip
+
+
+def _played(rows: Rows, length: int) -> Tensor:
+    """What is known of the prompt's tokens by where they are."""
+    return torch.cat([rows.state(length - 1, one=1.0, played=1.0), rows.state(1, one=1.0, last=1.0)])
