@@ -93,6 +93,16 @@ def tracking_away(stage: Stage, seconds: float = 30) -> None:
     stage.cluster.tracking.wait()
 
 
+def driver_killed_unheard(stage: Stage, seconds: float = 15) -> None:
+    """The tracking server goes away, and then the driver is killed with all that it could not say."""
+    stage.cluster.tracking.kill()
+    time.sleep(seconds)
+    stage.driver.kill()
+    stage.cluster.tracking.start()
+    stage.cluster.tracking.wait()
+    stage.driver = stage.study.drive()
+
+
 def database_restarted(stage: Stage) -> None:
     """PostgreSQL is stopped in the middle of everything, and started again."""
     stage.cluster.database.restart()
@@ -134,6 +144,7 @@ FAULTS: dict[str, Fault] = {
     each.__name__: each
     for each in (
         worker_killed, host_killed, host_cut_off, host_cut_off_briefly, driver_killed, head_killed, tracking_away,
+        driver_killed_unheard,
         database_restarted, disk_full, disk_slow,
     )
 }  # fmt: skip

@@ -168,7 +168,7 @@ class Study:
             files = {
                 Path(name).stem: _header(self.cluster.bucket.content(name)) for name in names if "." in name
             }
-            assert set(files) == trained
+            assert set(files) == trained, f"too many {set(files) - trained}, too few {trained - set(files)}"
             # What a host that was cut off sends when it is back may be older than what is there.
             assert {header["step"] for header in files.values()} == {self.tree["fixed"]["training"]["steps"]}
             assert all(header["stripped"] for header in files.values())

@@ -85,6 +85,11 @@ def test_tracking_server_and_database_may_be_away(cluster: Cluster, whole: Study
 
 
 @pytest.mark.long
+def test_what_a_driver_could_not_record_before_it_died_is_said_again(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "unheard"), whole, faults.driver_killed_unheard)
+
+
+@pytest.mark.long
 def test_a_full_disk_costs_its_host_and_not_the_study(cluster: Cluster, whole: Study):
     survives(Study(cluster, "full"), whole, faults.disk_full)
 
