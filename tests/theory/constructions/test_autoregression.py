@@ -85,11 +85,8 @@ def test_as_it_stands_softmax_is_near_descent_for_long():
 def test_its_layers_are_one_for_the_past_and_one_for_each_of_the_representation():
     net = Autoregression.model_validate(DEEP | {"expansion": 2}).net(Prompt(20, 2, 2))
     assert len(blocks(net)) == 3 + 1 + 1
-    outs = [
-        block.attention.out.weight.reshape(-1, block.attention.heads, block.attention.out.in_features // 3)
-        for block in blocks(net)
-    ]
-    used = [(out != 0).any(0).any(-1).sum().item() for out in outs]
+    heads = [block.attention.out.weight.chunk(block.attention.heads, 1) for block in blocks(net)]
+    used = [sum(bool((head != 0).any()) for head in layer) for layer in heads]
     assert used == [3, 0, 0, 2, 1], "q heads, the theorem's two in the loop, and one after it"
 
 
