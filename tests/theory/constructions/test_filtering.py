@@ -20,7 +20,7 @@ def chains(dim: int, samples: int, levels: int, slope: float, prompts: int = 2) 
     rng = torch.Generator().manual_seed(100 * dim + samples)
     states = [torch.randn(prompts, samples + 1, dim, generator=rng, dtype=torch.float64)]
     for _ in range(levels):
-        weight = torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64) * (2.5 / dim) ** 0.5
+        weight = torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64) * (1.7 / dim) ** 0.5
         states.append(leaky_relu(states[-1] @ weight.mT, slope))
     return torch.stack(states, 2)
 
@@ -53,7 +53,7 @@ def distance(
 ) -> float:
     said = net(posed(states, stop), steps)[:, :, -1]
     expected = descended(states, stop, slope, rate, steps)
-    assert expected[-1].abs().max() > 0.01, "a state of 0 tests nothing"
+    assert expected[-1].abs().max() > 3e-3, "a state of 0 tests nothing"
     return (said - expected).abs().max().item()
 
 
@@ -74,7 +74,7 @@ def test_one_softmax_net_descends_on_every_level_for_long():
 @pytest.mark.parametrize("stop", [0, 2])
 @pytest.mark.parametrize(
     ("expansion", "scales", "atol"),
-    [(1, (1e-2, 1e-4), 0.1), (2, (3e-2, 3e-3), 0.1), (4, (3e-2, 1e-2), 0.2)],
+    [(1, (1e-2, 1e-4), 0.1), (2, (1e-2, 1e-3), 0.1), (4, (1e-2, 3e-3), 0.2)],
 )
 def test_softmax_nears_descent_with_the_order_of_its_expansion(
     expansion: int, scales: tuple[float, float], atol: float, stop: int

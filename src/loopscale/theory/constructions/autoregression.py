@@ -31,7 +31,7 @@ class Descent(Construction):
     """How products are summed: by softmax with a sink, or exactly by relu attention."""
     expansion: Literal[1, 2, 4] = 4
     """The order of the error in `scale`, of softmax."""
-    scale: PositiveFloat = 1e-3
+    scale: PositiveFloat = 1e-4
     """c, on the scores of softmax."""
     depth: PositiveFloat = 28.0
     """C, of the sink."""
