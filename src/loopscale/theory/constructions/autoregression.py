@@ -74,8 +74,11 @@ class Autoregression(Descent, kind="autoregression"):
     width: PositiveInt = 20
     """Of Φ."""
     slope: float = Field(0.01, ge=0, le=1)
+    """Of Φ's leaky ReLU, below 0."""
     gain: PositiveFloat = 1.0
+    """Of Φ's layers, as in the task."""
     representation_seed: int = Field(0, ge=0)
+    """Which Φ."""
 
     @override
     def net(self, prompt: Prompt) -> Net:

@@ -37,8 +37,8 @@ class Thresholding(Construction):
     """What is out: the guess β·x, or β, where nothing is multiplied."""
     bound: PositiveFloat = 100.0
     """At least as large as any β·x_j, and any twice where guesses are out. Rounding is 1e-16 · bound · pairs."""
-    rate: PositiveFloat = 1.0
-    """M is this times the identity, where it is not given."""
+    rate: PositiveFloat = 0.2
+    """M is this times the identity, where it is not given; steps shrink where rate · λ_max(X'X) < 2 (2n + 1)."""
 
     @property
     @override
