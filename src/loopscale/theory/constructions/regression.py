@@ -153,10 +153,10 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
         return self._design(prompt, max(dim, self.width), phi.weights, self.slope)
 
 
-def layer(rows: Rows, weight: Tensor, slope: float) -> Plan:
+def layer(rows: Rows, weight: Tensor, slope: float, name: str = "x") -> Plan:
     """x <- leaky(W x), W [out, in], exactly, in a block without heads; what W has no row for becomes 0."""
     out, into = weight.shape
-    image = torch.zeros_like(rows["x"])
-    image[:out] = weight @ rows.part("x", 0, into)
-    plan = Plan().unit(image, 0.0, rows["x"]).unit(-image, 0.0, -slope * rows["x"])
-    return plan.clear(rows["x"])
+    image = torch.zeros_like(rows[name])
+    image[:out] = weight @ rows.part(name, 0, into)
+    plan = Plan().unit(image, 0.0, rows[name]).unit(-image, 0.0, -slope * rows[name])
+    return plan.clear(rows[name])

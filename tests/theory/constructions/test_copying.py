@@ -1,0 +1,53 @@
+"""The last q tokens copied to every token: to the bit by softmax, and by relu without large weights."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.gpt2 import Gpt2Net
+from loopscale.theory.constructions.base import blocks
+from loopscale.theory.constructions.copying import Copying
+
+SIZES = pytest.mark.parametrize(("dim", "length", "lags"), [(1, 1, 1), (3, 20, 4), (2, 5, 8), (4, 150, 3)])
+
+
+def series(dim: int, length: int) -> Tensor:
+    rng = torch.Generator().manual_seed(100 * dim + length)
+    return torch.randn(3, length, dim, generator=rng, dtype=torch.float64)
+
+
+def lagged(xs: Tensor, lags: int) -> Tensor:
+    """x_t, x_{t-1}, .., x_{t-lags}, with zeros before the first."""
+    padded = torch.nn.functional.pad(xs, (0, 0, lags, 0))
+    return torch.cat([padded[:, lags - lag : lags - lag + xs.shape[1]] for lag in range(lags + 1)], -1)
+
+
+@SIZES
+@pytest.mark.parametrize("causal", [True, False])
+def test_softmax_copies_to_the_bit(dim: int, length: int, lags: int, causal: bool):
+    xs = series(dim, length)
+    net = Copying(lags=lags, causal=causal).net(Prompt(length, dim, (lags + 1) * dim))
+    assert (net(xs, 1)[0] == lagged(xs, lags)).all()
+
+
+@SIZES
+@pytest.mark.parametrize("causal", [True, False])
+def test_relu_copies_exactly_with_scores_of_one(dim: int, length: int, lags: int, causal: bool):
+    xs = series(dim, length)
+    net = Copying(lags=lags, causal=causal, attention="relu").net(Prompt(length, dim, (lags + 1) * dim))
+    torch.testing.assert_close(net(xs, 1)[0], lagged(xs, lags), rtol=0, atol=1e-14)
+    assert isinstance(net, Gpt2Net)
+    large = 2 * lags**2 + length + 2
+    assert max(weight.abs().max().item() for weight in net.stack.blocks.parameters()) <= large
+
+
+def test_it_is_one_layer_of_q_heads_without_an_mlp():
+    net = Copying(lags=5).net(Prompt(9, 2, 12))
+    (block,) = blocks(net)
+    assert (net.depth, block.attention.heads, block.mlp) == (1, 5, None)
+
+
+def test_prompts_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="construction copying is for 4 times as many outputs"):
+        Copying().net(Prompt(9, 2, 6))

@@ -1,0 +1,90 @@
+"""Conversion of formats: every y gets the x of its pair, at every length, with the published size."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.gpt2 import Gpt2Net
+from loopscale.theory.constructions.base import blocks
+from loopscale.theory.constructions.format_conversion import FormatConversion
+
+SIZES = [(1, 1, 1), (3, 10, 1), (5, 100, 1), (4, 7, 3)]
+
+
+def turns(xs: Tensor, ys: Tensor, beside: bool = False) -> Tensor:
+    """x_1, y_1, .., x_N, y_N, x_{N+1}; `beside`, every y with its x."""
+    into_x, into_y = (0, ys.shape[-1]), (xs.shape[-1], 0)
+    first = torch.nn.functional.pad(xs, into_x)
+    second = torch.nn.functional.pad(ys, into_y) + (first if beside else 0)
+    return torch.stack([first, second], 2).flatten(1, 2)[:, :-1]
+
+
+def problem(dim: int, pairs: int, targets: int) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(100 * dim + pairs)
+    xs = torch.randn(3, pairs + 1, dim, generator=rng, dtype=torch.float64)
+    return xs, torch.randn(3, pairs + 1, targets, generator=rng, dtype=torch.float64)
+
+
+def converter(dim: int, pairs: int, targets: int) -> Gpt2Net:
+    width = dim + targets
+    net = FormatConversion(targets=targets).net(Prompt(2 * pairs + 1, width, width))
+    assert isinstance(net, Gpt2Net)
+    return net
+
+
+@pytest.mark.parametrize(("dim", "pairs", "targets"), SIZES)
+def test_every_y_gets_the_x_of_its_pair(dim: int, pairs: int, targets: int):
+    xs, ys = problem(dim, pairs, targets)
+    out = converter(dim, pairs, targets)(turns(xs, ys), 2)[-1]
+    torch.testing.assert_close(out, turns(xs, ys, beside=True), rtol=0, atol=1e-11)
+
+
+def test_nothing_else_changes():
+    xs, ys = problem(3, 20, 1)
+    net = converter(3, 20, 1)
+    before = net.stack.place(net.read_in(turns(xs, ys)))
+    after = net.stack.run(before)
+    assert (after[..., 3:] == before[..., 3:]).all(), (
+        "y, the numbers of the tokens, and the room used on the way"
+    )
+    assert (after[:, 0::2] == before[:, 0::2]).all()
+
+
+def test_no_y_is_seen_before_its_turn():
+    xs, ys = problem(3, 20, 1)
+    net, changed = converter(3, 20, 1), turns(xs, ys)
+    changed[:, 20:] += 1
+    assert (net(changed, 2)[-1, :, :20] == net(turns(xs, ys), 2)[-1, :, :20]).all()
+
+
+def spectral(matrix: Tensor) -> float:
+    return torch.linalg.matrix_norm(matrix, 2).item()
+
+
+@pytest.mark.parametrize(("dim", "pairs", "targets"), SIZES)
+def test_it_is_as_small_as_the_proposition_says(dim: int, pairs: int, targets: int):
+    net = converter(dim, pairs, targets)
+    sizes = []
+    for block in blocks(net):
+        attention = block.attention
+        heads, inner = attention.heads, attention.out.in_features
+        query, key, value = (third.chunk(heads) for third in attention.qkv.weight.split(inner))
+        moves = [out @ v for out, v in zip(attention.out.weight.chunk(heads, 1), value, strict=True)]
+        assert block.mlp is not None
+        layers = [parameter for parameter in block.mlp.parameters() if parameter.ndim == 2]
+        assert layers[0].shape[0] == 2, "hidden units"
+        sizes.append(max(map(spectral, query + key)) + sum(map(spectral, moves + layers)))
+        assert heads <= 3
+    assert net.depth == 2
+    assert sizes == pytest.approx([7.864, 6.236], abs=1e-3)
+    assert net.read_in.out_features == dim + targets + 5
+
+
+@pytest.mark.parametrize(
+    ("prompt", "condition"),
+    [(Prompt(9, 1, 1), "x's coordinates"), (Prompt(9, 4, 1), "of the shape of the tokens")],
+)
+def test_prompts_that_do_not_fit_are_refused(prompt: Prompt, condition: str):
+    with pytest.raises(ValueError, match=condition):
+        FormatConversion().net(prompt)
