@@ -61,7 +61,7 @@ class Constructed(Solver, kind="construction"):
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem = batch.problem
         tokens = interleave(problem.xs.double(), problem.ys.double())
-        if self.construction.causal:
+        if self.construction.every_query:
             return self._net(tokens)(tokens, steps)[:, :, batch.queries]
         prefixes = (tokens[:, : query + 1] for query in batch.queries.tolist())
         return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)

@@ -110,10 +110,11 @@ class Trial(Config):
         start = self.training.start
         if start is None:
             return self
-        if not start.causal or start.solves is None:
+        if not start.every_query or start.solves is None:
+            able = [kind for kind, each in Construction.choices().items() if each.every_query and each.solves]
             raise ValueError(
                 f"training.start {start.kind} does not guess at every query of a prompt; write a kind that does, "
-                f"{' or '.join(kind for kind, each in Construction.choices().items() if each.causal and each.solves)}"
+                f"{' or '.join(able)}"
             )
         wanted = start.model(self.task.prompt)
         if wanted != self.model:

@@ -15,7 +15,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.tasks.representation_regression import Representation
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.copying import back
@@ -81,7 +80,7 @@ class Autoregression(Descent, kind="autoregression"):
     """Which Φ."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, pairs = prompt.dim_in, prompt.length - (0 if self.padded else self.lags)
         self.require(prompt.dim_out == dim, "forecasts of as many coordinates as x has")
         self.require(pairs > 0, f"prompts of more than {self.lags} tokens")
@@ -98,7 +97,7 @@ class Autoregression(Descent, kind="autoregression"):
             [Plan().head([(SURE * rows["one"], rows["query"])], [(rows["u"], rows["out"])])],
             attention=[*("softmax" for _ in before), "relu" if self.variant == "relu" else "softmax", "softmax"],
             normaliser="none", registers=self.REGISTERS,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def representation(self, dim: int) -> Representation:
         """Φ, of q times `dim` coordinates."""

@@ -28,7 +28,7 @@ class Construction(Family, package="loopscale.theory.constructions", allow_inf_n
     """What a step of the net is a step of."""
     solves: ClassVar[type | None] = None
     """The type of `Batch.problem` that its tokens are made of, x_1, y_1, x_2, ..; `None` where they are no task's."""
-    causal: ClassVar[bool] = False
+    every_query: ClassVar[bool] = False
     """Whether it guesses at every x at once; else at the last x of a prompt, from all pairs before it."""
 
     @property

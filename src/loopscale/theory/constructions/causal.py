@@ -65,7 +65,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     """
 
     source = "Gao et al. 2024 (AlgoFormer), lemma A.5 and theorem 4.2, which names Newton and proves descent"
-    solves, causal = Regression, True
+    solves, every_query = Regression, True
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, for the mean over the pairs seen."""

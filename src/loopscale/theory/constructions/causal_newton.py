@@ -20,7 +20,7 @@ class CausalNewton(Construction, kind="causal_newton"):
     """d + 1 columns of d rows a token, 2d² heads: for small d. Three layers before the loop, two in it, two after."""
 
     source = "derived; Gao et al. 2024 (AlgoFormer), theorem 4.2, leaves it open"
-    solves, causal = Regression, True
+    solves, every_query = Regression, True
     algorithm = "newton"
     start: PositiveFloat = 0.1
     """α: M_0 = α S_i, below 2 / λmax(S_i)² for every prefix."""

@@ -13,7 +13,6 @@ from pydantic import PositiveInt
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import nearest
 from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
@@ -37,7 +36,7 @@ class Copying(Construction, kind="copying"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, times = prompt.dim_in, self.lags + 1
         self.require(
             prompt.dim_out == times * dim, f"{times} times as many outputs as x has coordinates, {dim}"
@@ -57,7 +56,7 @@ class Copying(Construction, kind="copying"):
             rows, rows["x"].T, torch.cat([rows["x"], rows["lagged"]]), places, [plan],
             attention=self.attention, causal=self.causal, registers=1,
             normaliser="position" if self.causal else "length",
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def _exactly(self, rows: Rows, lag: int) -> list[Term]:
         """1 - (t_i - lag - t_j)²; in a decoder t_i + 1 times that, for the tokens in sight."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.autoregression import Descent
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.gadgets import SURE, hidden, nearest
@@ -39,7 +38,7 @@ class Filtering(Descent, kind="filtering"):
     """Of the leaky ReLU of the chains, below 0."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         chain = self.levels + 1
         samples = (prompt.length + 1) // chain - 1
         fits = (prompt.length + 1) % chain == 0 and samples > 0
@@ -54,7 +53,7 @@ class Filtering(Descent, kind="filtering"):
             [self.descend(rows, samples, rows["s"], others)], [answer],
             attention=["softmax", "softmax", "relu" if self.variant == "relu" else "softmax", "softmax"],
             normaliser="none", registers=1,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def _end(self, rows: Rows) -> Plan:
         """The largest t there is, to every token, and a flag for the token that has it."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.plan import Form, Plan, Rows
 
@@ -37,7 +36,7 @@ class FormatConversion(Construction, kind="format_conversion"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(prompt.dim_in > self.targets, f"tokens of x's coordinates and then {self.targets} of y")
         self.require(prompt.dim_out == prompt.dim_in, "outputs of the shape of the tokens")
         rows = Rows(x=prompt.dim_in - self.targets, y=self.targets, **Turns.SIZES)
@@ -45,7 +44,7 @@ class FormatConversion(Construction, kind="format_conversion"):
         return Design(
             rows, tokens.T, tokens, Turns.positions(rows, prompt.length), conversion(rows, rows["x"]),
             attention="relu", causal=True, normaliser="position",
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
 
 class Turns:

@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.plan import Plan, Rows
@@ -48,7 +47,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
         return 2
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         arms, dim = prompt.dim_out, prompt.dim_in // 2
         self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a), a with as many coordinates as x")
         self.require(prompt.length >= arms, "prompts that end with a token for each arm")
@@ -65,7 +64,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
             rows, torch.cat([rows["x"], rows["y"], rows["a"]]).T, rows["policy"],
             torch.cat([registers, rows.state(pairs, one=1.0), choices]), before, loop, after,
             attention=[*solving, "softmax"], causal=self.solver == "accelerated", registers=dim,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def _solver(
         self, rows: Rows, dim: int, largest: float

@@ -15,7 +15,6 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validat
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.format_conversion import Turns, conversion
 from loopscale.theory.constructions.plan import Form, Plan, Rows
@@ -52,7 +51,7 @@ class Thresholding(Construction):
         self.require(prompt.dim_out == (1 if guess else dim), size)
         return Rows(x=dim, y=1, pair=dim, beta=dim, out=1, **Turns.SIZES)
 
-    def design(
+    def _laid_out(
         self,
         rows: Rows,
         prompt: Prompt,
@@ -122,7 +121,7 @@ class Lista(Thresholding, kind="lista"):
         return self
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
         thresholds = self.thresholds or [self.threshold * self.decay**k for k in range(self.layers)]
         steps = [
@@ -131,7 +130,7 @@ class Lista(Thresholding, kind="lista"):
         ]
         last = [self.guess(rows, Plan())] if self.answer == "guess" else []
         plans = [*self.converted(rows), *(self.guess(rows, step) for step in steps), *last]
-        return self.design(rows, prompt, plans).net(prompt.length)
+        return self._laid_out(rows, prompt, plans)
 
 
 class Ista(Thresholding, kind="ista"):
@@ -144,8 +143,8 @@ class Ista(Thresholding, kind="ista"):
     """M; `None` for `rate`."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
         after = [self.guess(rows, Plan())] if self.answer == "guess" else []
         loop = [self.step(rows, self.matrix, self.threshold)]
-        return self.design(rows, prompt, self.converted(rows), loop, after).net(prompt.length)
+        return self._laid_out(rows, prompt, self.converted(rows), loop, after)

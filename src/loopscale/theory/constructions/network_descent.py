@@ -17,7 +17,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.plan import Plan, Rows
 from loopscale.theory.constructions.primitives import Pieces, Signed, bits, passing, switched, times, uniform
@@ -73,7 +72,7 @@ class NetworkDescent(Construction, kind="network_descent"):
         return [self.gain / weight.shape[1] ** 0.5 * weight for weight in drawn]
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(prompt.dim_in > prompt.dim_out, "tokens of x's coordinates and then y's")
         self.require(prompt.length > 1, "a pair or more, and then the x in question")
         weights = self.initial(prompt)
@@ -90,7 +89,7 @@ class NetworkDescent(Construction, kind="network_descent"):
         return Design(
             rows, read_in, read_out, torch.cat([registers, *tokens]), (), [*forward, *backward, update], after,
             self.attention, registers=len(registers),
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def _forward(self, rows: Rows, layer: int, layers: int) -> Plan:
         """z, what the layer's neurons sum, at every token of the prompt; and a, but for the last layer."""

@@ -13,7 +13,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import Mean
@@ -71,7 +70,7 @@ class Descent(Curvature):
         return self.penalty, self.largest(length)
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(not (self.mean and self.variant == "sink"), "mean: false, where attention is softmax")
         dim, sink = self.features(prompt), int(self.variant == "sink")
         rows = Rows(x=dim, y=1, w=dim, v=dim, g=dim, one=1, sink=1)
@@ -82,7 +81,7 @@ class Descent(Curvature):
             loop=[self._step(rows, *self.curvatures(prompt.length, dim))],
             attention="softmax" if self.variant == "sink" else self.variant,
             causal=True, normaliser="position" if self.mean else "none", registers=sink + dim,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def gradient(self, rows: Rows, at: str, target: str, largest: float) -> Plan:
         """Heads that add -Σ_j (v·x_j - y_j) x_j / largest to a target, v being the rows named `at`."""
@@ -135,7 +134,7 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, kind = self.features(prompt), self.attention
         rows = Rows(x=dim, y=1, b=dim, w=dim, one=1, e=dim, s=dim, m=dim)
         before = columns.add_squares(Plan(), rows, kind)
@@ -146,7 +145,7 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
             torch.cat([start, rows.state(prompt.length, one=1.0)]),
             [before], [columns.inverse_step(rows, kind)], [columns.apply(Plan(), rows, kind, "m", "b", "w")],
             kind, registers=dim,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
 
 def momentum(smallest: float, largest: float) -> float:

@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.plan import Plan, Rows
@@ -40,7 +39,7 @@ class MatrixRoot(Construction, kind="matrix_root"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, c = prompt.dim_in, self.top
         square = prompt.length == dim and prompt.dim_out == 2 * dim
         self.require(square, "the columns of a square matrix, and guesses of those of two as large")
@@ -50,7 +49,7 @@ class MatrixRoot(Construction, kind="matrix_root"):
         return Design(
             rows, rows["root"].T / c, read_out, positions,
             loop=[root_step(rows, self.attention)], attention=self.attention,
-        ).net(dim)  # fmt: skip
+        )  # fmt: skip
 
 
 def root_step(rows: Rows, kind: Signed) -> Plan:
@@ -80,7 +79,7 @@ class Sampling(Curvature):
     def order(self) -> int | None:
         return None
 
-    def design(self, prompt: Prompt, arms: int = 0) -> Design:
+    def _drawn(self, prompt: Prompt, arms: int = 0) -> Design:
         """The net for pairs, so many arms, and a last token that holds ξ, where w is read out."""
         dim, pairs = prompt.dim_in // 2, prompt.length - arms - 1
         self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a or ξ), each with as many coordinates as x")
@@ -116,11 +115,11 @@ class ThompsonDraw(Sampling, kind="thompson_draw"):
     algorithm = "a draw from N(V⁻¹X'y, σ²V⁻¹), given its standard normal ξ"
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(
             prompt.dim_in == 2 * prompt.dim_out + 1, "tokens (x, y, ξ) and guesses of as many as x has"
         )
-        return self.design(prompt).net(prompt.length)
+        return self._drawn(prompt)
 
 
 class ThompsonSampling(Sampling, kind="thompson_sampling"):
@@ -135,13 +134,13 @@ class ThompsonSampling(Sampling, kind="thompson_sampling"):
     """τ, of the softmax over arms."""
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         """Of the draw's, and one layer more, in which the last token attends to the arms by <a, w>."""
-        drawn = self.design(prompt, prompt.dim_out)
+        drawn = self._drawn(prompt, prompt.dim_out)
         rows = drawn.rows
         score = [(rows["w"] / self.temperature, rows["extra"]), among(rows, rows["choice"])]
         choose = Plan().head(score, [(rows["arm"], rows["chosen"])])
         kinds: list[Kind] = [*[self.attention for _ in drawn.plans], "softmax"]
         return replace(
             drawn, read_out=rows["chosen"], after=[*drawn.after, choose], attention=kinds
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip

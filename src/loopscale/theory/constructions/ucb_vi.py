@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.plan import Plan, Rows, Term
@@ -51,7 +50,7 @@ class UcbVi(Construction, kind="ucb_vi"):
         return None if self.maximum == "tournament" else 1
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         stages, actions = self.horizon, prompt.dim_out
         states = (prompt.dim_in - stages - actions - 1) // 2
         whole = stages + actions + 1 + 2 * states == prompt.dim_in
@@ -68,7 +67,7 @@ class UcbVi(Construction, kind="ucb_vi"):
         return Design(
             rows, read_in, rows["policy"], positions, before, loop, after,
             attention=kinds, registers=len(positions) - prompt.length,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     def _count(self, rows: Rows, most: int) -> Plan:
         """Visits, rewards and states that followed, of every cell; and of the visits 1 / N and the bonus."""
