@@ -31,7 +31,7 @@ COMMANDS: list[tuple[str, list[str], str]] = [
     ("", ["plan", "x", "--rate", "nan"], "give FLOP/s above 0"),
     ("", ["show", "frogs"], "'tasks', 'models'"),
     ("", ["show", "models", "algoforme"], "did you mean algoformer?"),
-    ("", ["show", "constructions", "newton"], "there are no constructions yet"),
+    ("", ["show", "constructions", "newtn"], "there is no construction 'newtn'; did you mean newton?"),
     ("", ["export", "tiny"], "missing option '--to'"),
     ("", ["export", "--to", "x"], "give STUDY or --all"),
     ("", ["export", "tiny", "--all", "--to", "x"], "give STUDY or --all"),

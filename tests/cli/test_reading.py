@@ -171,9 +171,11 @@ def test_show_answers_for_every_family(loopscale, what):
     assert loopscale("show", what).code == 0
 
 
-def test_constructions_are_said_to_be_missing_while_they_are(loopscale):
-    assert loopscale("show", "constructions").out == "there are no constructions yet\n"
-    assert loopscale("show", "constructions", "--json").json == []
+@pytest.mark.parametrize("what", ["bounds", "constructions"])
+def test_theory_is_listed_with_its_sources(loopscale, what: str):
+    found = loopscale("show", what, "--json").json
+    assert all(each["facts"]["source"] for each in found)
+    assert all(each["kind"] in loopscale("show", what).out for each in found[:3])
 
 
 def test_a_program_reads_json_and_nothing_else_from_standard_output(store, elsewhere):

@@ -42,14 +42,10 @@ def command(
     if kind is not None and kind not in members:
         from loopscale.studies.mistakes import one_of
 
-        raise Wrong(
-            f"there is no {what[:-1]} {kind!r}; " + (one_of(kind, members) if members else _none_yet(what))
-        )
+        raise Wrong(f"there is no {what[:-1]} {kind!r}; {one_of(kind, members)}")
     found = [described(each) for name, each in members.items() if kind in (None, name)]
     if as_json:
         show_json(found)
-    elif not found:
-        say(_none_yet(what))
     elif kind is None:
         show_table(["kind", "what", "settings"], map(_row, found))
         say(f"`loopscale show {what} KIND` shows the settings of one.")
@@ -58,18 +54,9 @@ def command(
 
 
 def _members(what: str) -> dict[str, type[Any]]:
-    """The family by kind; empty where its package is not there yet."""
+    """The family by kind."""
     module, name = FAMILIES[what]
-    try:
-        return getattr(importlib.import_module(module), name).choices()
-    except ModuleNotFoundError as problem:
-        if problem.name and module.startswith(problem.name):
-            return {}
-        raise
-
-
-def _none_yet(what: str) -> str:
-    return f"there are no {what} yet"
+    return getattr(importlib.import_module(module), name).choices()
 
 
 def _row(member: dict[str, Any]) -> list[Any]:
