@@ -45,8 +45,8 @@ class Piecewise:
         """What it computes, as a formula."""
         return self.level + (self.side * (t[..., None] - self.knots)).relu() @ self.coefficients
 
-    def units(self, plan: Plan, argument: Form, target: Form, flag: Form) -> Plan:
-        """The MLP adds f of each row of the argument to the same row of the target, at tokens whose flag is 1.
+    def units(self, plan: Plan, argument: Form, target: Tensor, flag: Tensor) -> Plan:
+        """The MLP adds f of each row of the argument to the target's (or to its only row) at tokens whose flag is 1.
 
         Where the flag is 0 nothing is added if the argument is 0 there (and on side -1 also if it is positive).
         """
