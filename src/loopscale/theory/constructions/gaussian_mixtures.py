@@ -51,7 +51,8 @@ class Mixture(Construction):
 
     def positions(self, rows: Rows, prompt: Prompt) -> Tensor:
         code = torch.eye(prompt.length, self.components)
-        centre, shares = code.sum(1), torch.tensor(self.weights or [1.0] * self.components).double()
+        shares = torch.tensor(self.weights or [1.0] * self.components, dtype=torch.float64)
+        centre = code.sum(1)
         point = 1 - centre if self.starts == "tokens" else torch.ones(prompt.length)
         prior = code.double() @ (shares / shares.sum()).log()
         return rows.state(prompt.length, one=1.0, C=code, centre=centre, point=point, prior=prior)
