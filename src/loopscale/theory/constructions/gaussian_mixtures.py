@@ -74,7 +74,7 @@ class Mixture(Construction):
 
     def expectation(self, rows: Rows, precision: float) -> Plan:
         """r is the posterior over the components given a token's x."""
-        away = SURE + 4 * precision * self.radius**2 + 100
+        away = 2 * SURE + 4 * precision * self.radius**2  # a share, too, may be as small as e^-745
         score = [
             (precision * rows["x"], rows["mu"]),
             (rows["one"], rows["b"] + rows["prior"]),
