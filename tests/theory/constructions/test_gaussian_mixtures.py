@@ -8,21 +8,19 @@ from sklearn.cluster import KMeans
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.gaussian_mixtures import (
-    ExpectationMaximisation,
-    Lloyd,
-    Mixture,
-    Posterior,
-)
+from loopscale.theory.constructions.gaussian_mixtures import ExpectationMaximisation, Lloyd, SoftmaxEM
+from loopscale.theory.constructions.posteriors import Mixture, Posterior
 
 SIZES = pytest.mark.parametrize(
     ("dim", "count", "components"), [(2, 120, 3), (1, 20, 2), (5, 60, 4), (3, 9, 1)]
 )
 
 
-def problem(dim: int, count: int, components: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def problem(
+    dim: int, count: int, components: int, spread: float = 1.0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Points around centres, and centres to start from."""
-    rng = np.random.default_rng(100 * dim + count)
+    rng = np.random.default_rng(10000 * seed + 100 * dim + count)
     centres = 2 * rng.standard_normal((components, dim))
     x = centres[rng.integers(components, size=count)] + spread * rng.standard_normal((count, dim))
     return np.clip(x, -5, 5), centres + rng.standard_normal(centres.shape)
@@ -55,9 +53,24 @@ def lloyd(x: np.ndarray, mu: np.ndarray, steps: int) -> np.ndarray:
 
 def run(made: Mixture, x: np.ndarray, mu: np.ndarray, dim_out: int, steps: int) -> np.ndarray:
     """What every token puts out after every step; the starts are given as the construction wants them."""
-    tokens = np.concatenate([mu, x]) if made.starts == "tokens" else x
-    net = made.net(Prompt(len(tokens), x.shape[1], dim_out))
-    return net(torch.tensor(tokens)[None], steps)[:, 0].numpy()
+    return runs(made, [(x, mu)], dim_out, steps)[:, 0]
+
+
+def runs(
+    made: Mixture, problems: list[tuple[np.ndarray, np.ndarray]], dim_out: int, steps: int
+) -> np.ndarray:
+    """The same of several problems by one net, [steps, problems, tokens, dim_out]."""
+    tokens = np.stack([np.concatenate([mu, x]) if made.starts == "tokens" else x for x, mu in problems])
+    net = made.net(Prompt(tokens.shape[1], tokens.shape[2], dim_out))
+    return net(torch.tensor(tokens), steps).numpy()
+
+
+def typical_distance(made: Mixture, steps: int = 3, variance: float = 1.0, estimated: bool = False) -> float:
+    """The mean over problems of the logarithm, since how far a number is from the next knot is chance."""
+    problems = [problem(2, 100, 3, seed=seed) for seed in range(12)]
+    found = runs(made, problems, 2, steps)[:, :, :3]
+    wanted = np.stack([em(*each, steps, variance=variance, estimated=estimated) for each in problems], 1)
+    return np.log(np.abs(found - wanted).max((0, 2, 3))).mean()
 
 
 def centres(made: Mixture, x: np.ndarray, mu: np.ndarray, steps: int) -> np.ndarray:
@@ -115,16 +128,29 @@ def test_posteriors_are_read_after_the_loop():
     ids=["plain", "polished", "shares"],
 )
 def test_em_is_neared_with_its_order_in_the_pieces(settings: dict, pieces: tuple[int, ...]):
-    errors = []
+    errors, estimated = [], settings.get("shares") == "estimated"
     for number in pieces:
-        made, off = ExpectationMaximisation.model_validate(settings | {"pieces": number}), []
-        for count in (90, 105, 120):
-            x, mu = problem(2, count, 3)
-            wanted = em(x, mu, 3, estimated=made.shares == "estimated")
-            off.append(np.abs(centres(made, x, mu, 3) - wanted).max())
-        errors.append(np.log(off).mean())
+        made = ExpectationMaximisation.model_validate(settings | {"pieces": number})
+        errors.append(typical_distance(made, estimated=estimated))
     assert made.order is not None
     assert -np.polyfit(np.log(pieces), errors, 1)[0] == pytest.approx(made.order, rel=0.15)
+
+
+@SIZES
+@pytest.mark.parametrize("starts", ["tokens", "points"])
+def test_loops_of_softmax_alone_are_iterations_of_em(dim: int, count: int, components: int, starts):
+    x, mu = problem(dim, count, components)
+    mu = mu if starts == "tokens" else x[:components]
+    made = SoftmaxEM(components=components, starts=starts, pieces=2048, radius=6.0)
+    assert len(blocks(made.net(Prompt(20, dim, dim)))) == 1 + 2
+    assert np.abs(centres(made, x, mu, 4) - em(x, mu, 4)).max() < 2e-5
+
+
+def test_softmax_alone_nears_em_with_the_square_of_the_pieces():
+    pieces = (64, 256, 1024)
+    made = [SoftmaxEM(pieces=number, variance=4.0, radius=6.0) for number in pieces]
+    errors = [typical_distance(each, variance=4.0) for each in made]
+    assert np.polyfit(np.log(pieces), errors, 1)[0] == pytest.approx(-2, abs=0.3)
 
 
 @SIZES

@@ -1,8 +1,7 @@
-"""Gaussian mixtures: posteriors by softmax attention, and on them loops that are EM or Lloyd's algorithm.
+"""Gaussian mixtures by loops: EM with relu attention beside the softmax, EM with softmax alone, Lloyd's algorithm.
 
 The net reads points, tokens of d coordinates, and K centres to start from: the K tokens before the points, or the
-first K points themselves. A softmax over the centres' tokens, with scores μ·x/σ² - |μ|²/2σ² + log π, *is* the
-posterior, so that an E-step is exact (the slides have it as an approximation); what costs is dividing by the counts.
+first K points themselves. The E-step is exact (`posteriors.py`); what costs is dividing by the components' counts.
 After t loops the first K tokens put out the centres after t iterations, or every point its posterior given those.
 """
 
@@ -11,131 +10,44 @@ from typing import Literal
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
-from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.models.base import Net
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.gadgets import SURE
-from loopscale.theory.constructions.gates import alike, newton
-from loopscale.theory.constructions.piecewise import Piecewise, geometric, whole
-from loopscale.theory.constructions.plan import Plan, Rows, Term
-
-SOURCE = "Transformers versus the EM Algorithm in Multi-class Clustering 2025, the softmax E-step"
-
-
-class Mixture(Construction):
-    """What its constructions share: which tokens are points and centres, and the E-step."""
-
-    components: PositiveInt = 3
-    """K."""
-    starts: Literal["tokens", "points"] = "tokens"
-    """Whether the first K tokens are the centres to start from and no points, or points and such centres at once."""
-    weights: tuple[PositiveFloat, ...] | None = None
-    """The components' shares, in proportion; `None` for equal ones."""
-    radius: PositiveFloat = 10.0
-    """No point is farther from 0: masks must be larger than scores."""
-
-    def rows(self, dim: int, **more: int) -> Rows:
-        count = self.components
-        return Rows(x=dim, mu=dim, r=count, C=count, point=1, centre=1, one=1, b=1, prior=1, **more)
-
-    def points(self, prompt: Prompt) -> int:
-        """How many of the prompt's tokens are points."""
-        self.require(prompt.length > self.components, "more tokens than components")
-        shares = len(self.weights or ())
-        self.require(shares in (0, self.components), f"{shares} components, one for each of its weights")
-        return prompt.length - (self.components if self.starts == "tokens" else 0)
-
-    def positions(self, rows: Rows, prompt: Prompt) -> Tensor:
-        code = torch.eye(prompt.length, self.components)
-        shares = torch.tensor(self.weights or [1.0] * self.components, dtype=torch.float64)
-        centre = code.sum(1)
-        point = 1 - centre if self.starts == "tokens" else torch.ones(prompt.length)
-        prior = code.double() @ (shares / shares.sum()).log()
-        return rows.state(prompt.length, one=1.0, C=code, centre=centre, point=point, prior=prior)
-
-    def own(self, rows: Rows, bound: float) -> list[Term]:
-        """Keeps a centre to itself, and points out."""
-        return alike(rows["one"], bound, (rows["C"], rows["C"]))
-
-    def norms(self, rows: Rows, of: str, precision: float) -> Plan:
-        """b = -|μ|²/2σ² at the centres."""
-        own = self.own(rows, self.radius**2)
-        return Plan().head([(rows[of], rows[of]), *own], [(-precision / 2 * rows["one"], rows["b"])])
-
-    def placed(self, rows: Rows, plan: Plan) -> Plan:
-        """Of tokens that were read into x and μ alike, a centre keeps the one and a point the other."""
-        for kept, kind in (("mu", "centre"), ("x", "point")):
-            plan.gate(rows[kept], rows[kind].expand_as(rows[kept]), self.radius)
-        return plan
-
-    def expectation(self, rows: Rows, precision: float) -> Plan:
-        """r is the posterior over the components given a token's x."""
-        away = 2 * SURE + 4 * precision * self.radius**2  # a share, too, may be as small as e^-745
-        score = [
-            (precision * rows["x"], rows["mu"]),
-            (rows["one"], rows["b"] + rows["prior"]),
-            (away * rows["one"], rows["centre"] - rows["one"]),
-        ]
-        return Plan().head(score, [(rows["C"], rows["r"])])
-
-    def ends(self, rows: Rows) -> Tensor:
-        """The read-in, of a token into x and μ alike."""
-        return (rows["x"] + rows["mu"]).T
-
-
-class Posterior(Mixture, kind="gaussian_posterior"):
-    """The posterior over the components, `dim_out`, at every point: a softmax layer after one that squares centres."""
-
-    source = SOURCE
-    algorithm = "e_step"
-    variance: PositiveFloat = 1.0
-    """σ², of every component."""
-
-    @property
-    @override
-    def order(self) -> int | None:
-        return None
-
-    @override
-    def net(self, prompt: Prompt) -> Net:
-        self.points(prompt)
-        self.require(prompt.dim_out == self.components, "targets of a coordinate for each component")
-        rows = self.rows(prompt.dim_in)
-        plans = [
-            self.placed(rows, self.norms(rows, "x", 1 / self.variance)),
-            self.expectation(rows, 1 / self.variance),
-        ]
-        kinds: list[Kind] = ["relu", "softmax"]
-        positions = self.positions(rows, prompt)
-        return Design(rows, self.ends(rows), rows["r"], positions, plans, attention=kinds).net(prompt.length)
+from loopscale.theory.constructions.gates import newton
+from loopscale.theory.constructions.piecewise import Piecewise, even, geometric, whole
+from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
+from loopscale.theory.constructions.posteriors import SOURCE, Mixture
 
 
 class Iterated(Mixture):
-    """A loop of an E-step and three layers or more that make centres of it."""
+    """A loop that begins with an E-step and goes on with layers of one kind of attention, as before the loop."""
 
     reads: Literal["centres", "posteriors"] = "centres"
     """What is put out: centres at the first K tokens, or at every point its posterior, by a layer after the loop."""
 
     def closed(
-        self, rows: Rows, prompt: Prompt, precision: float, maximisation: Sequence[Plan], norms: Plan
+        self, rows: Rows, prompt: Prompt, precision: float, first: Plan, loop: Sequence[Plan], kind: Kind
     ) -> Net:
-        """The net, given what follows the E-step in a loop, all of it relu attention."""
+        """The net, given the layer that squares the starts, and those of a loop."""
         wanted = prompt.dim_in if self.reads == "centres" else self.components
         self.require(prompt.dim_out == wanted, f"targets of {wanted} coordinates where {self.reads} are read")
-        first = self.placed(rows, self.norms(rows, "x", precision))
-        expectation = self.expectation(rows, precision)
-        after = [] if self.reads == "centres" else [expectation]
-        summing: list[Kind] = ["relu" for _ in (*maximisation, norms)]
-        kinds: list[Kind] = ["relu", "softmax", *summing, *(["softmax"] if after else [])]
+        after = [] if self.reads == "centres" else [self.expectation(rows, precision)]
+        others: list[Kind] = [kind for _ in loop[1:]]
+        kinds: list[Kind] = [kind, "softmax", *others, *(["softmax"] if after else [])]
         out = rows["mu" if self.reads == "centres" else "r"]
         return Design(
             rows, self.ends(rows), out, self.positions(rows, prompt),
-            [first], [expectation, *maximisation, norms], after, attention=kinds,
+            [self.placed(rows, first)], loop, after, attention=kinds,
         ).net(prompt.length)  # fmt: skip
+
+    def summing(self, rows: Rows, prompt: Prompt, precision: float, maximisation: Sequence[Plan]) -> Net:
+        """The net in which all but the E-step is relu attention, given what makes μ of r."""
+        loop = [self.expectation(rows, precision), *maximisation, self.norms(rows, "mu", precision)]
+        return self.closed(rows, prompt, precision, self.norms(rows, "x", precision), loop, "relu")
 
 
 class ExpectationMaximisation(Iterated, kind="gaussian_em"):
@@ -177,8 +89,47 @@ class ExpectationMaximisation(Iterated, kind="gaussian_em"):
             share = Piecewise.through(lambda n: (n / count).log(), knots, -1)
             share.units(means.clear(rows["prior"]), rows["n"], rows["prior"], rows["centre"])
         layers = [sums, *[step] * self.polish, means]
-        precision = 1 / self.variance
-        return self.closed(rows, prompt, precision, layers, self.norms(rows, "mu", precision))
+        return self.summing(rows, prompt, 1 / self.variance, layers)
+
+
+class SoftmaxEM(Iterated, kind="gaussian_em_softmax"):
+    """EM for isotropic components of a known variance, with softmax attention alone, 2 layers an iteration.
+
+    A softmax over the points with scores log r_c has the weights r_ic / Σ_i r_ic, so that its normaliser divides by
+    the count; logarithms, and squares of centres, are functions between knots in the MLPs.
+    """
+
+    source = SOURCE
+    algorithm = "expectation_maximisation"
+    variance: PositiveFloat = 1.0
+    """σ², of every component."""
+    pieces: PositiveInt = 1024
+    """M, of log r_c and of squares up to `radius`, for each component and each coordinate."""
+    least: float = Field(1e-9, gt=0, lt=1)
+    """The knots begin at this posterior; a lower one counts as more than a third of it."""
+
+    @property
+    @override
+    def order(self) -> int | None:
+        return 2
+
+    @override
+    def net(self, prompt: Prompt) -> Net:
+        self.points(prompt)
+        rows, precision = self.rows(prompt.dim_in, l=self.components), 1 / self.variance
+        log = Piecewise.through(torch.log, geometric(self.least, 1.0, self.pieces), -1)
+        expectation = self.expectation(rows, precision).clear(rows["mu"]).clear(rows["b"])
+        log.units(expectation, rows["r"], rows["l"], rows["one"])
+        away = 2 * SURE - 2 * log(torch.zeros(1, dtype=torch.float64)).item()
+        score = [(rows["C"], rows["l"]), (away * rows["one"], rows["point"] - rows["one"])]
+        means = Plan().head(score, [(rows["x"], rows["mu"])]).clear(rows["r"]).clear(rows["l"])
+        loop = [expectation, self._squares(rows, means, rows["mu"])]
+        return self.closed(rows, prompt, precision, self._squares(rows, Plan(), rows["x"]), loop, "softmax")
+
+    def _squares(self, rows: Rows, plan: Plan, of: Form) -> Plan:
+        """b = -|μ|²/2σ², here at every token: those of points are never keys."""
+        square = Piecewise.through(torch.square, even(-self.radius, self.radius, self.pieces), 1)
+        return square.units(plan, of, -0.5 / self.variance * rows["b"], rows["one"])
 
 
 class Lloyd(Iterated, kind="lloyd"):
@@ -208,8 +159,7 @@ class Lloyd(Iterated, kind="lloyd"):
         sums.unit(centre - rows["n"], 0.0, empty)
         own = self.own(rows, 2.0)
         means = divided(rows, own).head([(centre - empty, one), *own], [(-rows["mu"], rows["mu"])])
-        layers = [sums, means.clear(empty)]
-        return self.closed(rows, prompt, self.sharpness, layers, self.norms(rows, "mu", self.sharpness))
+        return self.summing(rows, prompt, self.sharpness, [sums, means.clear(empty)])
 
 
 def summed(rows: Rows, reciprocal: Piecewise) -> Plan:
