@@ -7,7 +7,11 @@ from torch import Tensor
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.principal_components import ParallelComponents, PrincipalComponents
+from loopscale.theory.constructions.principal_components import (
+    ParallelComponents,
+    PowerMethod,
+    PrincipalComponents,
+)
 
 SPECTRUM = (4.0, 2.0, 1.0, 0.3, 0.2, 0.1)
 RANGE = (0.1, 5.0)
@@ -94,7 +98,7 @@ def test_fewer_points_than_coordinates_are_made_up_for_by_registers():
 def test_the_distance_shrinks_with_the_order_of_the_polish(polish: int, pieces: tuple[int, ...]):
     distances = []
     for number in pieces:
-        found, expected = in_turn(problems(6, 30, 20), 2, iterations=5, polish=polish, pieces=number)
+        found, expected = in_turn(problems(6, 30, 12), 2, iterations=5, polish=polish, pieces=number)
         distances.append((found - expected).norm(dim=2).amax(1))
     assert -slope(pieces, distances) == pytest.approx(PrincipalComponents(polish=polish).order, rel=0.15)
 
@@ -125,9 +129,9 @@ def test_components_are_eigenvectors_in_the_end(components: int):
 def test_loops_near_simultaneous_iteration_with_the_square_of_the_pieces(
     dim: int, count: int, components: int
 ):
-    pieces, distances = (64, 256), []
+    pieces, distances = (48, 192), []
     for number in pieces:
-        found, expected = at_once(problems(dim, count, 20), components, 6, pieces=number)
+        found, expected = at_once(problems(dim, count, 12), components, 6, pieces=number)
         distances.append((found - expected).norm(dim=3).amax((0, 2)))
     assert distances[-1].mean() < 5e-3
     assert slope(pieces, distances) == pytest.approx(-2, abs=0.3)
@@ -143,11 +147,13 @@ def test_one_vector_at_once_is_the_power_method():
     [
         (PrincipalComponents(), Prompt(9, 4, 6), "targets of k times"),
         (PrincipalComponents(), Prompt(9, 2, 6), "targets of k times"),
+        (PrincipalComponents(pieces=3), Prompt(9, 4, 4), "pieces enough for norms of at most 1.4"),
+        (PrincipalComponents(eigenvalues=(2.0, 1.0)), Prompt(9, 4, 4), "eigenvalues from one to a larger"),
         (ParallelComponents(), Prompt(9, 4, 8), "targets of as many coordinates"),
         (ParallelComponents(components=5), Prompt(9, 4, 4), "at most as many components"),
         (ParallelComponents(components=3), Prompt(2, 4, 4), "at most as many components"),
     ],
 )
-def test_prompts_that_do_not_fit_are_refused(made: PrincipalComponents, prompt: Prompt, condition: str):
+def test_prompts_that_do_not_fit_are_refused(made: PowerMethod, prompt: Prompt, condition: str):
     with pytest.raises(ValueError, match=f"construction {made.kind} is for .*{condition}"):
         made.net(prompt)

@@ -48,7 +48,28 @@ class PowerMethod(Construction):
     @property
     def inverse_root(self) -> Piecewise:
         low, high = self.eigenvalues
-        return Piecewise.through(torch.rsqrt, geometric(low**2, high**2, self.pieces), -1)
+        self.require(low < high, f"eigenvalues from one to a larger one, not {low:g} to {high:g}")
+        found = Piecewise.through(torch.rsqrt, geometric(low**2, high**2, self.pieces), -1)
+        between = geometric(low**2, high**2, 16 * self.pieces)
+        norm = (found(between) * between.sqrt()).max().item()
+        enough = f"pieces enough for norms of at most 1.4 before they are polished, not {self.pieces}"
+        self.require(self.polish == 0 or norm <= 1.4, enough)  # beyond √3 a step of Newton's turns v round
+        return found
+
+    def positions(self, rows: Rows, dim: int, length: int) -> Tensor:
+        """The tokens' columns, and at the prompt's first the vectors to start from."""
+        code = columns(dim, length)
+        first = (torch.arange(len(code)) == len(code) - length).double()
+        start = self.starts(dim, rows.sizes["v"] // dim).flatten()
+        return rows.state(len(code), one=1.0, E=code, first=first, v=first[:, None] * start)
+
+    def iterated(self, rows: Rows, v: Form, iterations: int) -> list[Plan]:
+        """So often u = A v and v = u / |u|, at the one token whose v is not 0; then v <- v (3 - |v|²) / 2."""
+        u, here = rows["u"], (rows["first"], rows["one"])
+        image = Plan().pair([(v, rows["E"])], [(rows["A"], u)]).clear(v)
+        scaled = self.inverse_root.heads(Plan(), (u, u), (u, v), here).clear(u)
+        polished = newton(Plan(), (v, v), v, 0.5, (rows["first"], rows["first"]))
+        return [image, scaled] * iterations + [polished] * self.polish
 
 
 class PrincipalComponents(PowerMethod, kind="principal_components"):
@@ -78,23 +99,14 @@ class PrincipalComponents(PowerMethod, kind="principal_components"):
         vectors = rows["v"].split(dim)
         plans = [covariance(rows, prompt.length)]
         for n, v in enumerate(vectors):
-            plans += self._iterated(rows, v) + (deflated(rows, v) if n + 1 < components else [])
-        code = columns(dim, prompt.length)
-        tokens = torch.arange(len(code))
-        first = (tokens == len(code) - prompt.length).double()
-        start = first[:, None] * self.starts(dim, components).flatten()
+            plans += self.iterated(rows, v, self.iterations) + (
+                deflated(rows, v) if n + 1 < components else []
+            )
+        positions = self.positions(rows, dim, prompt.length)
         return Design(
-            rows, rows["x"].T, rows["v"], rows.state(len(code), one=1.0, E=code, first=first, v=start), plans,
-            attention="relu", registers=len(code) - prompt.length,
+            rows, rows["x"].T, rows["v"], positions, plans,
+            attention="relu", registers=len(positions) - prompt.length,
         ).net(prompt.length)  # fmt: skip
-
-    def _iterated(self, rows: Rows, v: Form) -> list[Plan]:
-        """τ times u = A v and v = u / |u|, at the one token whose v is not 0; then q times v <- v (3 - |v|²) / 2."""
-        u, here = rows["u"], (rows["first"], rows["one"])
-        image = Plan().pair([(v, rows["E"])], [(rows["A"], u)]).clear(v)
-        scaled = self.inverse_root.heads(Plan(), (u, u), (u, v), here).clear(u)
-        polished = newton(Plan(), (v, v), v, 0.5, (rows["first"], rows["first"]))
-        return [image, scaled] * self.iterations + [polished] * self.polish
 
 
 class ParallelComponents(PowerMethod, kind="parallel_components"):
