@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.gates import newton
@@ -31,7 +30,7 @@ class Iterated(Mixture):
 
     def closed(
         self, rows: Rows, prompt: Prompt, precision: float, first: Plan, loop: Sequence[Plan], kind: Kind
-    ) -> Net:
+    ) -> Design:
         """The net, given the layer that squares the starts, and those of a loop."""
         wanted = prompt.dim_in if self.reads == "centres" else self.components
         self.require(prompt.dim_out == wanted, f"targets of {wanted} coordinates where {self.reads} are read")
@@ -42,9 +41,9 @@ class Iterated(Mixture):
         return Design(
             rows, self.ends(rows), out, self.positions(rows, prompt),
             [self.placed(rows, first)], loop, after, attention=kinds,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
-    def summing(self, rows: Rows, prompt: Prompt, precision: float, maximisation: Sequence[Plan]) -> Net:
+    def summing(self, rows: Rows, prompt: Prompt, precision: float, maximisation: Sequence[Plan]) -> Design:
         """The net in which all but the E-step is relu attention, given what makes μ of r."""
         loop = [self.expectation(rows, precision), *maximisation, self.norms(rows, "mu", precision)]
         return self.closed(rows, prompt, precision, self.norms(rows, "x", precision), loop, "relu")
@@ -76,7 +75,7 @@ class ExpectationMaximisation(Iterated, kind="gaussian_em"):
         return 2 if self.shares == "estimated" else 2 ** (self.polish + 1)
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         count = self.points(prompt)
         self.require(count > self.fewest, f"more than {self.fewest:g} points")
         rows = self.rows(prompt.dim_in, S=prompt.dim_in, n=1, nu=1)
@@ -114,7 +113,7 @@ class SoftmaxEM(Iterated, kind="gaussian_em_softmax"):
         return 2
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.points(prompt)
         rows, precision = self.rows(prompt.dim_in, l=self.components), 1 / self.variance
         log = Piecewise.through(torch.log, geometric(self.least, 1.0, self.pieces), -1)
@@ -151,7 +150,7 @@ class Lloyd(Iterated, kind="lloyd"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         count = self.points(prompt)
         rows = self.rows(prompt.dim_in, S=prompt.dim_in, n=1, nu=1, empty=1)
         centre, one, empty = rows["centre"], rows["one"], rows["empty"]

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.gates import alike
@@ -79,7 +78,7 @@ class MixtureOfRegressions(Construction):
 
     def closed(
         self, rows: Rows, prompt: Prompt, identities: Tensor, loop: Sequence[tuple[Plan, Kind]]
-    ) -> Net:
+    ) -> Design:
         code = torch.eye(prompt.length, self.components)
         component = code.sum(1)
         positions = rows.state(
@@ -90,7 +89,7 @@ class MixtureOfRegressions(Construction):
         return Design(
             rows, read_in, rows["beta"], positions, [self.placed(rows)], [plan for plan, _ in loop],
             attention=[before, *(kind for _, kind in loop)],
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
 
 class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):
@@ -102,7 +101,7 @@ class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         pairs = self.pairs(prompt)
         rows = self.rows(prompt, prompt.length)
         loop: list[tuple[Plan, Kind]] = []
@@ -145,7 +144,7 @@ class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots")
         return 2
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         pairs = self.pairs(prompt)
         rows = self.rows(prompt, 1)
         loop: list[tuple[Plan, Kind]] = []

@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.gates import alike
@@ -98,7 +97,7 @@ class Posterior(Mixture, kind="gaussian_posterior"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.points(prompt)
         self.require(prompt.dim_out == self.components, "targets of a coordinate for each component")
         rows = self.rows(prompt.dim_in)
@@ -108,4 +107,4 @@ class Posterior(Mixture, kind="gaussian_posterior"):
         ]
         kinds: list[Kind] = ["relu", "softmax"]
         positions = self.positions(rows, prompt)
-        return Design(rows, self.ends(rows), rows["r"], positions, plans, attention=kinds).net(prompt.length)
+        return Design(rows, self.ends(rows), rows["r"], positions, plans, attention=kinds)

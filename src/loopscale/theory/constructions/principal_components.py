@@ -18,7 +18,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gates import alike, newton
 from loopscale.theory.constructions.piecewise import Piecewise, geometric
@@ -89,7 +88,7 @@ class PrincipalComponents(PowerMethod, kind="principal_components"):
         return 2 ** (self.polish + 1)
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, components = prompt.dim_in, prompt.dim_out // prompt.dim_in
         self.require(
             prompt.dim_out % dim == 0 and 1 <= components <= dim,
@@ -106,7 +105,7 @@ class PrincipalComponents(PowerMethod, kind="principal_components"):
         return Design(
             rows, rows["x"].T, rows["v"], positions, plans,
             attention="relu", registers=len(positions) - prompt.length,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
 
 class ParallelComponents(PowerMethod, kind="parallel_components"):
@@ -127,7 +126,7 @@ class ParallelComponents(PowerMethod, kind="parallel_components"):
         return 2
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         dim, count = prompt.dim_in, self.components
         self.require(prompt.dim_out == dim, "targets of as many coordinates as a token has")
         self.require(count <= min(dim, prompt.length), "at most as many components as coordinates and tokens")
@@ -142,7 +141,7 @@ class ParallelComponents(PowerMethod, kind="parallel_components"):
             rows, rows["x"].T, rows["v"], rows.state(len(code), one=1.0, E=code, v=start, start=holds),
             [covariance(rows, prompt.length)], self._cell(rows), [polished] * self.polish,
             attention="relu", registers=len(code) - prompt.length,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
 
     @property
     def _bound(self) -> float:

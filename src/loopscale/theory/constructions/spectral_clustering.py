@@ -8,7 +8,6 @@ from pydantic import PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Net
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.plan import Plan, Rows
 from loopscale.theory.constructions.principal_components import PowerMethod, covariance
@@ -33,7 +32,7 @@ class SpectralClustering(PowerMethod, kind="spectral_clustering"):
         return None
 
     @override
-    def net(self, prompt: Prompt) -> Net:
+    def design(self, prompt: Prompt) -> Design:
         self.require(prompt.dim_out == 1, "targets of one coordinate")
         dim = prompt.dim_in
         rows = Rows(x=dim, A=dim, E=dim, u=dim, v=dim, one=1, first=1, projection=1, label=1)
@@ -45,4 +44,4 @@ class SpectralClustering(PowerMethod, kind="spectral_clustering"):
         return Design(
             rows, rows["x"].T, label, positions, plans,
             attention="relu", registers=len(positions) - prompt.length,
-        ).net(prompt.length)  # fmt: skip
+        )  # fmt: skip
