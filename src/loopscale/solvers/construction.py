@@ -36,10 +36,12 @@ class Constructed(Solver, kind="construction"):
         given = {key: value for key, value in data.items() if key != "name"}
         if "name" not in data:
             raise ValueError("this construction has no name; `loopscale show constructions` has them all")
-        chosen = Construction.model_validate({"kind": data["name"]} | given)
-        if chosen.solves is None:
-            raise ValueError(f"construction {chosen.kind} reads tokens that no task here has; leave it out")
-        return {"construction": chosen}
+        able = [kind for kind, each in Construction.choices().items() if each.solves]
+        if data["name"] not in able:
+            known = isinstance(data["name"], str) and data["name"] in Construction.choices()
+            what = "reads tokens that no task has" if known else "is none of the constructions"
+            raise ValueError(f"{data['name']} {what}; write one of {', '.join(able)}")
+        return {"construction": Construction.model_validate({"kind": data["name"]} | given)}
 
     @model_serializer(mode="plain")
     def _dump(self) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def dotted(place: Sequence[str | int]) -> str:
 def one_of(name: object, known: Iterable[object]) -> str:
     """The remedy for a name that is none of the known ones: the nearest first, if one is near."""
     names = [str(each) for each in known]
-    near = difflib.get_close_matches(str(name), names, 1, 0.6)
+    begun = [each for each in names if str(name) and each.startswith(str(name))]
+    near = difflib.get_close_matches(str(name), begun or names, 1, 0.6)
     if near and len(names) > MANY:
         return f"did you mean {near[0]}?"
     if near and len(names) == 1:
