@@ -16,8 +16,10 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.gates import alike
+from loopscale.theory.constructions.piecewise import Piecewise, geometric
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Pieces, among, geometric, itself
+from loopscale.theory.constructions.primitives import among
 from loopscale.theory.constructions.ridge import Curvature, accelerate, further_pairs, momentum
 
 
@@ -86,9 +88,10 @@ class LinUcb(Curvature, kind="lin_ucb"):
         plan = Plan().pair([(rows["z"], rows["x"])], [(rows["y"], rows["ucb"])])
         most = self.bound**2 / self.penalty
         # Of a'V⁻¹a at most; while z is solved for, it is off by at most the root of 2 as much.
-        plan.pair([(rows["z"], rows["a"])], [(rows["one"], rows["q"])], itself(rows, 2.5 * most, "arm"))
-        root = Pieces.of(torch.sqrt, geometric(self.shortest**2 / largest, most, self.pieces))
-        return root.add(plan, rows["q"], self.width * rows["ucb"]).clear(rows["q"])
+        own = alike(rows["one"], 2.5 * most, (rows["arm"], rows["arm"]))
+        plan.pair([(rows["z"], rows["a"])], [(rows["one"], rows["q"])], own)
+        root = Piecewise.through(torch.sqrt, geometric(self.shortest**2 / largest, most, self.pieces), -1)
+        return root.units(plan, rows["q"], self.width * rows["ucb"]).clear(rows["q"])
 
     def _policy(self, rows: Rows) -> Plan:
         score = [(rows["one"] / self.temperature, rows["ucb"]), among(rows, rows["choice"])]

@@ -18,8 +18,9 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.piecewise import Piecewise, even
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Pieces, Signed, bits, passing, switched, times, uniform
+from loopscale.theory.constructions.primitives import Signed, bits, passing, switched, times
 
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
@@ -101,7 +102,7 @@ class NetworkDescent(Construction, kind="network_descent"):
             return plan
         if self.activation == "relu":
             return plan.unit(sums, 0.0, rows[f"a{layer}"]).clear(sums)
-        return self._by_pieces(SMOOTH[self.activation][0]).add(plan, sums, rows[f"a{layer}"]).clear(sums)
+        return self._by_pieces(SMOOTH[self.activation][0]).units(plan, sums, rows[f"a{layer}"]).clear(sums)
 
     def _remember(self, plan: Plan, rows: Rows, layer: int, layers: int) -> Plan:
         """What only training needs of a layer: its derivatives, of relu a layer late; of the last, the errors."""
@@ -113,7 +114,7 @@ class NetworkDescent(Construction, kind="network_descent"):
             return switched(plan, off, train, self.bound, rows[f"d{layer}"]).clear(rows["z"])
         if self.activation != "relu":
             slope, target = SMOOTH[self.activation][1], rows[f"p{layer}"]
-            self._by_pieces(slope).add(plan, rows.part("z", 0, len(target)), target)
+            self._by_pieces(slope).units(plan, rows.part("z", 0, len(target)), target)
         return plan
 
     def _backward(self, rows: Rows, layer: int) -> Plan:
@@ -138,8 +139,8 @@ class NetworkDescent(Construction, kind="network_descent"):
                 plan.clear(rows[f"a{layer}"]).clear(rows[f"p{layer}"])
         return plan
 
-    def _by_pieces(self, function: Callable[[Tensor], Tensor]) -> Pieces:
-        return Pieces.of(function, uniform(-self.reach, self.reach, self.pieces), "left")
+    def _by_pieces(self, function: Callable[[Tensor], Tensor]) -> Piecewise:
+        return Piecewise.through(function, even(-self.reach, self.reach, self.pieces), 1)
 
 
 def _rows(weights: list[Tensor]) -> Rows:

@@ -45,16 +45,20 @@ class Piecewise:
         """What it computes, as a formula."""
         return self.level + (self.side * (t[..., None] - self.knots)).relu() @ self.coefficients
 
-    def units(self, plan: Plan, argument: Form, target: Tensor, flag: Tensor) -> Plan:
-        """The MLP adds f of each row of the argument to the target's (or to its only row) at tokens whose flag is 1.
+    def units(self, plan: Plan, argument: Form, target: Tensor, flag: Tensor | None = None) -> Plan:
+        """The MLP adds f of each row of the argument to the target's (or to its only row), at tokens whose flag is 1.
 
         Where the flag is 0 nothing is added if the argument is 0 there (and on side -1 also if it is positive).
+        Without a flag every token gets it.
         """
         for number, row in zip(argument.split(1), target.expand(len(argument), -1).split(1), strict=True):
-            plan.unit(flag, 0.0, self.level * row)
-            plan.unit(
-                self.side * (number - self.knots[:, None] * flag), 0.0, self.coefficients[:, None] * row
-            )
+            writes = self.coefficients[:, None] * row
+            if flag is None:
+                plan.constant(row, self.level)
+                plan.unit(self.side * number.expand(len(self.knots), -1), -self.side * self.knots, writes)
+            else:
+                plan.unit(flag, 0.0, self.level * row)
+                plan.unit(self.side * (number - self.knots[:, None] * flag), 0.0, writes)
         return plan
 
     def heads(self, plan: Plan, product: Term, move: Move, flag: Term, gate: Iterable[Term] = ()) -> Plan:

@@ -1,16 +1,11 @@
-"""Parts of nets with relu attention: tokens that see only themselves, conjunctions, functions by pieces.
+"""Parts of nets with relu attention: scores passed as they are, conjunctions, the largest of several, products."""
 
-All are exact but for functions that are not themselves piecewise linear.
-"""
-
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Literal
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from loopscale.theory.constructions.piecewise import Piecewise
 from loopscale.theory.constructions.plan import Move, Plan, Rows, Term
 
 Signed = Literal["linear", "relu"]
@@ -24,15 +19,6 @@ FAR = 1e9
 def passing(plan: Plan, kind: Signed, score: Iterable[Term], move: Iterable[Move]) -> Plan:
     """Heads that pass a score as it is."""
     return plan.head(score, move) if kind == "linear" else plan.pair(score, move)
-
-
-def itself(rows: Rows, bound: float, identity: str = "id") -> list[Term]:
-    """What is added to a score, at most `bound` in size, so that a token is seen by itself alone.
-
-    Identities are one-hot; a token without one sees nothing. Rounding is that of numbers as large as the bound,
-    which should therefore be tight.
-    """
-    return [(bound * rows[identity], rows[identity]), (-bound * rows["one"], rows["one"])]
 
 
 def among(rows: Rows, flag: Tensor) -> Term:
@@ -69,59 +55,6 @@ def largest(plan: Plan, entries: Tensor, target: Tensor) -> list[Plan]:
         plans.append(Plan())
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """A function by its values at knots, linear in between: the flat end's value and a kink at every other knot.
-
-    right: flat beyond the last knot, and going on as it begins below the first. left: the other way round.
-    1/t, its roots and the logarithm want `right`: all kinks then have one sign, and no digits cancel.
-    """
-
-    knots: Float[Tensor, " kinks"]
-    kinks: Float[Tensor, " kinks"]
-    level: float
-    side: Literal["right", "left"]
-
-    @classmethod
-    def of(
-        cls,
-        function: Callable[[Tensor], Tensor],
-        knots: Float[Tensor, " knots"],
-        side: Literal["right", "left"] = "right",
-    ) -> "Pieces":
-        values = function(knots)
-        slopes = values.diff() / knots.diff()
-        if side == "right":
-            return cls(knots[1:], torch.cat([slopes.diff(), -slopes[-1:]]), values[-1].item(), side)
-        return cls(knots[:-1], torch.cat([slopes[:1], slopes.diff()]), values[0].item(), side)
-
-    def add(self, plan: Plan, source: Tensor, target: Tensor, flag: Tensor | None = None) -> Plan:
-        """The MLP adds the function of what each row of `source` reads to a row of `target`.
-
-        With a flag, a row that is 0 or 1, tokens without it get nothing, if their source is 0.
-        """
-        sign = -1.0 if self.side == "right" else 1.0
-        for read, written in zip(source, target, strict=True):
-            reads = (sign * read).expand(len(self.knots), -1)
-            offset = -sign * self.knots
-            if flag is None:
-                plan.constant(written[None], self.level)
-            else:
-                plan.unit(flag, 0.0, self.level * written[None])
-                reads, offset = reads + offset[:, None] * flag, torch.zeros_like(offset)
-            plan.unit(reads, offset, self.kinks[:, None] * written)
-        return plan
-
-
-def geometric(first: float, last: float, pieces: int) -> Float[Tensor, " knots"]:
-    """Knots for powers of t: the relative error of t^p is then |p(p-1)|/8 (ln(last / first) / pieces)² throughout."""
-    return torch.logspace(0, 1, pieces + 1, base=last / first, dtype=torch.float64) * first
-
-
-def uniform(first: float, last: float, pieces: int) -> Float[Tensor, " knots"]:
-    return torch.linspace(first, last, pieces + 1, dtype=torch.float64)
-
-
 def bits(plan: Plan, source: Tensor, target: Tensor, threshold: float) -> Plan:
     """The MLP adds 1 to the target's rows where the source's, never negative, reach a threshold, 0 where they are 0.
 
@@ -136,6 +69,6 @@ def switched(plan: Plan, source: Tensor, switch: Tensor, bound: float, target: T
     return plan.unit(source + on, -bound, target).unit(-source + on, -bound, -target)
 
 
-def times(plan: Plan, first: Tensor, second: Tensor, target: Tensor, square: Pieces) -> Plan:
+def times(plan: Plan, first: Tensor, second: Tensor, target: Tensor, square: Piecewise) -> Plan:
     """The MLP adds products of two forms' rows to the target's, by squares: ((a + b)² - (a - b)²) / 4."""
-    return square.add(square.add(plan, first + second, target / 4), first - second, -target / 4)
+    return square.units(square.units(plan, first + second, target / 4), first - second, -target / 4)

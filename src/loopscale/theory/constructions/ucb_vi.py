@@ -17,8 +17,9 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE
+from loopscale.theory.constructions.piecewise import Piecewise, whole
 from loopscale.theory.constructions.plan import Plan, Rows, Term
-from loopscale.theory.constructions.primitives import Pieces, agreeing, largest, uniform
+from loopscale.theory.constructions.primitives import agreeing, largest
 
 
 class UcbVi(Construction, kind="ucb_vi"):
@@ -73,10 +74,11 @@ class UcbVi(Construction, kind="ucb_vi"):
         """Visits, rewards and states that followed, of every cell; and of the visits 1 / N and the bonus."""
         moves = [(rows["played"], rows["n"]), (rows["r"], rows["sum"]), (rows["after"], rows["counts"])]
         plan = Plan().head(agreeing(rows, *_same(rows, "hsa")), moves)
-        knots = uniform(0.0, float(max(most, 1)), max(most, 1))
-        Pieces.of(lambda n: 1 / n.clamp_min(1), knots).add(plan, rows["n"], rows["share"])
+        knots = whole(0, max(most, 1))
+        Piecewise.through(lambda n: 1 / n.clamp_min(1), knots, -1).units(plan, rows["n"], rows["share"])
         bonus = 2 * self.horizon * self.confidence**0.5
-        return Pieces.of(lambda n: bonus * n.clamp_min(1) ** -0.5, knots).add(plan, rows["n"], rows["bonus"])
+        width = Piecewise.through(lambda n: bonus * n.clamp_min(1) ** -0.5, knots, -1)
+        return width.units(plan, rows["n"], rows["bonus"])
 
     def _average(self, rows: Rows) -> Plan:
         """A cell reads itself by a score that is 1 / N."""
