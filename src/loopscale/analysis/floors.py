@@ -14,13 +14,14 @@ average. With each query's own the Bayes predictor itself was suspected in 4 of 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.tables import curve_at, finished, loop_of, numbers, settings_of
+from loopscale.analysis.tables import finished, loop_of, numbers, settings_of
 
 ERRORS = 3.0
 """Standard errors below the floor from which a mean is impossible; at single queries as rarely, all taken together."""
@@ -52,7 +53,8 @@ class Impossible:
 def impossible(trials: pd.DataFrame, curves: pd.DataFrame) -> list[Impossible]:
     """Every trained trial of the study that is below a floor of its task, the worst query of each."""
     rows = [row for role in ("replicate", "tuning") for _, row in finished(trials, role).iterrows()]
-    return [found for row in rows for found in _of(row, curve_at(curves, row["trial"]))]
+    of_trial = dict(tuple(curves.groupby("trial")))  # once: a large study has millions of rows
+    return [found for row in rows for found in _of(row, of_trial.get(row["trial"], curves.iloc[:0]))]
 
 
 def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
@@ -93,11 +95,21 @@ def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterato
 
     if settings.get("task.active") is not None:  # fewer coordinates at work than the bound would count
         return
+    task = {path: value for path, value in settings.items() if path.startswith("task.")}
     for kind, chosen in Bound.choices().items():
         if chosen.floor_of != settings.get("task.kind"):
             continue
         try:
-            excess = Bound.fill(kind, {"point": points[0]}, settings).along("point", points)
+            bound = Bound.fill(kind, {"point": points[0]}, task)
+            excess = np.array(_along(bound.model_dump_json(), points))
         except ValueError:
             continue  # not for these settings
         yield kind, excess + float(settings.get("task.noise") or 0.0) ** 2
+
+
+@cache
+def _along(bound: str, points: tuple[int, ...]) -> tuple[float, ...]:
+    """The values of a bound, which all trials of a task share."""
+    from loopscale.theory.bounds.base import Bound
+
+    return tuple(Bound.model_validate_json(bound).along("point", points).tolist())
