@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import time
 from pathlib import Path
 
@@ -192,6 +193,48 @@ def test_notes_of_a_store_that_is_away_wait_and_arrive_in_order():
     assert arrived == notes
     assert delivery.away_since is None
     assert delivery.close(1)
+
+
+def test_runs_come_to_be_in_the_order_of_their_first_notes_whatever_fails():
+    arrived: list[str] = []
+    failures = {"a": 2, "c": 1}
+    ready = threading.Event()
+
+    def send(notes: list[Note]) -> None:
+        ready.wait(10)
+        key = notes[0].key
+        if failures.get(key):
+            failures[key] -= 1
+            raise OSError
+        arrived.append(key)
+
+    delivery = Delivery(send)
+    for key in "abcd":
+        delivery.write(Note(key))
+    ready.set()
+    assert delivery.flush(30)
+    assert arrived == ["a", "b", "c", "d"]
+    delivery.close(1)
+
+
+def test_a_run_that_cannot_be_written_does_not_hold_up_the_others():
+    arrived: list[str] = []
+
+    def send(notes: list[Note]) -> None:
+        if notes[0].step:
+            raise OSError
+        arrived.append(notes[0].key)
+
+    delivery = Delivery(send)
+    delivery.write(Note("bad"))
+    assert delivery.flush(10)
+    delivery.write(Note("bad", 1))
+    for key in "abc":
+        delivery.write(Note(key))
+    assert not delivery.flush(3)
+    assert arrived == ["bad", "a", "b", "c"]
+    assert delivery.backlog == 1
+    delivery.close(0)
 
 
 def test_closing_does_not_wait_for_a_store_that_is_away():

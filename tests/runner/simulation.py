@@ -41,6 +41,10 @@ def study(**changes: Any) -> Study:
 class Store(Ledger):
     """MLflow as far as a conductor can tell. Its tail may be lost, as a queue's is when its driver dies."""
 
+    def forget(self, keys: list[str]) -> None:
+        """Whatever was said of these trials."""
+        self.notes = [note for note in self.notes if note.key not in keys]
+
     def points(self) -> list[tuple[str, int]]:
         return [(note.key, note.step) for note in self.notes if "error" in note.metrics]
 
@@ -117,11 +121,18 @@ def end(records: list[Record]) -> set[tuple]:
 
 
 def complete(
-    study: Study, workers: Workers, store: Store, deaths: random.Random | None = None
+    study: Study, workers: Workers, store: Store, deaths: random.Random | None = None, unheard: int = 0
 ) -> list[Record]:
-    """The records of the study once it has ended, its driver having died now and then."""
+    """The records of the study once it has ended, its driver having died now and then.
+
+    Of the trials begun last up to `unheard` are not known to the store at all, others after them are.
+    """
     while not workers.drive(Conductor(study, store.records(), store), deaths and deaths.randint(1, 60)):
-        for _ in range(deaths.randint(0, 5) if deaths else 0):
+        if not deaths:
+            continue
+        for _ in range(deaths.randint(0, 5)):
             if store.notes:
                 store.notes.pop()
+        latest = list(dict.fromkeys(note.key for note in store.notes))[-2 * unheard :]
+        store.forget(deaths.sample(latest, min(deaths.randint(0, unheard), len(latest))))
     return store.records()

@@ -40,6 +40,19 @@ def test_a_study_that_dies_again_and_again_ends_as_one_that_did_not(seed: int):
     assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_trial_that_the_store_never_heard_of_is_asked_for_again(seed: int):
+    """Runs are created by themselves: one may be there whose predecessor is not, when the driver dies."""
+    plain = study(search={"kind": "random", "trials": 6}, scheduler={"kind": "none"})
+    workers = Workers(3)
+    interrupted = complete(plain, workers, Store(), random.Random(seed), unheard=2)
+    assert end(interrupted) == end(complete(plain, Workers(1), Store()))
+    assert set(workers.histories) == {r.key for r in interrupted if r.role != "baseline"}, (
+        "trained for nothing"
+    )
+    assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["random", "gp", "nsga2", "grid"])
 def test_every_search_asks_the_same_points_after_a_death(kind: str, seed: int):

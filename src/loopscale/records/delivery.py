@@ -1,8 +1,9 @@
 """Carries notes to the store behind everybody's back: a queue and a thread that know nothing of MLflow.
 
-Each run's notes arrive in order, all that has gathered at once. What cannot be delivered waits in memory and
-is tried again until it can; what is refused is kept, so that it can be said aloud at the end. Where we may not write
-for a while, nobody waits for us any more: whoever drives hears of it.
+Each run's notes arrive in order, all that has gathered at once, and runs come to be there in the order in which
+they were first written of: else a driver that dies would leave gaps. What cannot be delivered waits in memory and is
+tried again until it can; what is refused is kept, so that it can be said aloud at the end. Where we may not write for
+a while, nobody waits for us any more: whoever drives hears of it.
 """
 
 import threading
@@ -49,6 +50,7 @@ class Delivery:
         self.away_since: float | None = None
         self._waiting: dict[str, list[Note]] = {}
         self._singly: set[str] = set()
+        self._begun: set[str] = set()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._sending = 0
@@ -90,6 +92,7 @@ class Delivery:
             away = False
             try:
                 self.send(notes)
+                self._begun.add(notes[0].key)
                 self.away_since, self.denied, denied_since = None, "", None
             except Refused as problem:
                 self._refuse(notes, problem)
@@ -144,8 +147,16 @@ class Delivery:
             return notes
 
     def _put_back(self, notes: list[Note]) -> None:
-        """To the end of the queue of runs, but before what has come for the same run meanwhile."""
+        """To the end of the queue of runs, but before what has come for the same run meanwhile.
+
+        A run that is not there yet stays before those that are not there either.
+        """
+        key = notes[0].key
         with self._changed:
             self._sending = 0
-            later = self._waiting.pop(notes[0].key, [])
-            self._waiting[notes[0].key] = notes + later
+            ours = {key: notes + self._waiting.pop(key, [])}
+            if key in self._begun:
+                self._waiting |= ours
+            else:
+                begun = {other: each for other, each in self._waiting.items() if other in self._begun}
+                self._waiting = begun | ours | self._waiting

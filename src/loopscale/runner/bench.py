@@ -33,7 +33,9 @@ class Bench:
         done = [record for record in found if record.role == "tuning" and record.outcome in OVER]
         self.sampler = Sampler(self.space, study.search, study.points(cell), cell.key, done)
         tuning = [job for job in self.jobs.values() if job.role == "tuning"]
-        self._asked, self._number = len(tuning), max((job.number for job in tuning), default=-1) + 1
+        self._asked = len(tuning)
+        self._numbers = {job.number for job in tuning}
+        self._number = self._unused(0)
         self._under_way = {job.key for job in tuning if job.state != "over"}
         replicates = [job for job in self.jobs.values() if job.role == "replicate"]
         self._replicated = {_replicate(job.point, job.seed) for job in replicates}
@@ -118,11 +120,23 @@ class Bench:
             if job.key not in self.jobs:
                 job.memory = self.sampler.memory(asked)
                 self.sampler.asked[job.key] = asked
-                self._asked, self._number = self._asked + 1, self._number + 1
+                self._asked += 1
+                self._numbers.add(job.number)
+                self._number = self._unused(job.number)
                 return self._begun(job)
             self.sampler.drop(asked)
         self.exhausted = True
         return None
+
+    def _unused(self, number: int) -> int:
+        """The first number from this one on that no trial has.
+
+        There are gaps where a trial was trained that the records have not heard of when its driver died, and had
+        of later ones: asked for by its number it is the same trial, and goes on from its checkpoint.
+        """
+        while number in self._numbers:
+            number += 1
+        return number
 
     def _begun(self, job: Job) -> Job:
         assert isinstance(job.work, Trial)
