@@ -46,18 +46,23 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.read import load
+from loopscale.records.ended import recall
+from loopscale.records.read import load, trials
 from loopscale.records.store import Store
+from loopscale.records.write import Writer
 from loopscale.runner.conductor import Conductor
 from loopscale.runner.ledger import Ledger
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
-found = list(load(store, study.name)); lap("load")
+ended = None if store.root else recall(store, study.name)
+found = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
 conductor = Conductor(study, found, Ledger()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+with Writer(store, study.name, {}, ended=ended) as writer:
+    writer.remember()
 print(json.dumps({"trials": len(found), "first": str(first), "times": times, "MiB": peak}))
 """
 
@@ -207,8 +212,11 @@ def main() -> None:
             )
         for kind, where, database in places:
             trials = prepared(file, where, database, folder / "storage")
-            found = resume(file, where, folder / "storage")
-            show(kind, trials, found, whole_run(file, where, folder / "storage") if asked.run else None)
+            storage = folder / "storage"
+            if database:
+                show(f"{kind}, no file of ended runs", trials, resume(file, where, storage), None)
+            found = resume(file, where, storage)
+            show(kind, trials, found, whole_run(file, where, storage) if asked.run else None)
 
 
 def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:

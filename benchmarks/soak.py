@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.cluster.faults import FAULTS
 from tests.cluster.hosts import Network
 from tests.cluster.servers import KEYS, Cluster
 from tests.cluster.soak import Soak
@@ -22,10 +23,11 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=100, help="how many at least")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop striking after so long")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=sorted(FAULTS), choices=FAULTS, metavar="KIND")
     asked = parser.parse_args()
     began = time.monotonic()
     with Network(PYTHONPATH=str(SLOW), **KEYS) as network:
-        soak = Soak(Cluster(network), asked.seed, lambda line: print(line, flush=True))
+        soak = Soak(Cluster(network), asked.seed, lambda line: print(line, flush=True), asked.only)
         try:
             soak.run(asked.faults, asked.minutes * 60)
         except BaseException:

@@ -103,6 +103,17 @@ def driver_killed_unheard(stage: Stage, seconds: float = 15) -> None:
     stage.driver = stage.study.drive()
 
 
+def driver_killed_half_heard(stage: Stage, seconds: float = 10) -> None:
+    """The driver is killed while it says what has gathered, the tracking server having been away for a while."""
+    stage.cluster.tracking.kill()
+    time.sleep(seconds)
+    stage.cluster.tracking.start()
+    stage.cluster.tracking.wait()
+    time.sleep(stage.rng.uniform(0, seconds))
+    stage.driver.kill()
+    stage.driver = stage.study.drive()
+
+
 def database_restarted(stage: Stage) -> None:
     """PostgreSQL is stopped in the middle of everything, and started again."""
     stage.cluster.database.restart()
@@ -144,7 +155,7 @@ FAULTS: dict[str, Fault] = {
     each.__name__: each
     for each in (
         worker_killed, host_killed, host_cut_off, host_cut_off_briefly, driver_killed, head_killed, tracking_away,
-        driver_killed_unheard,
+        driver_killed_unheard, driver_killed_half_heard,
         database_restarted, disk_full, disk_slow,
     )
 }  # fmt: skip

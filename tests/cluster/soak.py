@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,10 @@ class Struck:
 class Soak:
     """Strikes until told to stop; every study that ended was checked, and equals the first."""
 
-    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None] = print) -> None:
-        self.cluster, self.rng, self.say = cluster, random.Random(seed), say
+    def __init__(
+        self, cluster: Cluster, seed: int, say: Callable[[str], None] = print, kinds: Collection[str] = FAULTS
+    ) -> None:
+        self.cluster, self.rng, self.say, self.kinds = cluster, random.Random(seed), say, kinds
         self.struck: list[Struck] = []
         self.studies: list[Study] = []
         self._first: set[tuple[str, str, int, float]] = set()
@@ -49,7 +51,7 @@ class Soak:
     def _kinds(self) -> Iterator[str]:
         """Every kind as often as any other, in random order."""
         while True:
-            yield from self.rng.sample(sorted(FAULTS), len(FAULTS))
+            yield from self.rng.sample(sorted(self.kinds), len(self.kinds))
 
     def _begin(self) -> Stage:
         study = Study(self.cluster, f"soak{len(self.studies) + 1}", LONG, trials=TRIALS)

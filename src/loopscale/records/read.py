@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import RUNG, STUDY, Record
-from loopscale.records.runs import search
+from loopscale.records.runs import Run, parents, search
 from loopscale.records.sources import source
 from loopscale.records.store import FORMAT_TAG, Store
 from loopscale.records.tables import is_trial
@@ -15,15 +15,19 @@ from loopscale.records.tables import is_trial
 def load(store: Store, study: str) -> Iterator[Record]:
     """Every trial of the study, in the order in which they were begun; none if the study has no records."""
     experiment = store.find(study)
-    runs = source(store).runs(experiment, params=False) if experiment else []
-    yield from (_record(run.id, run.status, run.tags, run.metrics) for run in runs if is_trial(run))
+    yield from trials(source(store).runs(experiment, params=False) if experiment else [])
+
+
+def trials(runs: Iterable[Run]) -> Iterator[Record]:
+    """The trials among the runs. StoreError for tags that no driver of ours has written."""
+    return (_record(run.id, run.status, run.tags, run.metrics) for run in runs if is_trial(run))
 
 
 def parent(store: Store, study: str) -> str | None:
     """The id of the study's parent run, which holds its file, its description and its report."""
     experiment = store.find(study)
-    runs = experiment and store.client.search_runs([experiment], f"tags.role = '{STUDY}'", max_results=1)
-    return runs[0].info.run_id if runs else None
+    found = parents(store, experiment) if experiment else []
+    return found[0].id if found else None
 
 
 def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
@@ -37,8 +41,8 @@ def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
     ids = [other.experiment_id for other in ours]
     if not ids:
         return set(), set()
-    parents = search(store, ids, f"tags.role = '{STUDY}'")
-    open_ids = [run.experiment for run in parents if run.status != "FINISHED"]
+    studies = search(store, ids, f"tags.role = '{STUDY}'")
+    open_ids = [run.experiment for run in studies if run.status != "FINISHED"]
     kept = search(store, ids, "tags.weights = 'kept'")
     under_way = search(store, open_ids, f"tags.trial != '{STUDY}'") if open_ids else ()
     return {run.tags["trial"] for run in under_way}, {run.tags["trial"] for run in kept}

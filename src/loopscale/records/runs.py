@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopscale.records.notes import EVALUATE, RUNG
+from loopscale.records.notes import EVALUATE, RUNG, STUDY
 from loopscale.records.store import Store
 
+ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
 PAGE = 200
 """Runs that a server is asked for at a time: a busy one takes longer for 1,000 than a request may last (seen)."""
 
@@ -39,13 +40,20 @@ class Run:
         return [name for name in self.metrics if name not in once and not name.startswith((RUNG, EVALUATE))]
 
 
-def search(store: Store, experiments: list[str], condition: str = "", threads: int = 8) -> list[Run]:
+def parents(store: Store, experiment: str) -> list[Run]:
+    """The run that a study's trials are children of, if there is one. Raises what MLflow's client raises."""
+    return _Asked(store, [experiment], ACTIVE).page(f"tags.role = '{STUDY}'")[0]
+
+
+def search(
+    store: Store, experiments: list[str], condition: str = "", threads: int = 8, view: str = ACTIVE
+) -> list[Run]:
     """The runs of which MLflow's `condition` is true, in no order. Raises what MLflow's client raises.
 
     More than a page is asked for by the first digit of a run's id, several digits at a time: a server answers from
     several processes, and in pages one after the other each has to pass over all that came before.
     """
-    ask = _Asked(store, experiments)
+    ask = _Asked(store, experiments, view)
     found, token = ask.page(condition)
     if not token:
         return found
@@ -65,18 +73,22 @@ def search(store: Store, experiments: list[str], condition: str = "", threads: i
 class _Asked:
     """Pages of runs. A server's answer is read as it comes: MLflow's client takes 1.7 ms a run for its objects."""
 
-    def __init__(self, store: Store, experiments: list[str]) -> None:
-        self.client, self.uri, self.experiments = store.client, store.uri, experiments
+    def __init__(self, store: Store, experiments: list[str], view: str) -> None:
+        self.client, self.uri, self.experiments, self.view = store.client, store.uri, experiments, view
 
     def page(self, condition: str, token: str | None = None) -> tuple[list[Run], str | None]:
         if not self.uri.startswith("http"):
-            page = self.client.search_runs(self.experiments, condition, max_results=PAGE, page_token=token)
+            from mlflow.entities import ViewType
+
+            view = ViewType.from_string(self.view.lower())
+            page = self.client.search_runs(self.experiments, condition, view, PAGE, page_token=token)
             return [_from_client(run) for run in page], page.token
         from mlflow.utils.credentials import get_default_host_creds
         from mlflow.utils.rest_utils import http_request, verify_rest_response
 
         endpoint = "/api/2.0/mlflow/runs/search"
         wanted = {"experiment_ids": self.experiments, "filter": condition, "max_results": PAGE}
+        wanted["run_view_type"] = self.view
         wanted |= {"page_token": token} if token else {}
         answer = http_request(get_default_host_creds(self.uri), endpoint, "POST", json=wanted)
         said = verify_rest_response(answer, endpoint).json()

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from loopscale.records.errors import StoreError
-from loopscale.records.notes import STUDY
+from loopscale.records.runs import parents
 from loopscale.records.store import Store
 
 SPENT = "spent"
@@ -41,8 +41,8 @@ def spent(store: Store, study: str) -> Spending:
     Nothing if the study has no records. Raises StoreError.
     """
     experiment = store.find(study)
-    runs = experiment and store.client.search_runs([experiment], f"tags.role = '{STUDY}'", max_results=1)
-    text = runs[0].data.tags.get(SPENT, "{}") if runs else "{}"
+    found = parents(store, experiment) if experiment else []
+    text = found[0].tags.get(SPENT, "{}") if found else "{}"
     try:
         said = json.loads(text)
         used, budget = (

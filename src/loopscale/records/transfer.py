@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import loopscale
 from loopscale.records import read
+from loopscale.records.ended import FORGET
 from loopscale.records.errors import StoreError
 from loopscale.records.notes import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, Note, decode
 from loopscale.records.replica import curves_table, history_table
@@ -106,6 +107,8 @@ def _import(store: Store, folder: Path) -> Imported:
         with Writer(store, name, {key: record.run for key, record in known.items()}) as writer:
             if read.parent(store, name) is None:
                 writer.write(_parent_note(study))
+            elif not store.root:
+                writer.write(FORGET)  # what ended elsewhere ended when it did
             for row in trials[name]:
                 record = known.get(row["trial"])
                 if record and record.outcome in OVER:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from loopscale.records.claim import Claim, Taken
 from loopscale.records.delivery import Delivery, Fenced, Refused
+from loopscale.records.ended import FEW, FILE, Ended
 from loopscale.records.notes import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode
 from loopscale.records.refusals import refusals
 from loopscale.records.store import Store
@@ -27,7 +28,8 @@ class Writer:
     that one. A metric has one point a step: what is not beyond the last step written here is dropped, but for
     `evaluate/...`, which a later evaluation may say again. Values that are nan or infinite become a tag
     `not_finite/<metric>`, since MLflow would store 0 or 1.8e308. Once a `claim` is lost nothing is written. `shut` is
-    called where we may not write any more (see `Delivery`).
+    called where we may not write any more (see `Delivery`). What has `ended`, if given, is kept up to date, and its
+    file renewed now and then.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class Writer:
         parent: bool = True,
         claim: Claim | None = None,
         shut: Callable[[str], None] = lambda _: None,
+        ended: Ended | None = None,
     ) -> None:
         self.client, self.study, self.parent, self.claim = store.client, study, parent, claim
+        self.ended, self._latest = ended, ended.latest if ended else 0
         self.experiment = store.experiment(study)
         self._runs = dict(runs)
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
@@ -83,6 +87,11 @@ class Writer:
         """Take a note; it is written when the store can be reached, after all earlier ones of its key."""
         self._delivery.write(note)
 
+    def remember(self) -> None:
+        """Have the file of what has `ended` renewed, if that is worth its while."""
+        if self.ended and len(self.ended.runs) >= FEW:
+            self.write(Note(STUDY, artifacts=((FILE, self.ended.pack()),)))
+
     def _send(self, notes: list[Note]) -> None:
         with refusals():
             try:
@@ -103,11 +112,16 @@ class Writer:
                 run, notes
             )
             self._log(run, points, {} if run in self._settled else params, _tags(notes))
+            if self.ended:
+                last = {name: value for (name, _), (value, _) in sorted(points.items())}
+                self.ended.write(run, last, _tags(notes))
             self._last |= {(run, name): step for name, step in sorted(points)}
             self._settled |= {run} if params else set()
             if status := next((note for note in reversed(notes) if note.status), None):
                 self._set_status(run, status)
             self._made.discard(run)
+            if self.ended and self.ended.due:
+                self.remember()
 
     def _points(self, run: str, notes: list[Note]) -> dict[tuple[str, int], tuple[float, int]]:
         """Value and time by metric and step; the first that was said of a step holds."""
@@ -168,10 +182,15 @@ class Writer:
             self.client.log_artifact(run, str(local), folder or None)
 
     def _set_status(self, run: str, note: Note) -> None:
+        at = max(
+            note.at, self._latest
+        )  # this machine's clock may be behind that of another that drove the study
         if note.status != "RUNNING":
-            self.client.set_terminated(run, note.status, end_time=note.at)
+            self.client.set_terminated(run, note.status, end_time=at)
         elif run not in self._made:
             self.client.update_run(run, "RUNNING")
+        if self.ended:
+            self.ended.turn(run, note.status, at)
 
     def _run(self, note: Note) -> str:
         """The note's run, created if it is not there. After a doubtful answer it is looked for first."""
@@ -179,6 +198,8 @@ class Writer:
         if key not in self._runs and key in self._unsure:
             found = self.client.search_runs([self.experiment], f"tags.trial = '{key}'", max_results=1)
             self._runs |= {run.data.tags["trial"]: run.info.run_id for run in found}
+            for run in found:
+                self._known(run)
         if key not in self._runs:
             tags = self._identity(note)
             self._unsure.add(key)
@@ -187,8 +208,14 @@ class Writer:
             run = self.client.create_run(self.experiment, self._begun, tags, _run_name(note))
             self._runs[key] = run.info.run_id
             self._made.add(run.info.run_id)
+            self._known(run)
         self._unsure.discard(key)
         return self._runs[key]
+
+    def _known(self, run: Any) -> None:
+        """Begin to account for a run that MLflow has just told us of."""
+        if self.ended:
+            self.ended.begin(run.info.run_id, run.info.start_time, run.data.tags)
 
     def _identity(self, note: Note) -> dict[str, str]:
         tags = {"trial": note.key, "study": self.study, "mlflow.source.name": "loopscale"}
