@@ -29,6 +29,7 @@ from loopscale.cli import (
     submit,
     transfer,
     ui,
+    verify,
 )
 from loopscale.cli.options import Place, StorageOption, StoreOption
 from loopscale.cli.wrong import FAILED, MISTAKE, STOPPED, explained
@@ -50,6 +51,7 @@ app.command("report")(report.command)
 app.command("ui")(ui.command)
 app.command("list")(listing.command)
 app.command("show")(show.command)
+app.command("verify")(verify.command)
 app.command("simulate")(simulate.command)
 app.command("submit")(submit.command)
 app.command("status")(status.command)

@@ -38,12 +38,7 @@ def command(
     """
     from loopscale.cli.describe import described
 
-    members = _members(what)
-    if kind is not None and kind not in members:
-        from loopscale.studies.mistakes import one_of
-
-        raise Wrong(f"there is no {what[:-1]} {kind!r}; {one_of(kind, members)}")
-    found = [described(each) for name, each in members.items() if kind in (None, name)]
+    found = [described(each) for each in ([member(what, kind)] if kind else _members(what).values())]
     if as_json:
         show_json(found)
     elif kind is None:
@@ -53,24 +48,34 @@ def command(
         _show(found[0])
 
 
+def member(what: str, kind: str) -> type[Any]:
+    """One member of a family. Raises Wrong."""
+    members = _members(what)
+    if kind not in members:
+        from loopscale.studies.mistakes import one_of
+
+        raise Wrong(f"there is no {what[:-1]} {kind!r}; {one_of(kind, members)}")
+    return members[kind]
+
+
 def _members(what: str) -> dict[str, type[Any]]:
     """The family by kind."""
     module, name = FAMILIES[what]
     return getattr(importlib.import_module(module), name).choices()
 
 
-def _row(member: dict[str, Any]) -> list[Any]:
-    return [member["kind"], member["summary"], ", ".join(setting["name"] for setting in member["settings"])]
+def _row(each: dict[str, Any]) -> list[Any]:
+    return [each["kind"], each["summary"], ", ".join(setting["name"] for setting in each["settings"])]
 
 
-def _show(member: dict[str, Any]) -> None:
-    say(f"{member['kind']} ({member['defined_in']})")
+def _show(each: dict[str, Any]) -> None:
+    say(f"{each['kind']} ({each['defined_in']})")
     say()
-    say(member["about"])
-    for name, value in member["facts"].items():
+    say(each["about"])
+    for name, value in each["facts"].items():
         say(f"{name}: {value}")
     columns = ("name", "type", "default", "about")
-    rows = [[setting[column] for column in columns] for setting in member["settings"]]
+    rows = [[setting[column] for column in columns] for setting in each["settings"]]
     show_table(["setting", *columns[1:]], [[row[0], row[1], _default(row[2]), row[3]] for row in rows])
 
 

@@ -27,14 +27,15 @@ def overridden(source: Source, overrides: Mapping[str, str]) -> Source:
         if len(path) > LONGEST_PATH or UNSEEN.search(path):
             what, remedy = f"{shown(path)} names no setting", "write a dotted path, as in training.steps"
             raise Mistakes([Mistake(f"--set {shown(path)}", None, what, remedy)])
-        value = _value(text, said)
+        value = value_of(text, said)
         place = _place(tree, path, said)
         _put(tree, place, value, said)
         changed.overrides[place] = said
     return changed
 
 
-def _value(text: str, said: str) -> Any:
+def value_of(text: str, said: str) -> Any:
+    """The value of an assignment, `said` in full. Raises Mistakes."""
     try:
         tree = text_source(f"value: {text}", f"--set {said}").tree
     except Mistakes as problem:

@@ -117,7 +117,7 @@ class Representation:
 
     def __call__(self, xs: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
         for weight in self.weights:
-            xs = leaky_relu(xs @ weight, self.slope)
+            xs = leaky_relu(xs @ weight.to(xs.dtype), self.slope)
         return xs
 
 

@@ -16,6 +16,7 @@ from loopscale.models.architecture import Architecture, Kind
 from loopscale.models.base import Net
 from loopscale.models.gpt2 import Gpt2, Gpt2Net
 from loopscale.models.layers import Block, Stack
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.plan import Plan, Rows
 
 
@@ -32,9 +33,13 @@ class Construction(Family, package="loopscale.theory.constructions", allow_inf_n
     """Whether it guesses at every x at once; else at the last x of a prompt, from all pairs before it."""
 
     @property
-    @abstractmethod
-    def order(self) -> int | None:
-        """The power of its parameter with which the distance to the algorithm shrinks; `None` where it is exact."""
+    def limit(self) -> Limit | None:
+        """The limit in which it runs the algorithm; `None` where it does so exactly."""
+        return None
+
+    def example(self, rng: torch.Generator) -> Example:
+        """Random problems that it fits, and what the algorithm, written plainly, makes of them step by step."""
+        raise NotImplementedError
 
     @abstractmethod
     def design(self, prompt: Prompt) -> "Design":

@@ -7,8 +7,8 @@ symmetric matrices need one block: a head with query A, key B and value C adds C
 import torch
 from torch import Tensor
 
+from loopscale.theory.constructions.logic import Signed, passing
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Signed, passing
 
 
 def registers(rows: Rows, dim: int, **multiples: float) -> Tensor:

@@ -14,6 +14,7 @@ SURE = 800.0
 """exp(-746) is 0 in float64: a key so much lower in score than another has exactly no weight."""
 
 Variant = Literal["mirrored", "sink", "relu", "linear"]
+Order = Literal[1, 2, 4]
 
 EXPANSIONS: dict[int, tuple[tuple[float, float], ...]] = {
     1: ((1, 1), (0, -1)),
@@ -21,6 +22,12 @@ EXPANSIONS: dict[int, tuple[tuple[float, float], ...]] = {
     4: ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12)),
 }
 """By order: heads (κ, a) with Σ a exp(κz) = z + O(z²), O(z³), O(z⁵)."""
+SEEN: dict[int, tuple[float, ...]] = {
+    1: (1e-3, 3e-4, 1e-4, 3e-5, 1e-5),
+    2: (3e-3, 2e-3, 1e-3, 5e-4),
+    4: (1e-2, 7e-3, 5e-3, 3e-3),
+}
+"""By order: scales at which the error shows, since coarser ones are not small and finer ones below rounding."""
 
 
 def nearest(
@@ -48,7 +55,7 @@ class Mean:
 
     variant: Variant
     pairs: int
-    order: Literal[1, 2, 4] = 2
+    order: Order = 2
     scale: float = 1e-4
     """c, on the scores."""
     depth: float = 28.0

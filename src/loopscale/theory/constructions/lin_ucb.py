@@ -17,9 +17,9 @@ from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.gates import alike
+from loopscale.theory.constructions.logic import among
 from loopscale.theory.constructions.piecewise import Piecewise, geometric
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import among
 from loopscale.theory.constructions.ridge import Curvature, accelerate, further_pairs, momentum
 
 

@@ -18,9 +18,9 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.logic import Signed, bits, passing, switched, times
 from loopscale.theory.constructions.piecewise import Piecewise, even
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Signed, bits, passing, switched, times
 
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),

@@ -5,13 +5,16 @@ keeps m_i = M_k x_i on every x, the test token too; what is read out is (1/N) Σ
 """
 
 import torch
+from jaxtyping import Float
 from pydantic import PositiveFloat
+from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.regression import FullAttention, Tokens
+from loopscale.theory.constructions.regression import FullAttention, Tokens, paired, problem
 
 
 class Newton(FullAttention, kind="newton"):
@@ -43,3 +46,26 @@ class Newton(FullAttention, kind="newton"):
             rows, torch.cat([rows["x"], rows["y"]]).T, rows["out"], tokens.positions, [copied, begun], [loop], [read],
             attention=["softmax", self.summing, self.summing, self.summing], registers=tokens.registers,
         )  # fmt: skip
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        xs, ys = problem(rng, dim=5, pairs=20)
+        guesses = iteration(xs[:, :-1], ys[:, :-1], xs[:, -1], self.start, steps=12, share=1 / 20)
+        return Example.at_last(paired(xs, ys), guesses)
+
+
+def iteration(
+    xs: Float[Tensor, "prompts pairs dim"],
+    ys: Float[Tensor, "prompts pairs targets"],
+    query: Float[Tensor, "prompts dim"],
+    start: float,
+    steps: int,
+    share: float,
+) -> Float[Tensor, "steps prompts targets"]:
+    """w_k·query for w_k = M_k S_y, M_k of Newton's iteration on S = share · X'X from start · S, S_y = share · X'Y."""
+    second, moment = share * xs.mT @ xs, share * xs.mT @ ys
+    inverse, guesses = start * second, []
+    for _ in range(steps):
+        inverse = 2 * inverse - inverse @ second @ inverse
+        guesses.append((query[:, None] @ inverse @ moment)[:, 0])
+    return torch.stack(guesses)

@@ -7,19 +7,22 @@ rate · (1/N) Σ_j u_j (x_j·x_i) from every one of them, which is a step of gra
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
-from loopscale.tasks.representation_regression import Representation, RepresentationRegression
+from loopscale.tasks.representation_regression import RepresentationRegression
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.gadgets import SURE, Mean, Variant, hidden, nearest
+from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.gadgets import SEEN, SURE, Mean, Order, Variant, hidden, nearest
 from loopscale.theory.constructions.plan import Plan, Rows
 
 
@@ -29,7 +32,7 @@ class FullAttention(Construction):
     solves = Regression
     variant: Variant = "mirrored"
     """How products are summed: by softmax with mirrored keys or with a sink, or exactly by relu or linear attention."""
-    expansion: Literal[1, 2, 4] = 4
+    expansion: Order = 4
     """The order of the error in `scale`, of softmax; 1, as printed in the paper, needs the sink."""
     scale: PositiveFloat = 1e-4
     """c, on the scores of softmax."""
@@ -37,9 +40,14 @@ class FullAttention(Construction):
     """C, of the sink."""
 
     @property
-    @override
-    def order(self) -> int | None:
+    def order(self) -> Order | None:
+        """The power of `scale` with which products are summed; `None` where they are exactly."""
         return self.expansion if self.variant in ("mirrored", "sink") else None
+
+    @property
+    @override
+    def limit(self) -> Limit | None:
+        return Limit("scale", self.order, SEEN[self.order]) if self.order else None
 
     def pairs(self, prompt: Prompt) -> int:
         """N, of a prompt of 2N + 1 tokens."""
@@ -109,6 +117,11 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
     def design(self, prompt: Prompt) -> Design:
         return self._design(prompt, prompt.dim_in - prompt.dim_out, ())
 
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        xs, ys = problem(rng, dim=5, pairs=20)
+        return Example.at_last(paired(xs, ys), descent(xs, ys, self.rate, steps=20))
+
     def _design(self, prompt: Prompt, width: int, represent: Sequence[Tensor], slope: float = 1.0) -> Design:
         """The net on x, or on layers of leaky ReLU above it, `represent` [in, out] each, at most `width` wide."""
         pairs, targets = self.pairs(prompt), prompt.dim_out
@@ -137,6 +150,8 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     """
 
     source = "Gao et al. 2024 (AlgoFormer), theorem 3.1"
+    rate: PositiveFloat = 0.05
+    """η, for the mean over the pairs. Features have a large common mean: with twice as much descent may diverge."""
     layers: PositiveInt = 3
     width: PositiveInt = 20
     slope: float = Field(0.01, ge=0, le=1)
@@ -146,11 +161,51 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     @override
     def design(self, prompt: Prompt) -> Design:
         dim = prompt.dim_in - prompt.dim_out
-        settings = {
-            name: getattr(self, name) for name in ("layers", "width", "slope", "gain", "representation_seed")
-        }
-        phi: Representation = RepresentationRegression(dim=dim, **settings).representation
-        return self._design(prompt, max(dim, self.width), phi.weights, self.slope)
+        return self._design(prompt, max(dim, self.width), self._task(dim).representation.weights, self.slope)
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        xs, _ = problem(rng, dim=5, pairs=20)
+        features = self._task(dim=5).representation(xs)
+        ys = features @ torch.randn(len(xs), self.width, 1, generator=rng, dtype=torch.float64)
+        return Example.at_last(paired(xs, ys), descent(features, ys, self.rate, steps=20))
+
+    def _task(self, dim: int) -> RepresentationRegression:
+        names = ("layers", "width", "slope", "gain", "representation_seed")
+        return RepresentationRegression(dim=dim, **{name: getattr(self, name) for name in names})
+
+
+def problem(
+    rng: torch.Generator, dim: int, pairs: int, targets: int = 1, prompts: int = 8
+) -> tuple[Float[Tensor, "prompts points dim"], Float[Tensor, "prompts points targets"]]:
+    """xs and ys of as many pairs and a test token, y linear in x without noise."""
+    xs = torch.randn(prompts, pairs + 1, dim, generator=rng, dtype=torch.float64)
+    w = torch.randn(prompts, dim, targets, generator=rng, dtype=torch.float64)
+    return xs, xs @ w
+
+
+def paired(
+    xs: Float[Tensor, "prompts points dim"], ys: Float[Tensor, "prompts points targets"]
+) -> Float[Tensor, "prompts tokens dim_in"]:
+    """x_1, y_1, .., x_N, y_N, x_test."""
+    x, y = pad(xs, (0, ys.shape[-1])), pad(ys, (xs.shape[-1], 0))
+    return torch.stack([x, y], 2).flatten(1, 2)[:, :-1]
+
+
+def descent(
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points targets"],
+    rate: float,
+    steps: int,
+) -> Float[Tensor, "steps prompts targets"]:
+    """What gradient descent from 0 on all points but the last guesses at the last, after every step."""
+    known, wanted = xs[:, :-1], ys[:, :-1]
+    weights, guesses = xs.new_zeros(len(xs), xs.shape[2], ys.shape[2]), []
+    for _ in range(steps):
+        residuals = known @ weights - wanted
+        weights = weights - rate / known.shape[1] * known.mT @ residuals
+        guesses.append((xs[:, -1:] @ weights)[:, 0])
+    return torch.stack(guesses)
 
 
 def layer(rows: Rows, weight: Tensor, slope: float, name: str = "x") -> Plan:

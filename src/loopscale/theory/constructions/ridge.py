@@ -16,8 +16,8 @@ from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import Mean
+from loopscale.theory.constructions.logic import Signed, passing
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Signed, passing
 
 
 class Curvature(Construction):

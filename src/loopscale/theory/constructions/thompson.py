@@ -16,8 +16,8 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.logic import Signed, among, passing
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.primitives import Signed, among, passing
 from loopscale.theory.constructions.ridge import Curvature
 
 

@@ -17,9 +17,9 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.gadgets import SURE
+from loopscale.theory.constructions.logic import agreeing, largest
 from loopscale.theory.constructions.piecewise import Piecewise, whole
 from loopscale.theory.constructions.plan import Plan, Rows, Term
-from loopscale.theory.constructions.primitives import agreeing, largest
 
 
 class UcbVi(Construction, kind="ucb_vi"):

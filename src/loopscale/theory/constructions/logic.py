@@ -1,4 +1,4 @@
-"""Parts of nets with relu attention: scores passed as they are, conjunctions, the largest of several, products."""
+"""Logic and arithmetic out of heads and units: conjunctions, selection, the largest of several, switches, products."""
 
 from collections.abc import Iterable
 from typing import Literal
