@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from loopscale.analysis import figures
 from loopscale.analysis.best import Best, Standing, against, best, front
+from loopscale.analysis.drawing import ticked
 from loopscale.analysis.floors import impossible
 from loopscale.analysis.laws import Law
 from loopscale.analysis.tables import StudyTable
@@ -44,7 +45,7 @@ class Figure:
 
     @property
     def json(self) -> Markup:
-        return Markup((figures.ticked(self.drawing).to_json() or "").replace("<", "\\u003c"))
+        return Markup((ticked(self.drawing).to_json() or "").replace("<", "\\u003c"))
 
 
 def report(
