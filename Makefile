@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help quickstart test lint slow hosts soak bench ui install clean
+.PHONY: help quickstart test lint slow hosts soak bench notebooks ui install clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,11 @@ soak: $(READY)  ## every fault by itself, many more kills and drawn examples, a 
 bench: $(READY)  ## what is measured against what; see benchmarks/README.md
 	$(BIN)/python benchmarks/step.py --size b
 	$(BIN)/python benchmarks/overhead.py
+
+notebooks: $(READY)  ## run every notebook where it lies, with pictures in it (needs chromium)
+	for book in notebooks/*.ipynb; do \
+	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
+	done
 
 ui: $(READY)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)

@@ -15,6 +15,7 @@ import typer
 import loopscale
 from loopscale.cli import (
     best,
+    bound,
     listing,
     logs,
     plan,
@@ -51,6 +52,7 @@ app.command("report")(report.command)
 app.command("ui")(ui.command)
 app.command("list")(listing.command)
 app.command("show")(show.command)
+app.command("bound")(bound.command)
 app.command("verify")(verify.command)
 app.command("simulate")(simulate.command)
 app.command("submit")(submit.command)

@@ -1,6 +1,7 @@
 """`loopscale show`: the tasks, models, solvers, bounds and constructions that there are."""
 
 import importlib
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -56,6 +57,33 @@ def member(what: str, kind: str) -> type[Any]:
 
         raise Wrong(f"there is no {what[:-1]} {kind!r}; {one_of(kind, members)}")
     return members[kind]
+
+
+def made(what: str, kind: str, changes: Mapping[str, str]) -> Any:
+    """A member with these settings, as `--set` has them. Raises Wrong and Mistakes."""
+    from pydantic import ValidationError
+
+    from loopscale.studies.mistakes import Mistake, Mistakes
+    from loopscale.studies.override import value_of
+    from loopscale.studies.wording import faults, passed_off
+
+    family = member(what, kind)
+    said = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
+    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
+    found, wrong = None, []
+    try:
+        found = family.model_validate(tree)
+        wrong = list(passed_off(tree, found))
+    except ValidationError as problem:
+        wrong = faults(problem, family, tree)
+    if wrong:
+        raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in wrong)
+    return found
+
+
+def kinds_of(what: str) -> Callable[[str], list[str]]:
+    """What the shell completes a member's name by."""
+    return lambda incomplete: [kind for kind in _members(what) if kind.startswith(incomplete)]
 
 
 def _members(what: str) -> dict[str, type[Any]]:

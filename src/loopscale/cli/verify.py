@@ -1,28 +1,23 @@
 """`loopscale verify`: a construction's weights, run against its algorithm on random problems."""
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loopscale.cli.options import JsonOption, SetOption, assignments
 from loopscale.cli.output import say, show_json, show_table
-from loopscale.cli.show import member
+from loopscale.cli.show import kinds_of, made
 from loopscale.cli.wrong import FAILED, Wrong
 
 if TYPE_CHECKING:
     from loopscale.theory.constructions.base import Construction
 
 
-def _kinds(incomplete: str) -> list[str]:
-    """For the shell to complete."""
-    from loopscale.theory.constructions.base import Construction
-
-    return [kind for kind in Construction.choices() if kind.startswith(incomplete)]
-
-
 def command(
-    kind: Annotated[str, typer.Argument(metavar="CONSTRUCTION", help="Its kind.", autocompletion=_kinds)],
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="CONSTRUCTION", help="Its kind.", autocompletion=kinds_of("constructions")),
+    ],
     overrides: SetOption = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random problems.")] = 0,
     as_json: JsonOption = False,
@@ -34,7 +29,7 @@ def command(
 
     [bold]Example[/bold]  loopscale verify newton --set variant=sink
     """
-    found = _verified(_made(kind, assignments(overrides)), seed)
+    found = _verified(made("constructions", kind, assignments(overrides)), seed)
     if as_json:
         show_json(found)
     else:
@@ -43,64 +38,14 @@ def command(
         raise typer.Exit(FAILED)
 
 
-def _made(kind: str, changes: dict[str, str]) -> "Construction":
-    """Raises Wrong and Mistakes."""
-    from pydantic import ValidationError
-
-    from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.override import value_of
-    from loopscale.studies.wording import faults, passed_off
-
-    family = member("constructions", kind)
-    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
-    said = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
-    try:
-        made = family.model_validate(tree)
-    except ValidationError as problem:
-        raise Mistakes(
-            Mistake(said, None, fault.what, fault.remedy) for fault in faults(problem, family, tree)
-        ) from None
-    if passed := list(passed_off(tree, made)):
-        raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in passed)
-    return made
-
-
-def _verified(made: "Construction", seed: int) -> dict[str, Any]:
-    import torch
-
-    from loopscale.theory.constructions.example import EXACT, TOLERANCE, approach, distances, order
+def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
+    """Raises Wrong."""
+    from loopscale.analysis.theorems import verified
 
     try:
-        example = made.example(torch.Generator().manual_seed(seed))
-        found = distances(made, example)
-        limit = made.limit
-        near = approach(made, limit, seed) if limit else None
+        return verified(construction, seed)
     except ValueError as problem:
         raise Wrong(f"{problem}; change what --set says") from problem
-    steps = [
-        {"step": step, "typical": each.log().mean().exp().item(), "largest": each.max().item()}
-        for step, each in enumerate(found, 1)
-        if not each.isnan().any()
-    ]
-    said: dict[str, Any] = {
-        "construction": made.kind, "algorithm": made.algorithm, "source": made.source,
-        "settings": made.model_dump(), "net": made.model(example.prompt).model_dump(),
-        "prompts": len(example.tokens), "tokens": example.prompt.length, "dim_in": example.prompt.dim_in,
-        "steps": steps, "limit": None, "holds": all(step["largest"] <= EXACT for step in steps),
-    }  # fmt: skip
-    if limit and near is not None:
-        measured = order(limit, near)
-        rows = [
-            {limit.setting: value, "distance": gap} for value, gap in zip(limit.values, near, strict=True)
-        ]
-        said["limit"] = {
-            "setting": limit.setting,
-            "stated": limit.order,
-            "measured": measured,
-            "values": rows,
-        }
-        said["holds"] = math.isclose(measured, limit.order, rel_tol=TOLERANCE)
-    return said
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -24,9 +24,9 @@ class Limit:
     """The limit in which a construction runs its algorithm."""
 
     setting: str
-    order: float
+    order: int | float
     """The distance shrinks as this power of the setting, or of 1 / the setting where that is a number of pieces."""
-    values: tuple[float, ...]
+    values: tuple[int | float, ...]
     """Where that can be seen, from coarse to fine: below the first, and above what rounding leaves."""
 
 

@@ -1,0 +1,84 @@
+"""`bound` and `verify`: theorems from the command line."""
+
+import pytest
+
+
+def test_bound_prints_a_value_with_what_it_is(loopscale):
+    told = loopscale("bound", "newton_residual", "--set", "kappa=2", "--set", "loops=5")
+    assert told.code == 0
+    assert "newton_residual: residual, exact" in told.out
+    assert "0.000100452" in told.out
+    found = loopscale("bound", "newton_residual", "--set", "kappa=2", "--set", "loops=5", "--json").json
+    assert found["value"] == pytest.approx(1.0045e-4, rel=1e-3)
+    assert found["settings"]["kappa"] == 2
+
+
+def test_bound_goes_along_a_setting_with_its_slope(loopscale):
+    found = loopscale(
+        "bound", "bayes_ridge", "--set", "noise=1", "--along", "point=40,80,10000", "--json"
+    ).json
+    assert [row["point"] for row in found["values"]] == [40, 80, 10000]
+    assert found["values"][0]["value"] == pytest.approx(0.9501, rel=1e-3)
+    assert found["values"][2]["slope"] == pytest.approx(-1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("newton_res",), "there is no bound 'newton_res'; did you mean newton_residual?"),
+        (("newton_residual", "--set", "loops=x"), "loops is 'x'; write a whole number, such as 10"),
+        (("newton_residual", "--along", "loop=1"), "newton_residual has no setting 'loop'; it has dim,"),
+        (("newton_residual", "--along", "loops=0,1"), "loops is 0; write a number above 0"),
+        (
+            ("newton_residual", "--along", "loops"),
+            "--along loops is no list of values; write it as setting=1,2,5",
+        ),
+        (("gmm_bayes", "--set", "snr=-1"), "snr is -1; write 0.0 or more"),
+    ],
+)
+def test_mistakes_with_bounds_are_a_line(loopscale, words, said):
+    told = loopscale("bound", *words)
+    assert told.code == 2
+    assert said in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_verify_shows_every_step_and_says_that_it_is_exact(loopscale):
+    told = loopscale("verify", "newton", "--set", "variant=relu")
+    assert told.code == 0
+    assert "algoformer of width" in told.out
+    assert "Exact: no distance is more than rounding leaves." in told.out
+    assert len([line for line in told.out.splitlines() if line.strip()[:2].strip().isdigit()]) == 12
+
+
+def test_verify_measures_the_order_of_a_limit(loopscale):
+    found = loopscale("verify", "newton", "--set", "variant=sink", "--set", "expansion=2", "--json").json
+    assert found["holds"]
+    assert found["limit"]["stated"] == 2
+    assert found["limit"]["measured"] == pytest.approx(2, abs=0.05)
+
+
+def test_verify_fails_where_the_theorem_does_not_come_out(loopscale):
+    """A start beyond the open interval: the largest direction never converges, and rounding grows."""
+    told = loopscale("verify", "newton", "--set", "variant=relu", "--set", "start=2")
+    assert told.code == 1
+    assert "It is to be exact, and is not." in told.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nwton",), "there is no construction 'nwton'; did you mean newton?"),
+        (("newton", "--set", "variant=snk"), "variant is 'snk'; did you mean sink?"),
+        (("newton", "--set", "start"), "--set start is no assignment"),
+        (
+            ("newton", "--set", "expansion=1"),
+            "construction newton is for expansion 2 or 4, where keys are mirrored",
+        ),
+    ],
+)
+def test_mistakes_with_constructions_are_a_line(loopscale, words, said):
+    told = loopscale("verify", *words)
+    assert told.code == 2
+    assert said in told.err
+    assert told.err.count("\n") == 1
