@@ -11,8 +11,9 @@ there on: that running longer explodes is an answer, so nothing here raises or c
 import functools
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -58,6 +59,8 @@ class Curve:
     error: Float64[np.ndarray, "loops points"]
     sem: Float64[np.ndarray, "loops points"]
     raw: Float64[np.ndarray, "loops points"]
+    measures: dict[str, Float64[np.ndarray, " loops"]] = field(default_factory=dict)
+    """What else the task measures, over all queries, by name."""
 
 
 @torch.no_grad()
@@ -77,18 +80,21 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
         predictor.to(device)
         loops = min(loops, predictor.depth or loops)
     zero = torch.zeros((), dtype=torch.float64, device=device)
-    total, squares, raw = zero, zero, zero
+    total, squares, raw, measures = zero, zero, zero, defaultdict[str, Tensor](lambda: zero)
     for block in _blocks("evaluate", task, evaluation.prompts):
         batch = _suited(block, predictor, device)
         prediction = predictor.predict(batch, loops)
         error = task.error(prediction, batch).double()
         total, squares = total + error.sum(1), squares + error.square().sum(1)
         raw = raw + task.raw_error(prediction, batch).double().sum(1)
+        for name, each in task.measures(prediction, batch).items():
+            measures[name] = measures[name] + each.double().sum(1)
     count = evaluation.prompts
     mean = total / count
     spread = (squares / count - mean.square()).clamp(min=0)
     sem = (spread / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
-    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy())
+    means = {name: (sums / count).cpu().numpy() for name, sums in measures.items()}
+    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means)
 
 
 @torch.no_grad()
@@ -121,6 +127,7 @@ def summary(curve: Curve, task: Task, loop: int) -> dict[str, float]:
         "error_last": float(error[-1]),
         "raw_error": raw,
         "excess": raw - task.noise_variance,
+        **{name: float(each[loop - 1]) for name, each in curve.measures.items()},
     }
 
 
@@ -140,8 +147,8 @@ def _validation_set(task: str) -> tuple[Batch, ...]:
 def _canonical(task: Task) -> str:
     """The task as JSON without defaults: a new setting must not redraw the prompts of old records."""
     settings = task.model_dump(mode="json")
-    for name, field in type(task).model_fields.items():
-        if not field.is_required() and getattr(task, name) == field.get_default(call_default_factory=True):
+    for name, setting in type(task).model_fields.items():
+        if not setting.is_required() and getattr(task, name) == setting.get_default(call_default_factory=True):
             del settings[name]
     return json.dumps(settings, sort_keys=True)
 

@@ -86,7 +86,7 @@ def test_tracking_server_and_database_may_be_away(cluster: Cluster, whole: Study
 
 @pytest.mark.long
 def test_what_a_driver_could_not_record_before_it_died_is_said_again(cluster: Cluster, whole: Study):
-    survives(Study(cluster, "unheard"), whole, faults.driver_killed_unheard)
+    survives(Study(cluster, "unheard"), whole, faults.driver_killed_unheard, faults.driver_killed_half_heard)
 
 
 @pytest.mark.long

@@ -37,8 +37,15 @@ def schema(columns: dict[str, str]) -> "pa.Schema":
 
 
 def trial_row(run: Run, study: str) -> dict[str, Any]:
-    """`error` and its kin are those of the reported evaluation; before there is one, of the validation."""
+    """`error` and its kin are those of the reported evaluation; before there is one, of the validation.
+
+    What else a task measures is kept with the settings, and becomes a column of its own as they do.
+    """
     tags, metrics = run.tags, run.metrics
+    evaluated = {
+        name.removeprefix(EVALUATE): value for name, value in metrics.items() if name.startswith(EVALUATE)
+    }
+    measures = {name: value for name, value in evaluated.items() if name not in TRIALS}
     return {
         "trial": tags["trial"],
         "study": study,
@@ -58,7 +65,7 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         "seconds": metrics.get("seconds"),
         "flops": metrics.get("flops"),
         "run": run.id,
-        "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())}),
+        "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())} | measures),
     }
 
 

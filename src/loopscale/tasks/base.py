@@ -50,3 +50,15 @@ class Task(Family, package="loopscale.tasks"):
     ) -> Float[Tensor, "*steps batch points"]:
         """The error at every query, scaled so that predicting nothing at all costs 1."""
         return self.raw_error(prediction, batch) / self.variance
+
+    def loss(
+        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
+    ) -> Float[Tensor, "*steps batch points"]:
+        """What training lowers: the error, or what stands in for one that has no useful gradient."""
+        return self.error(prediction, batch)
+
+    def measures(
+        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
+    ) -> dict[str, Float[Tensor, "steps batch"]]:
+        """What else is recorded of a prediction, a number a prompt, by name."""
+        return {}
