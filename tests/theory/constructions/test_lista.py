@@ -10,7 +10,7 @@ from sklearn.linear_model import Lasso
 from torch import Tensor
 
 from loopscale.core.prompt import Prompt
-from loopscale.theory.constructions.lista import Ista, Lista
+from loopscale.theory.constructions.lista import Ista, Lista, iterates, posed
 
 EXACT = 1e-10
 FORMATS = pytest.mark.parametrize("tokens", ["turns", "repeated"])
@@ -23,25 +23,6 @@ def problem(dim: int, points: int, prompts: int = 3) -> tuple[Tensor, Tensor]:
     weights = torch.randn(prompts, dim, generator=rng, dtype=torch.float64)
     weights[:, math.ceil(dim / 3) :] = 0
     return xs, torch.einsum("pnd,pd->pn", xs, weights)
-
-
-def posed(xs: Tensor, ys: Tensor, tokens: str) -> Tensor:
-    """(x, 0) and (0, y) by turns, or (x, 0) and (x, y)."""
-    x, y = torch.nn.functional.pad(xs, (0, 1)), torch.nn.functional.pad(ys.unsqueeze(-1), (xs.shape[-1], 0))
-    return torch.stack([x, y + x if tokens == "repeated" else y], 2).flatten(1, 2)
-
-
-def thresholded(xs: Tensor, ys: Tensor, matrices: list[Tensor], thresholds: list[float]) -> Tensor:
-    """β after every step, for the points before each, [steps, prompts, points, dim]."""
-    iterates = torch.zeros(len(thresholds) + 1, *xs.shape, dtype=torch.float64)
-    for n in range(xs.shape[1]):
-        x, y = xs[:, :n], ys[:, :n]
-        for k, (matrix, threshold) in enumerate(zip(matrices, thresholds, strict=True)):
-            beta = iterates[k, :, n]
-            residual = (x @ beta[:, :, None])[..., 0] - y
-            moved = beta - torch.einsum("pnd,pn->pd", x, residual) @ matrix.T / (2 * n + 1)
-            iterates[k + 1, :, n] = moved.sign() * (moved.abs() - threshold).clamp(min=0)
-    return iterates[1:]
 
 
 def learned(dim: int, layers: int) -> tuple[list[Tensor], list[float]]:
@@ -58,9 +39,9 @@ def test_layers_are_steps_of_lista_at_every_prefix(tokens: str, dim: int, points
     matrices, thresholds = learned(dim, layers)
     settings = {"tokens": tokens, "layers": layers, "thresholds": thresholds}
     settings["matrices"] = [matrix.tolist() for matrix in matrices]
-    expected = thresholded(xs, ys, matrices, thresholds)
-    weights = Lista.model_validate(settings | {"answer": "weights"}).net(Prompt(2 * points, dim + 1, dim))
-    guesses = Lista.model_validate(settings).net(Prompt(2 * points, dim + 1, 1))
+    expected = iterates(xs, ys, matrices, thresholds)
+    weights = Lista.model_validate(settings | {"answer": "weights"}).net(Prompt(2 * points - 1, dim + 1, dim))
+    guesses = Lista.model_validate(settings).net(Prompt(2 * points - 1, dim + 1, 1))
     before = 2 if tokens == "turns" else 0
     assert (weights.depth, guesses.depth) == (before + layers, before + layers + 1)
     found = weights(posed(xs, ys, tokens), before + layers)[before:]
@@ -73,8 +54,8 @@ def test_layers_are_steps_of_lista_at_every_prefix(tokens: str, dim: int, points
 def test_a_lista_without_matrices_has_falling_thresholds():
     xs, ys = problem(5, 8)
     made = Lista(layers=7, rate=0.5, threshold=0.2, decay=0.7, answer="weights")
-    found = made.net(Prompt(16, 6, 5))(posed(xs, ys, "turns"), 9)[2:, :, 0::2]
-    steps = thresholded(xs, ys, 7 * [0.5 * torch.eye(5).double()], [0.2 * 0.7**k for k in range(7)])
+    found = made.net(Prompt(15, 6, 5))(posed(xs, ys, "turns"), 9)[2:, :, 0::2]
+    steps = iterates(xs, ys, 7 * [0.5 * torch.eye(5).double()], [0.2 * 0.7**k for k in range(7)])
     assert (found - steps).abs().max() < EXACT
 
 
@@ -86,12 +67,12 @@ def test_loops_are_steps_of_ista(tokens: str, given: bool):
     settings = {"tokens": tokens, "threshold": 0.05} | (
         {"matrix": matrix.tolist()} if given else {"rate": 0.4}
     )
-    expected = thresholded(
-        xs, ys, steps * [matrix if given else 0.4 * torch.eye(dim).double()], steps * [0.05]
+    expected = iterates(xs, ys, steps * [matrix if given else 0.4 * torch.eye(dim).double()], steps * [0.05])
+    guesses = Ista.model_validate(settings).net(Prompt(2 * points - 1, dim + 1, 1))(
+        posed(xs, ys, tokens), steps
     )
-    guesses = Ista.model_validate(settings).net(Prompt(2 * points, dim + 1, 1))(posed(xs, ys, tokens), steps)
     assert (guesses[:, :, 0::2, 0] - torch.einsum("kpnd,pnd->kpn", expected, xs)).abs().max() < EXACT
-    weights = Ista.model_validate(settings | {"answer": "weights"}).net(Prompt(2 * points, dim + 1, dim))
+    weights = Ista.model_validate(settings | {"answer": "weights"}).net(Prompt(2 * points - 1, dim + 1, dim))
     assert (weights(posed(xs, ys, tokens), steps)[:, :, 0::2] - expected).abs().max() < EXACT
 
 
@@ -99,7 +80,7 @@ def test_looped_long_it_is_the_lasso_at_every_prefix():
     dim, points, threshold, rate = 4, 14, 0.05, 0.5
     xs, ys = problem(dim, points, prompts=1)
     made = Ista(rate=rate, threshold=threshold, answer="weights")
-    weights = made.net(Prompt(2 * points, dim + 1, dim))(posed(xs, ys, "turns"), 1000, first=1000)[
+    weights = made.net(Prompt(2 * points - 1, dim + 1, dim))(posed(xs, ys, "turns"), 1000, first=1000)[
         -1, 0, 0::2
     ]
     for n in range(dim + 2, points):
@@ -114,7 +95,7 @@ def test_looped_long_it_is_the_lasso_at_every_prefix():
 @FORMATS
 def test_a_bound_that_is_too_small_is_seen(tokens: str):
     xs, ys = problem(4, 10)
-    wide, narrow = (Ista(rate=0.4, tokens=tokens, bound=bound).net(Prompt(20, 5, 1)) for bound in (1e3, 0.01))
+    wide, narrow = (Ista(rate=0.4, tokens=tokens, bound=bound).net(Prompt(19, 5, 1)) for bound in (1e3, 0.01))
     far = (wide(posed(xs, ys, tokens), 20) - narrow(posed(xs, ys, tokens), 20))[:, :, 0::2].abs().max()
     assert far > 1e-2
 

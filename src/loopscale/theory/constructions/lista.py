@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
+from torch.nn.functional import normalize, softshrink
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.format_conversion import Turns, conversion
 from loopscale.theory.constructions.plan import Form, Plan, Rows
+from loopscale.theory.constructions.regression import paired
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -38,11 +43,6 @@ class Thresholding(Construction):
     """At least as large as any β·x_j, and any twice where guesses are out. Rounding is 1e-16 · bound · pairs."""
     rate: PositiveFloat = 0.2
     """M is this times the identity, where it is not given; steps shrink where rate · λ_max(X'X) < 2 (2n + 1)."""
-
-    @property
-    @override
-    def order(self) -> None:
-        return None
 
     def rows(self, prompt: Prompt) -> Rows:
         self.require(prompt.dim_in > 1, "tokens of x's coordinates and then one of y")
@@ -68,12 +68,17 @@ class Thresholding(Construction):
     def converted(self, rows: Rows) -> list[Plan]:
         return conversion(rows, rows["pair"]) if self.tokens == "turns" else []
 
+    def matrix_of(self, given: Matrix | None, dim: int) -> Float[Tensor, "dim dim"]:
+        """M, for x of so many coordinates."""
+        if given is None:
+            return self.rate * torch.eye(dim, dtype=torch.float64)
+        fits = [len(row) for row in given] == [dim] * dim
+        self.require(fits, f"prompts in which x has {len(given)} coordinates, as M has")
+        return torch.tensor(given, dtype=torch.float64)
+
     def step(self, rows: Rows, matrix: Matrix | None, threshold: float) -> Plan:
         """A step at every x; β stays 0 at every y."""
-        dim = rows.sizes["x"]
-        sizes = [len(row) for row in matrix] if matrix else [dim] * dim
-        self.require(sizes == [dim] * dim, f"prompts in which x has {len(sizes)} coordinates, as M has")
-        given = torch.tensor(matrix, dtype=torch.float64) if matrix else self.rate * torch.eye(dim).double()
+        given = self.matrix_of(matrix, rows.sizes["x"])
         at_x, beta = rows["one"] - rows["e"], rows["beta"]
         turns = self.tokens == "turns"
         key, mask = rows["pair" if turns else "x"], [] if turns else [(-self.bound * at_x, at_x)]
@@ -92,6 +97,23 @@ class Thresholding(Construction):
         return plan.pair(
             [(rows["beta"], rows["x"]), (-rows["out"], rows["one"])], [(number, rows["out"])], far
         )
+
+    def _held(
+        self, rng: torch.Generator, matrices: Sequence[Matrix | None], thresholds: Sequence[float], first: int
+    ) -> Example:
+        """Steps with these on random problems, where so many layers are in front of the first's answer."""
+        dim = len(matrices[0]) if matrices and matrices[0] else 4
+        given = [self.matrix_of(matrix, dim) for matrix in matrices]
+        xs, ys = problem(rng, dim, max(float(matrix.norm(2)) for matrix in given), min(1.0, self.bound / 50))
+        found = iterates(xs, ys, given, thresholds)
+        if self.answer == "guess":
+            found = (found * xs).sum(-1, keepdim=True)
+        steps, prompts, points, size = found.shape
+        expected = found.new_full((first + steps, prompts, 2 * points - 1, size), torch.nan)
+        expected[first:, :, 0::2] = found
+        if self.answer == "weights":
+            expected[first:, :, 1::2] = 0  # nothing is learned at a y
+        return Example(posed(xs, ys, self.tokens), expected)
 
 
 class Lista(Thresholding, kind="lista"):
@@ -120,14 +142,20 @@ class Lista(Thresholding, kind="lista"):
                 raise ValueError(f"{len(given)} {name} are not one for each of the {self.layers} layers")
         return self
 
+    @property
+    def each(self) -> tuple[Sequence[Matrix | None], Sequence[float]]:
+        """M and θ of every layer."""
+        falling = [self.threshold * self.decay**k for k in range(self.layers)]
+        return self.matrices or [None] * self.layers, self.thresholds or falling
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        return self._held(rng, *self.each, 2 * (self.tokens == "turns") + (self.answer == "guess"))
+
     @override
     def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
-        thresholds = self.thresholds or [self.threshold * self.decay**k for k in range(self.layers)]
-        steps = [
-            self.step(rows, m, t)
-            for m, t in zip(self.matrices or [None] * self.layers, thresholds, strict=True)
-        ]
+        steps = [self.step(rows, m, t) for m, t in zip(*self.each, strict=True)]
         last = [self.guess(rows, Plan())] if self.answer == "guess" else []
         plans = [*self.converted(rows), *(self.guess(rows, step) for step in steps), *last]
         return self._laid_out(rows, prompt, plans)
@@ -143,8 +171,51 @@ class Ista(Thresholding, kind="ista"):
     """M; `None` for `rate`."""
 
     @override
+    def example(self, rng: torch.Generator) -> Example:
+        return self._held(rng, 20 * [self.matrix], 20 * [self.threshold], 0)
+
+    @override
     def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
         after = [self.guess(rows, Plan())] if self.answer == "guess" else []
         loop = [self.step(rows, self.matrix, self.threshold)]
         return self._laid_out(rows, prompt, self.converted(rows), loop, after)
+
+
+def problem(
+    rng: torch.Generator, dim: int, norm: float, size: float
+) -> tuple[Float[Tensor, "prompts points dim"], Float[Tensor, "prompts points"]]:
+    """xs and ys of weights of which half are not 0, of this size; for no M of such a norm do steps grow."""
+    xs = torch.randn(8, 12, dim, generator=rng, dtype=torch.float64)
+    weights = 2 * torch.randn(8, dim, 1, generator=rng, dtype=torch.float64) * size
+    weights[:, (dim + 1) // 2 :] = 0
+    xs = normalize(xs, dim=2) * min(3.0, (2 / max(norm, 1e-9)) ** 0.5)
+    return xs, (xs @ weights)[..., 0]
+
+
+def posed(
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points"],
+    tokens: Literal["turns", "repeated"],
+) -> Float[Tensor, "prompts tokens dim_in"]:
+    """x_1, y_1, .., x_N, with x at its y too where tokens are repeated."""
+    found = paired(xs, ys[..., None])
+    if tokens == "repeated":
+        found[:, 1::2, :-1] = xs[:, :-1]
+    return found
+
+
+def iterates(
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points"],
+    matrices: Sequence[Float[Tensor, "dim dim"]],
+    thresholds: Sequence[float],
+) -> Float[Tensor, "steps prompts points dim"]:
+    """β after every step, for the points before each."""
+    found = xs.new_zeros(len(thresholds) + 1, *xs.shape)
+    for n in range(xs.shape[1]):
+        x, y, beta = xs[:, :n], ys[:, :n, None], xs.new_zeros(len(xs), xs.shape[2], 1)
+        for k, (matrix, threshold) in enumerate(zip(matrices, thresholds, strict=True)):
+            beta = softshrink(beta - matrix @ x.mT @ (x @ beta - y) / (2 * n + 1), threshold)
+            found[k + 1, :, n] = beta[..., 0]
+    return found[1:]

@@ -9,19 +9,25 @@ Corrected: V of the covariance layer writes into rows of its own; every componen
 biases are homogeneous of degree 1 and cannot be near it; the eigenvalue deflated is v'Av.
 """
 
+import math
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import normalize
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.gates import alike, newton
 from loopscale.theory.constructions.piecewise import Piecewise, geometric
-from loopscale.theory.constructions.plan import Form, Plan, Rows
+from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
+
+SEEN = ((6, 12, 24, 48), (4, 8, 16, 32), (2, 4, 8, 12), (2, 3, 4, 5), (1.25, 1.45, 1.7, 1.9))
+"""By polish: pieces, for every factor e between the eigenvalues, at which what a norm is off by shows."""
 
 
 class PowerMethod(Construction):
@@ -40,9 +46,13 @@ class PowerMethod(Construction):
     def starts(self, dim: int, components: int) -> Float[Tensor, "components dim"]:
         """Unit vectors, uniform on the sphere, as lemma 8 has them."""
         rng = torch.Generator().manual_seed(self.start_seed)
-        return torch.nn.functional.normalize(
-            torch.randn(components, dim, generator=rng, dtype=torch.float64), dim=1
-        )
+        return normalize(torch.randn(components, dim, generator=rng, dtype=torch.float64), dim=1)
+
+    def pieces_limit(self, polish: int) -> Limit:
+        """What a norm, so often polished, is off by: squared by every polish."""
+        low, high = self.eigenvalues
+        seen = tuple(float(math.ceil(each * math.log(high / low))) for each in SEEN[polish])
+        return Limit("pieces", 2.0 ** (polish + 1), seen)
 
     @property
     def inverse_root(self) -> Piecewise:
@@ -84,8 +94,16 @@ class PrincipalComponents(PowerMethod, kind="principal_components"):
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2 ** (self.polish + 1)
+    def limit(self) -> Limit:
+        return self.pieces_limit(self.polish)
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        x, components = points(rng, self.eigenvalues, dim=4), 3
+        layers = 1 + components * (2 * self.iterations + self.polish) + 3 * (components - 1)
+        expected = x.new_full((layers, *x.shape[:2], 4 * components), torch.nan)
+        expected[-1, :, 0] = powers(x, self.starts(4, components), self.iterations).flatten(1)
+        return Example(x, expected)
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -95,12 +113,10 @@ class PrincipalComponents(PowerMethod, kind="principal_components"):
             "targets of k times as many coordinates as a token has, k at most that many",
         )
         rows = Rows(x=dim, A=dim, E=dim, u=dim, w=dim, v=components * dim, one=1, first=1)
-        vectors = rows["v"].split(dim)
         plans = [covariance(rows, prompt.length)]
-        for n, v in enumerate(vectors):
-            plans += self.iterated(rows, v, self.iterations) + (
-                deflated(rows, v) if n + 1 < components else []
-            )
+        for n, v in enumerate(rows["v"].split(dim), 1):
+            plans += self.iterated(rows, v, self.iterations)
+            plans += deflated(rows, v) if n < components else []
         positions = self.positions(rows, dim, prompt.length)
         return Design(
             rows, rows["x"].T, rows["v"], positions, plans,
@@ -122,8 +138,17 @@ class ParallelComponents(PowerMethod, kind="parallel_components"):
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2
+    def limit(self) -> Limit:
+        """One vector's direction is exact, as in turn; several are put off by the norms before they are polished."""
+        return self.pieces_limit(self.polish if self.components == 1 else 0)
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        count, dim, steps = self.components, self.components + 2, 8
+        x = points(rng, self.eigenvalues, dim, prompts=32)
+        expected = x.new_full((steps, *x.shape), torch.nan)
+        expected[:, :, :count] = simultaneous(x, self.starts(dim, count), steps)
+        return Example(x, expected)
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -134,34 +159,64 @@ class ParallelComponents(PowerMethod, kind="parallel_components"):
         code = columns(dim, prompt.length)
         start = code[:, :count] @ self.starts(dim, count)
         holds = code[:, :count].sum(1)
-        polished = newton(
-            Plan(), (rows["v"], rows["v"]), rows["v"], 0.5, (rows["start"], rows["one"]), self._own(rows)
-        )
+        v, here = rows["v"], (rows["start"], rows["one"])
+        polished = newton(Plan(), (v, v), v, 0.5, here, self._hears(rows, torch.eye(count)))
         return Design(
             rows, rows["x"].T, rows["v"], rows.state(len(code), one=1.0, E=code, v=start, start=holds),
             [covariance(rows, prompt.length)], self._cell(rows), [polished] * self.polish,
             attention="relu", registers=len(code) - prompt.length,
         )  # fmt: skip
 
-    @property
-    def _bound(self) -> float:
-        """More than knots and products of the vectors come to."""
-        return 4 * (1 + self.eigenvalues[1]) ** 2
-
-    def _own(self, rows: Rows) -> list:
-        """Keeps a token that holds a vector to itself."""
+    def _hears(self, rows: Rows, who: Float[Tensor, "components components"]) -> list[Term]:
+        """A gate by which a token that holds a vector hears those that this says, and nobody else."""
         identity = rows.part("E", 0, self.components)
-        return alike(rows["one"], self._bound, (identity, identity))
+        bound = 4 * (1 + self.eigenvalues[1]) ** 2  # more than knots and products of the vectors come to
+        return alike(rows["one"], bound, (who.double() @ identity, identity))
 
     def _cell(self, rows: Rows) -> list[Plan]:
-        u, v, one = rows["u"], rows["v"], rows["one"]
-        identity = rows.part("E", 0, self.components)
-        after = torch.ones(self.components, self.components, dtype=torch.float64).triu(1) @ identity
-        earlier = alike(one, self._bound, (after, identity))
+        u, v, itself = rows["u"], rows["v"], torch.eye(self.components)
+        earlier = self._hears(rows, torch.ones_like(itself).triu(1))
         image = Plan().pair([(v, rows["E"])], [(rows["A"], u)])
         apart = Plan().pair([(u, v)], [(-v, u)], earlier).clear(v)
-        scaled = self.inverse_root.heads(Plan(), (u, u), (u, v), (rows["start"], one), self._own(rows))
-        return [image, apart, scaled.clear(u)]
+        here, own = (rows["start"], rows["one"]), self._hears(rows, itself)
+        return [image, apart, self.inverse_root.heads(Plan(), (u, u), (u, v), here, own).clear(u)]
+
+
+def points(
+    rng: torch.Generator, eigenvalues: tuple[float, float], dim: int, prompts: int = 16
+) -> Float[Tensor, "prompts count dim"]:
+    """Points such that (1/N) Σ x x' has eigenvalues between these two, each well below the one before."""
+    (low, high), count = eigenvalues, 3 * dim
+    apart = torch.arange(dim) + 0.7 * torch.rand(prompts, 1, dim, generator=rng, dtype=torch.float64)
+    spectrum = high * (low / high) ** (0.05 + 0.75 * apart / dim)
+    x = torch.randn(prompts, count, dim, generator=rng, dtype=torch.float64)
+    left, _, right = torch.linalg.svd(x, full_matrices=False)
+    return left * (count * spectrum).sqrt() @ right
+
+
+def powers(
+    points: Float[Tensor, "prompts count dim"], starts: Float[Tensor, "components dim"], iterations: int
+) -> Float[Tensor, "prompts components dim"]:
+    """What the power method finds from each of the starts, once all that was found before is deflated."""
+    a, found = points.mT @ points / points.shape[1], []
+    for start in starts:
+        v = start[:, None].expand(len(a), -1, 1)
+        for _ in range(iterations):
+            v = normalize(a @ v, dim=1)
+        found.append(v.mT)
+        a = a - v.mT @ a @ v * v @ v.mT
+    return torch.cat(found, 1)
+
+
+def simultaneous(
+    points: Float[Tensor, "prompts count dim"], starts: Float[Tensor, "components dim"], steps: int
+) -> Float[Tensor, "steps prompts components dim"]:
+    """Every iterate of v_l <- A v_l - Σ_(m<l) v_m v_m'A v_l, at length 1, for all l at once."""
+    a, v, found = points.mT @ points / points.shape[1], starts, []
+    for _ in range(steps):
+        v = normalize(v @ a - (v @ a @ v.mT).tril(-1) @ v, dim=2)
+        found.append(v)
+    return torch.stack(found)
 
 
 def columns(dim: int, length: int) -> Float[Tensor, "tokens dim"]:

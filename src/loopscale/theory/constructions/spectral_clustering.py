@@ -4,13 +4,17 @@ The net reads points, a token each, whose clusters are on either side of 0, and 
 of x_i·v, where v is the first eigenvector of (1/N) Σ x_i x_i'. Which cluster is 1 is v's start to say.
 """
 
+import torch
+from jaxtyping import Float
 from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.principal_components import PowerMethod, covariance
+from loopscale.theory.constructions.principal_components import PowerMethod, covariance, powers
 
 
 class SpectralClustering(PowerMethod, kind="spectral_clustering"):
@@ -26,10 +30,15 @@ class SpectralClustering(PowerMethod, kind="spectral_clustering"):
     margin: PositiveFloat = 1e-3
     """Of |x_i·v|, from which on a label is whole."""
 
-    @property
     @override
-    def order(self) -> int | None:
-        return None
+    def example(self, rng: torch.Generator) -> Example:
+        x = clusters(rng, self.eigenvalues)
+        found = projections(x, self.starts(x.shape[2], 1), self.iterations)
+        clear = found.abs() >= 2 * self.margin  # a norm is never so far off
+        self.require(bool(clear.any(1).all()), f"a margin below what points lie apart, not {self.margin:g}")
+        expected = found.new_full((2 + 2 * self.iterations + self.polish, *found.shape, 1), torch.nan)
+        expected[-1, ..., 0] = torch.where(clear, found.sign(), torch.nan)
+        return Example(x, expected)
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -45,3 +54,23 @@ class SpectralClustering(PowerMethod, kind="spectral_clustering"):
             rows, rows["x"].T, label, positions, plans,
             attention="relu", registers=len(positions) - prompt.length,
         )  # fmt: skip
+
+
+def clusters(
+    rng: torch.Generator, eigenvalues: tuple[float, float], dim: int = 4, count: int = 20, prompts: int = 8
+) -> Float[Tensor, "prompts count dim"]:
+    """Points about a centre and its opposite, as large as makes the first eigenvalue one between these two."""
+    side = torch.randint(2, (prompts, count, 1), generator=rng) * 2.0 - 1.0
+    centre, noise = (
+        torch.randn(prompts, size, dim, generator=rng, dtype=torch.float64) for size in (1, count)
+    )
+    x = side * centre + 0.3 * noise
+    first = torch.linalg.matrix_norm(x, ord=2, keepdim=True) / count**0.5
+    return x / first * (eigenvalues[0] * eigenvalues[1] ** 3) ** (1 / 8)
+
+
+def projections(
+    points: Float[Tensor, "prompts count dim"], start: Float[Tensor, "1 dim"], iterations: int
+) -> Float[Tensor, "prompts count"]:
+    """x_i·v, v of so many iterations of the power method: a point's cluster is the sign."""
+    return (points @ powers(points, start, iterations).mT)[..., 0]
