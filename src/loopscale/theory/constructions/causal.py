@@ -33,8 +33,8 @@ class Decoder:
 
     def positions(self, **more: Tensor) -> Float[Tensor, "length D"]:
         """p counts pairs, tau tokens, both from 1; f1 and f2 are the first two tokens; log is that of i - 1."""
-        index = torch.arange(self.length)
-        p, odd, tau = index // 2 + 1.0, (index % 2).double(), index + 1.0
+        index = torch.arange(self.length, dtype=torch.float64)
+        p, odd, tau = index // 2 + 1, index % 2, index + 1
         log = (1 - odd) * (p - 1).clamp_min(1).log()
         flags = {"f1": (index == 0).double(), "f2": (index == 1).double(), "log": log}
         return self.rows.state(
