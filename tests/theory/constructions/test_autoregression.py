@@ -4,51 +4,21 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn.functional import leaky_relu, pad
 
 from loopscale.core.prompt import Prompt
-from loopscale.tasks.representation_regression import Representation
-from loopscale.theory.constructions.autoregression import Autoregression
+from loopscale.theory.constructions.autoregression import Autoregression, regression, series
 from loopscale.theory.constructions.base import blocks
+from loopscale.theory.constructions.regression import descent
 
 EXACT = 1e-10
 DEEP = {"layers": 3, "width": 7, "slope": 0.2}
 
 
-def series(dim: int, length: int, prompts: int = 2) -> Tensor:
-    """A stable autoregression of order 2, with noise."""
-    rng = torch.Generator().manual_seed(100 * dim + length)
-    noise = torch.randn(length, prompts, dim, generator=rng, dtype=torch.float64)
-    turn = torch.linalg.qr(torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64))[0]
-    xs = [noise[0], noise[1]]
-    for n in range(2, length):
-        xs.append(0.6 * torch.einsum("pde,pe->pd", turn, xs[-1]) - 0.3 * xs[-2] + 0.3 * noise[n])
-    return torch.stack(xs, 1)
-
-
-def forecasts(xs: Tensor, made: Autoregression, steps: int) -> Tensor:
-    """What descent from A = 0 says of the token after the last, [steps, prompts, dim]."""
-    q, dim = made.lags, xs.shape[-1]
-    known = pad(xs, (0, 0, q, 0))
-    past = known.unfold(1, q, 1).transpose(2, 3).flatten(2)
-    phi = Representation(q * dim, made.layers, made.width, made.slope, made.gain, made.representation_seed)
-    for weight in phi.weights:
-        past = leaky_relu(past @ weight.double(), made.slope)
-    first = 0 if made.padded else q
-    features, targets, query = past[:, first:-1], xs[:, first:], past[:, -1]
-    a, said = torch.zeros(len(xs), dim, past.shape[-1], dtype=torch.float64), []
-    for _ in range(steps):
-        residuals = features @ a.mT - targets
-        a = a - made.rate / features.shape[1] * residuals.mT @ features
-        said.append((a @ query[:, :, None])[..., 0])
-    return torch.stack(said)
-
-
 def distance(dim: int = 3, length: int = 25, steps: int = 30, **settings) -> float:
-    xs, made = series(dim, length), Autoregression.model_validate({"rate": 0.2} | settings)
+    xs = series(torch.Generator().manual_seed(100 * dim + length), dim, length, prompts=2)
+    made = Autoregression.model_validate({"rate": 0.2} | settings)
     said = made.net(Prompt(length, dim, dim))(xs, steps)[:, :, -1]
-    expected = forecasts(xs, made, steps)
+    expected = descent(*regression(xs, made.lags, made.representation(dim), made.padded), made.rate, steps)
     assert expected.abs().max() > 0.01, "a forecast of 0 tests nothing"
     return (said - expected).abs().max().item()
 
@@ -75,7 +45,9 @@ def test_softmax_nears_descent_with_the_order_of_its_expansion(
         distance(steps=5, expansion=expansion, scale=scale, padded=padded, **DEEP) for scale in scales
     )
     assert math.log(near / far) / math.log(scales[0] / scales[1]) == pytest.approx(expansion, abs=atol)
-    assert Autoregression.model_validate({"expansion": expansion}).order == expansion
+    made = Autoregression.model_validate({"expansion": expansion})
+    assert made.limit is not None
+    assert made.limit.order == expansion
 
 
 def test_as_it_stands_softmax_is_near_descent_for_long():

@@ -7,7 +7,7 @@ from torch import Tensor
 from loopscale.core.prompt import Prompt
 from loopscale.models.gpt2 import Gpt2Net
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.copying import Copying
+from loopscale.theory.constructions.copying import Copying, lagged
 
 SIZES = pytest.mark.parametrize(("dim", "length", "lags"), [(1, 1, 1), (3, 20, 4), (2, 5, 8), (4, 150, 3)])
 
@@ -15,12 +15,6 @@ SIZES = pytest.mark.parametrize(("dim", "length", "lags"), [(1, 1, 1), (3, 20, 4
 def series(dim: int, length: int) -> Tensor:
     rng = torch.Generator().manual_seed(100 * dim + length)
     return torch.randn(3, length, dim, generator=rng, dtype=torch.float64)
-
-
-def lagged(xs: Tensor, lags: int) -> Tensor:
-    """x_t, x_{t-1}, .., x_{t-lags}, with zeros before the first."""
-    padded = torch.nn.functional.pad(xs, (0, 0, lags, 0))
-    return torch.cat([padded[:, lags - lag : lags - lag + xs.shape[1]] for lag in range(lags + 1)], -1)
 
 
 @SIZES

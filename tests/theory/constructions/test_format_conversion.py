@@ -7,23 +7,16 @@ from torch import Tensor
 from loopscale.core.prompt import Prompt
 from loopscale.models.gpt2 import Gpt2Net
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.format_conversion import FormatConversion
+from loopscale.theory.constructions.format_conversion import FormatConversion, converted
+from loopscale.theory.constructions.regression import paired
 
 SIZES = [(1, 1, 1), (3, 10, 1), (5, 100, 1), (4, 7, 3)]
 
 
-def turns(xs: Tensor, ys: Tensor, beside: bool = False) -> Tensor:
-    """x_1, y_1, .., x_N, y_N, x_{N+1}; `beside`, every y with its x."""
-    into_x, into_y = (0, ys.shape[-1]), (xs.shape[-1], 0)
-    first = torch.nn.functional.pad(xs, into_x)
-    second = torch.nn.functional.pad(ys, into_y) + (first if beside else 0)
-    return torch.stack([first, second], 2).flatten(1, 2)[:, :-1]
-
-
-def problem(dim: int, pairs: int, targets: int) -> tuple[Tensor, Tensor]:
+def drawn(dim: int, pairs: int, targets: int) -> Tensor:
+    """x_1, y_1, .., x_N, y_N, x_{N+1}, of 3 prompts."""
     rng = torch.Generator().manual_seed(100 * dim + pairs)
-    xs = torch.randn(3, pairs + 1, dim, generator=rng, dtype=torch.float64)
-    return xs, torch.randn(3, pairs + 1, targets, generator=rng, dtype=torch.float64)
+    return paired(*(torch.randn(3, pairs + 1, k, generator=rng, dtype=torch.float64) for k in (dim, targets)))
 
 
 def converter(dim: int, pairs: int, targets: int) -> Gpt2Net:
@@ -35,15 +28,14 @@ def converter(dim: int, pairs: int, targets: int) -> Gpt2Net:
 
 @pytest.mark.parametrize(("dim", "pairs", "targets"), SIZES)
 def test_every_y_gets_the_x_of_its_pair(dim: int, pairs: int, targets: int):
-    xs, ys = problem(dim, pairs, targets)
-    out = converter(dim, pairs, targets)(turns(xs, ys), 2)[-1]
-    torch.testing.assert_close(out, turns(xs, ys, beside=True), rtol=0, atol=1e-11)
+    tokens = drawn(dim, pairs, targets)
+    out = converter(dim, pairs, targets)(tokens, 2)[-1]
+    torch.testing.assert_close(out, converted(tokens, targets), rtol=0, atol=1e-11)
 
 
 def test_nothing_else_changes():
-    xs, ys = problem(3, 20, 1)
     net = converter(3, 20, 1)
-    before = net.stack.place(net.read_in(turns(xs, ys)))
+    before = net.stack.place(net.read_in(drawn(3, 20, 1)))
     after = net.stack.run(before)
     assert (after[..., 3:] == before[..., 3:]).all(), (
         "y, the numbers of the tokens, and the room used on the way"
@@ -52,10 +44,10 @@ def test_nothing_else_changes():
 
 
 def test_no_y_is_seen_before_its_turn():
-    xs, ys = problem(3, 20, 1)
-    net, changed = converter(3, 20, 1), turns(xs, ys)
+    net, tokens = converter(3, 20, 1), drawn(3, 20, 1)
+    changed = tokens.clone()
     changed[:, 20:] += 1
-    assert (net(changed, 2)[-1, :, :20] == net(turns(xs, ys), 2)[-1, :, :20]).all()
+    assert (net(changed, 2)[-1, :, :20] == net(tokens, 2)[-1, :, :20]).all()
 
 
 def spectral(matrix: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Newton's iteration by full attention and in a decoder, held against the iteration itself."""
+"""Newton's iteration by full attention, held against the iteration itself."""
 
 import math
 
@@ -9,7 +9,6 @@ from torch import Tensor
 from loopscale.core.prompt import Prompt
 from loopscale.models.algoformer import AlgoformerNet
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.causal_newton import CausalNewton
 from loopscale.theory.constructions.newton import Newton
 from tests.theory.constructions.test_regression import problem, tokens
 
@@ -88,23 +87,3 @@ def test_it_is_an_algoformer_of_the_layers_that_the_theorem_has():
     net = Newton().net(Prompt(9, 4, 1))
     assert isinstance(net, AlgoformerNet)
     assert [len(blocks(part)) for part in (net.pre, net.loop, net.post)] == [2, 1, 1]
-
-
-@pytest.mark.parametrize(("dim", "points"), [(1, 3), (2, 7), (3, 12)])
-def test_a_decoder_runs_newton_on_every_prefix_at_once(dim: int, points: int):
-    xs, ys = problem(dim, points - 1)
-    shares = 1 / (2 * torch.arange(1, points + 1, dtype=torch.float64) - 1)
-    starts = [1 / torch.linalg.eigvalsh(s * xs[:, :i].transpose(1, 2) @ xs[:, :i]).max().item() ** 2
-              for i, s in enumerate(shares.tolist()) if i]  # fmt: skip
-    start = min(starts)
-    whole = torch.cat([tokens(xs, ys), torch.nn.functional.pad(ys[:, -1:], (dim, 0))], 1)
-    guesses = CausalNewton(start=start).net(Prompt(2 * points, dim + 1, 1))(whole, 14)[:, :, ::2, 0]
-    for i, share in enumerate(shares.tolist()):
-        told = iterated(xs[:, :i], ys[:, :i], xs[:, i], start, 14, share)
-        torch.testing.assert_close(guesses[:, :, i], told, atol=1e-9, rtol=1e-9)
-
-
-def test_a_bound_that_is_exceeded_shows():
-    xs, ys = problem(2, 6)
-    sharp, blunt = (CausalNewton(bound=bound).net(Prompt(13, 3, 1)) for bound in (300.0, 0.1))
-    assert (sharp(tokens(xs, ys), 3) - blunt(tokens(xs, ys), 3)).abs().max() > 1e-3

@@ -7,20 +7,25 @@ belongs to an A that all of them share. The paper keeps Φ of a past that ends a
 regression are Φ of the past before t, and x_t, so here everything stands one later.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.tasks.representation_regression import Representation
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.copying import back
-from loopscale.theory.constructions.gadgets import SURE, Mean, hidden
+from loopscale.theory.constructions.causal import descent_limit, stretch
+from loopscale.theory.constructions.copying import back, windows
+from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.gadgets import SURE, Mean, Order, hidden
 from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
-from loopscale.theory.constructions.regression import layer
+from loopscale.theory.constructions.regression import descent, layer
 
 
 class Descent(Construction):
@@ -28,7 +33,7 @@ class Descent(Construction):
 
     variant: Literal["sink", "relu"] = "sink"
     """How products are summed: by softmax with a sink, or exactly by relu attention."""
-    expansion: Literal[1, 2, 4] = 4
+    expansion: Order = 4
     """The order of the error in `scale`, of softmax."""
     scale: PositiveFloat = 1e-4
     """c, on the scores of softmax."""
@@ -39,8 +44,8 @@ class Descent(Construction):
 
     @property
     @override
-    def order(self) -> int | None:
-        return self.expansion if self.variant == "sink" else None
+    def limit(self) -> Limit | None:
+        return descent_limit(self.expansion, self.rate) if self.variant == "sink" else None
 
     @property
     def away(self) -> float:
@@ -99,6 +104,14 @@ class Autoregression(Descent, kind="autoregression"):
             normaliser="none", registers=self.REGISTERS,
         )  # fmt: skip
 
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        xs, phi = series(rng, dim=2, length=self.lags + 20), self.representation(2)
+        # Φ is homogeneous, and descent converges if no feature is longer than this.
+        xs = xs * stretch(regression(xs, self.lags, phi, padded=True)[0], self.rate**-0.5)
+        features, targets = regression(xs, self.lags, phi, self.padded)
+        return Example.at_last(xs, descent(features, targets, self.rate, steps=10))
+
     def representation(self, dim: int) -> Representation:
         """Φ, of q times `dim` coordinates."""
         return Representation(
@@ -124,3 +137,24 @@ class Autoregression(Descent, kind="autoregression"):
         return rows.state(
             len(t), one=1.0, t=t, t2=t**2, **{name: flag.double() for name, flag in flags.items()}
         )
+
+
+def regression(
+    xs: Float[Tensor, "prompts tokens dim"], lags: int, phi: Callable[[Tensor], Tensor], padded: bool
+) -> tuple[Float[Tensor, "prompts points features"], Float[Tensor, "prompts points dim"]]:
+    """Φ of the past, oldest first, and x, for every token that counts and for the one to come, whose x is put as 0."""
+    first = 0 if padded else lags
+    features = phi(windows(pad(xs, (0, 0, 1, 0)), lags).flatten(2))
+    return features[:, first:], pad(xs, (0, 0, 0, 1))[:, first:]
+
+
+def series(
+    rng: torch.Generator, dim: int, length: int, prompts: int = 8
+) -> Float[Tensor, "prompts length dim"]:
+    """A stable autoregression of order 2, with noise."""
+    noise = torch.randn(length, prompts, dim, generator=rng, dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64))[0]
+    xs = [noise[0], noise[1]]
+    for each in noise[2:]:
+        xs.append(0.6 * (turn @ xs[-1][..., None])[..., 0] - 0.3 * xs[-2] + 0.3 * each)
+    return torch.stack(xs, 1)

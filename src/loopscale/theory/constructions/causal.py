@@ -5,23 +5,26 @@ a loop is a step on (1/2(i-1)) Σ_{j<i} (w_i·x_j - y_j)². Lemma A.5 as printed
 term (w·x_i)x_i / c: here the pairs are held by the y tokens, and an x sees none but those before it.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float
 from pydantic import PositiveFloat
 from torch import Tensor
+from torch.nn.functional import normalize
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.gadgets import EXPANSIONS, Mean, Variant, hidden, nearest
+from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.gadgets import EXPANSIONS, SEEN, Mean, Order, Variant, hidden, nearest
 from loopscale.theory.constructions.plan import Form, Plan, Rows
+from loopscale.theory.constructions.regression import descent, paired
 
 AMONG = 40.0
 """exp(-40) is far below rounding; more would round a score of which the size is used."""
+COARSER = 20.0
+"""How much larger than in `SEEN` c |f|² is in examples: as large as shows the order, so that rounding matters least."""
 FLAGS = ("one", "tx", "ty", "f1", "f2", "p", "tau", "t2", "log")
 
 
@@ -33,8 +36,8 @@ class Decoder:
 
     def positions(self, **more: Tensor) -> Float[Tensor, "length D"]:
         """p counts pairs, tau tokens, both from 1; f1 and f2 are the first two tokens; log is that of i - 1."""
-        index = torch.arange(self.length)
-        p, odd, tau = index // 2 + 1.0, (index % 2).double(), index + 1.0
+        index = torch.arange(self.length, dtype=torch.float64)
+        p, odd, tau = index // 2 + 1, index % 2, index + 1
         log = (1 - odd) * (p - 1).clamp_min(1).log()
         flags = {"f1": (index == 0).double(), "f2": (index == 1).double(), "log": log}
         return self.rows.state(
@@ -70,7 +73,8 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     rate: PositiveFloat = 0.1
     """η, for the mean over the pairs seen."""
     variant: Variant = "mirrored"
-    expansion: Literal[1, 2, 4] = 4
+    expansion: Order = 4
+    """The order of the error in `scale`, of softmax; 1 needs the sink."""
     scale: PositiveFloat = 1e-3
     """c, on the scores of softmax."""
     depth: PositiveFloat = 28.0
@@ -79,9 +83,23 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     """What no coordinate of x, and in relu and linear attention no prediction, exceeds."""
 
     @property
-    @override
-    def order(self) -> int | None:
+    def order(self) -> Order | None:
+        """The power of `scale` with which products are summed; `None` where they are exactly."""
         return self.expansion if self.variant in ("mirrored", "sink") else None
+
+    @property
+    @override
+    def limit(self) -> Limit | None:
+        return descent_limit(self.order, self.rate) if self.order else None
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        # With rate · |x|² <= 1 no w_k is longer than w, here as long as the longest x: predictions are at most |x|².
+        longest = min(self.rate**-0.5, self.bound**0.5, self.bound)
+        xs, ys = problem(rng, dim=4, points=13, longest=longest)
+        ys = longest * ys
+        each = torch.full((13,), self.rate, dtype=torch.float64) if self.order else rates(self.rate, 13)
+        return at_queries(paired(xs, ys), descents(xs, ys, each, steps=12))
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -136,3 +154,46 @@ def rates(rate: float, points: int) -> Float[Tensor, " points"]:
     """The steps that relu and linear attention take at each x, (i-1)/(2i-1) of `rate`."""
     i = torch.arange(1, points + 1, dtype=torch.float64)
     return rate * (i - 1) / (2 * i - 1)
+
+
+def descents(
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points targets"],
+    rates: Float[Tensor, " points"],
+    steps: int,
+) -> Float[Tensor, "steps prompts points targets"]:
+    """What descent on the points before each one guesses at it, with its own rate, after every step; at first 0."""
+    guesses = xs.new_zeros(steps, *ys.shape)
+    for i in range(1, len(rates)):
+        guesses[:, :, i] = descent(xs[:, : i + 1], ys[:, : i + 1], rates[i].item(), steps)
+    return guesses
+
+
+def problem(
+    rng: torch.Generator, dim: int, points: int, longest: float
+) -> tuple[Float[Tensor, "prompts points dim"], Float[Tensor, "prompts points 1"]]:
+    """xs, the longest of a prompt as long as that, and ys = w·x with |w| = 1, for 8 prompts."""
+    xs = torch.randn(8, points, dim, generator=rng, dtype=torch.float64)
+    xs = xs * stretch(xs, longest)
+    return xs, xs @ normalize(torch.randn(8, dim, 1, generator=rng, dtype=torch.float64), dim=1)
+
+
+def stretch(
+    xs: Float[Tensor, "prompts points *more dim"], longest: float
+) -> Float[Tensor, "prompts 1 *more 1"]:
+    """What a prompt is to be multiplied by for its longest x to be as long as that."""
+    return longest / xs.norm(dim=-1, keepdim=True).amax(1, keepdim=True)
+
+
+def descent_limit(order: Order, rate: float) -> Limit:
+    """Of descent on features that are as long as `rate` allows, |f|² = 1 / rate: what has to be small is c |f|²."""
+    return Limit("scale", float(order), tuple(COARSER * rate * scale for scale in SEEN[order]))
+
+
+def at_queries(
+    tokens: Float[Tensor, "prompts tokens dim_in"], guesses: Float[Tensor, "steps prompts points dim_out"]
+) -> Example:
+    """An example where what is put out at every x counts."""
+    expected = guesses.new_full((len(guesses), *tokens.shape[:2], guesses.shape[3]), torch.nan)
+    expected[:, :, ::2] = guesses
+    return Example(tokens, expected)

@@ -6,14 +6,19 @@ more read (1/(2i-1)) Σ_{j<i} y_j x_j'M_i x_i. Exact; what is seen of it in floa
 """
 
 import torch
+from jaxtyping import Float
 from pydantic import PositiveFloat
+from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.causal import FLAGS, Decoder
+from loopscale.theory.constructions.causal import FLAGS, Decoder, at_queries, problem
+from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.newton import iteration
 from loopscale.theory.constructions.plan import Form, Plan, Rows
+from loopscale.theory.constructions.regression import paired
 
 
 class CausalNewton(Construction, kind="causal_newton"):
@@ -27,10 +32,11 @@ class CausalNewton(Construction, kind="causal_newton"):
     bound: PositiveFloat = 300.0
     """What no coordinate of x, of M S M, nor a prediction exceeds in size."""
 
-    @property
     @override
-    def order(self) -> None:
-        return None
+    def example(self, rng: torch.Generator) -> Example:
+        # λmax(S_i) is below half the largest |x|², and so start · λmax(S_i)² below 1.
+        xs, ys = problem(rng, dim=3, points=10, longest=min(2**0.5 * self.start**-0.25, self.bound))
+        return at_queries(paired(xs, ys), iterations(xs, ys, self.start, steps=12))
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -85,3 +91,16 @@ class CausalNewton(Construction, kind="causal_newton"):
     def _read(self, rows: Rows) -> Plan:
         """out <- the sum over pairs of y_j x_j'z; y_j stands on the token that holds x_j as xc."""
         return Plan().pair([(rows["z"], rows["xc"])], [(rows["y"], rows["out"])])
+
+
+def iterations(
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points targets"],
+    start: float,
+    steps: int,
+) -> Float[Tensor, "steps prompts points targets"]:
+    """What Newton's iteration on the points before each one guesses at it, after every step, with S_i as above."""
+    each = (
+        iteration(xs[:, :i], ys[:, :i], xs[:, i], start, steps, 1 / (2 * i + 1)) for i in range(xs.shape[1])
+    )
+    return torch.stack(list(each), 2)

@@ -9,11 +9,15 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import PositiveInt
+from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.gadgets import nearest
 from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
 
@@ -30,10 +34,10 @@ class Copying(Construction, kind="copying"):
     causal: bool = True
     """Whether the net is a decoder, with relu over the tokens in sight; else it is over all N + 1 of them."""
 
-    @property
     @override
-    def order(self) -> None:
-        return None
+    def example(self, rng: torch.Generator) -> Example:
+        xs = torch.randn(8, 20, 3, generator=rng, dtype=torch.float64)
+        return Example(xs, lagged(xs, self.lags)[None])
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -69,3 +73,13 @@ class Copying(Construction, kind="copying"):
 def back(rows: Rows, plan: Plan, lag: int, target: Form) -> Plan:
     """A head of softmax that adds the x of `lag` tokens before (or after, below 0), exactly."""
     return plan.head(nearest(rows, float(lag), p="t", p2="t2"), [(rows["x"], target)])
+
+
+def lagged(xs: Float[Tensor, "prompts tokens dim"], lags: int) -> Float[Tensor, "prompts tokens outputs"]:
+    """x_t, x_{t-1}, .., x_{t-lags}, with zeros before the first."""
+    return windows(xs, lags + 1).flip(2).flatten(2)
+
+
+def windows(xs: Float[Tensor, "prompts tokens dim"], size: int) -> Float[Tensor, "prompts tokens size dim"]:
+    """So many tokens that end at each, the oldest first, with zeros before the first."""
+    return pad(xs, (0, 0, size - 1, 0)).unfold(1, size, 1).mT

@@ -12,15 +12,20 @@ as it stands: samples would have to learn ρ from a token after them).
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.autoregression import Descent
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.causal import stretch
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.gadgets import SURE, hidden, nearest
 from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.regression import descent
 
 
 class Filtering(Descent, kind="filtering"):
@@ -55,6 +60,16 @@ class Filtering(Descent, kind="filtering"):
             normaliser="none", registers=1,
         )  # fmt: skip
 
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        """The last chain stops at level L - 1, as it does in a prompt of full length."""
+        states = chains(rng, dim=3, samples=12, levels=self.levels, slope=self.slope)
+        # Chains stay so whatever each is multiplied by, and each level; descent converges if no state is longer.
+        states = states / states[:, :, -2:-1].norm(dim=3, keepdim=True)
+        states = states * stretch(states, self.rate**-0.5)
+        guesses = successors(states[:, :, -2:], self.slope, self.rate, steps=10)
+        return Example.at_last(states.flatten(1, 2)[:, :-1], guesses)
+
     def _end(self, rows: Rows) -> Plan:
         """The largest t there is, to every token, and a flag for the token that has it."""
         t, end = rows["t"], rows["end"]
@@ -76,3 +91,23 @@ class Filtering(Descent, kind="filtering"):
         token = (t > 0).double()
         level = torch.where(t > 0, (t - 1) % (self.levels + 1), -1.0)
         return rows.state(len(t), one=1.0, t=t, t2=t**2, sink=1 - token, level=level, kept=-token)
+
+
+def successors(
+    states: Float[Tensor, "prompts chains 2 dim"], slope: float, rate: float, steps: int
+) -> Float[Tensor, "steps prompts dim"]:
+    """What descent on all chains but the last says of its second state, of two that follow one another."""
+    known, following = states.unbind(2)
+    wanted = torch.where(following > 0, following, following / slope)
+    return leaky_relu(descent(known, wanted, rate, steps), slope)
+
+
+def chains(
+    rng: torch.Generator, dim: int, samples: int, levels: int, slope: float, prompts: int = 8
+) -> Float[Tensor, "prompts chains states dim"]:
+    """x, s^1, .., s^L of the samples and of one more, each s^l by an orthogonal matrix that a prompt's chains share."""
+    states = [torch.randn(prompts, samples + 1, dim, generator=rng, dtype=torch.float64)]
+    for _ in range(levels):
+        weight = torch.linalg.qr(torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64))[0]
+        states.append(leaky_relu(states[-1] @ weight.mT, slope))
+    return torch.stack(states, 2)

@@ -9,13 +9,16 @@ p_j <= p_i in sight, and there it is i = 2 p_i, which undoes the division by i.
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example
 from loopscale.theory.constructions.plan import Form, Plan, Rows
+from loopscale.theory.constructions.regression import paired
 
 
 class FormatConversion(Construction, kind="format_conversion"):
@@ -30,10 +33,12 @@ class FormatConversion(Construction, kind="format_conversion"):
     targets: PositiveInt = 1
     """Coordinates of y."""
 
-    @property
     @override
-    def order(self) -> None:
-        return None
+    def example(self, rng: torch.Generator) -> Example:
+        xs, ys = (torch.randn(8, 11, k, generator=rng, dtype=torch.float64) for k in (3, self.targets))
+        tokens = paired(xs, ys)
+        pairs = converted(tokens, self.targets)
+        return Example(tokens, torch.stack([torch.full_like(pairs, torch.nan), pairs]))
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -67,3 +72,12 @@ def conversion(rows: Rows, target: Form) -> list[Plan]:
     for row in (s1, s2):
         own.unit(row, 0.0, -row)
     return [number, own]
+
+
+def converted(
+    tokens: Float[Tensor, "prompts tokens dim"], targets: int
+) -> Float[Tensor, "prompts tokens dim"]:
+    """The tokens x_1, y_1, x_2, .. with every x repeated beside its y."""
+    pairs = tokens.clone()
+    pairs[:, 1::2, :-targets] = tokens[:, :-1:2, :-targets]
+    return pairs
