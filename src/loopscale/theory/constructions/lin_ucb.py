@@ -59,7 +59,8 @@ class LinUcb(Curvature, kind="lin_ucb"):
     @property
     @override
     def limit(self) -> Limit | None:
-        return Limit("pieces", 2, (16, 23, 32, 45, 64, 91, 128, 181, 256)) if self.width else None
+        # Many, as it is by chance how near to a knot the roots of a prompt lie.
+        return Limit("pieces", 2, tuple(round(8 * 2 ** (k / 2)) for k in range(13))) if self.width else None
 
     @override
     def design(self, prompt: Prompt) -> Design:

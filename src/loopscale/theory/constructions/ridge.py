@@ -64,7 +64,10 @@ class Descent(Curvature):
     @property
     @override
     def limit(self) -> Limit | None:
-        return Limit("scale", self.expansion, SEEN[self.expansion]) if self.variant == "sink" else None
+        if self.variant != "sink":
+            return None
+        # Coarser than elsewhere: scores are about 1 and steps short, so that little of an error is seen.
+        return Limit("scale", self.expansion, tuple(10 * scale for scale in SEEN[self.expansion]))
 
     def curvatures(self, length: int, dim: int) -> tuple[float, float]:
         """The smallest and the largest that the bound allows, over all prefixes."""

@@ -168,7 +168,9 @@ class ThompsonSampling(Sampling, kind="thompson_sampling"):
         """Of the draw's, and one layer more, in which the last token attends to the arms by <a, w>."""
         drawn = self._drawn(prompt, prompt.dim_out)
         rows = drawn.rows
-        score = [(rows["w"] / self.temperature, rows["extra"]), among(rows, rows["choice"])]
+        others, hidden = among(rows, rows["choice"])
+        # By as many temperatures as scores are, or the last token, whose ξ may be long, would hear itself.
+        score = [(rows["w"] / self.temperature, rows["extra"]), (others / min(self.temperature, 1.0), hidden)]
         choose = Plan().head(score, [(rows["arm"], rows["chosen"])])
         kinds: list[Kind] = [*[self.attention for _ in drawn.plans], "softmax"]
         return replace(
