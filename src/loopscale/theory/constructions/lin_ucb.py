@@ -8,19 +8,32 @@ that nothing else need be solved for. Read out at the last token are the probabi
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import normalize
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.gates import alike
 from loopscale.theory.constructions.logic import among
 from loopscale.theory.constructions.piecewise import Piecewise, geometric
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.ridge import Curvature, accelerate, further_pairs, momentum
+from loopscale.theory.constructions.ridge import (
+    Curvature,
+    accelerate,
+    descent,
+    further_pairs,
+    inverses,
+    momentum,
+    prefixes,
+    problem,
+    tokens,
+)
 
 
 class LinUcb(Curvature, kind="lin_ucb"):
@@ -45,8 +58,9 @@ class LinUcb(Curvature, kind="lin_ucb"):
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2
+    def limit(self) -> Limit | None:
+        # Many, as it is by chance how near to a knot the roots of a prompt lie.
+        return Limit("pieces", 2, tuple(round(8 * 2 ** (k / 2)) for k in range(13))) if self.width else None
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -67,6 +81,20 @@ class LinUcb(Curvature, kind="lin_ucb"):
             torch.cat([registers, rows.state(pairs, one=1.0), choices]), before, loop, after,
             attention=[*solving, "softmax"], causal=self.solver == "accelerated", registers=dim,
         )  # fmt: skip
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        x, y = problem(rng, dim=3, pairs=20, bound=self.bound)
+        normal = torch.randn(8, 4, 3, generator=rng, dtype=torch.float64)
+        length = torch.rand(8, 4, 1, generator=rng, dtype=torch.float64)
+        arms = (self.shortest + (self.bound - self.shortest) * length) * normalize(normal, dim=-1)
+        second, largest = prefixes(x, y, self.penalty)[0][:, -1:], self.largest(pairs=20)
+        if self.solver == "newton":
+            solved = arms @ inverses(second[:, 0], largest, steps=14)
+        else:
+            solved = descent(second, arms, largest, momentum(self.penalty, largest), steps=20)
+        guesses = policies(x, y, arms, solved, self.width, self.temperature)
+        return Example.at_last(tokens(x, y, arms), guesses)
 
     def _solver(
         self, rows: Rows, dim: int, largest: float
@@ -96,3 +124,17 @@ class LinUcb(Curvature, kind="lin_ucb"):
     def _policy(self, rows: Rows) -> Plan:
         score = [(rows["one"] / self.temperature, rows["ucb"]), among(rows, rows["choice"])]
         return Plan().head(score, [(rows["arm"], rows["policy"])])
+
+
+def policies(
+    x: Float[Tensor, "prompts pairs dim"],
+    y: Float[Tensor, "prompts pairs"],
+    arms: Float[Tensor, "prompts arms dim"],
+    solved: Float[Tensor, "*steps prompts arms dim"],
+    width: float,
+    temperature: float,
+) -> Float[Tensor, "*steps prompts arms"]:
+    """Soft LinUCB's, where `solved` is V⁻¹a, or as near to it as a solver is after each of its steps."""
+    estimates = (solved @ x.mT @ y[..., None])[..., 0]
+    bonuses = width * (solved * arms).sum(-1).relu().sqrt()
+    return torch.softmax((estimates + bonuses) / temperature, -1)

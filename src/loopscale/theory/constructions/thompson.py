@@ -9,16 +9,21 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
+from torch import Tensor
+from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import columns
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.logic import Signed, among, passing
 from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.ridge import Curvature
+from loopscale.theory.constructions.ridge import Curvature, prefixes, problem, tokens
 
 
 class MatrixRoot(Construction, kind="matrix_root"):
@@ -33,11 +38,6 @@ class MatrixRoot(Construction, kind="matrix_root"):
     top: PositiveFloat = 10.0
     """c: V's eigenvalues are at most this."""
 
-    @property
-    @override
-    def order(self) -> int | None:
-        return None
-
     @override
     def design(self, prompt: Prompt) -> Design:
         dim, c = prompt.dim_in, self.top
@@ -50,6 +50,25 @@ class MatrixRoot(Construction, kind="matrix_root"):
             rows, rows["root"].T / c, read_out, positions,
             loop=[root_step(rows, self.attention)], attention=self.attention,
         )  # fmt: skip
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        vectors = torch.linalg.qr(torch.randn(8, 4, 4, generator=rng, dtype=torch.float64))[0]
+        values = 0.02 + 0.97 * torch.rand(8, 1, 4, generator=rng, dtype=torch.float64)
+        v = self.top * (vectors * values) @ vectors.mT
+        return Example(v.mT, torch.cat(roots(v, self.top, steps=14), -2).mT)
+
+
+def roots(
+    v: Float[Tensor, "prompts dim dim"], top: float, steps: int
+) -> tuple[Float[Tensor, "steps prompts dim dim"], Float[Tensor, "steps prompts dim dim"]]:
+    """The coupled iteration for V's root and its inverse, after every step."""
+    y, z, found = v / top, torch.eye(v.shape[-1], dtype=v.dtype).expand_as(v), []
+    for _ in range(steps):
+        y, z = (3 * y - y @ z @ y) / 2, (3 * z - z @ y @ z) / 2
+        found.append((top**0.5 * y, z / top**0.5))
+    root, inverse = (torch.stack(each) for each in zip(*found, strict=True))
+    return root, inverse
 
 
 def root_step(rows: Rows, kind: Signed) -> Plan:
@@ -74,11 +93,6 @@ class Sampling(Curvature):
     spread: NonNegativeFloat = 1.0
     """σ, of the noise."""
 
-    @property
-    @override
-    def order(self) -> int | None:
-        return None
-
     def _drawn(self, prompt: Prompt, arms: int = 0) -> Design:
         """The net for pairs, so many arms, and a last token that holds ξ, where w is read out."""
         dim, pairs = prompt.dim_in // 2, prompt.length - arms - 1
@@ -98,6 +112,17 @@ class Sampling(Curvature):
             rows, torch.cat([rows["x"], rows["y"], rows["extra"]]).T, rows["w"], torch.cat(positions),
             [before], [root_step(rows, self.attention)], after, self.attention, registers=dim,
         )  # fmt: skip
+
+    def _problem(
+        self, rng: torch.Generator
+    ) -> tuple[Float[Tensor, "8 20 3"], Float[Tensor, "8 20"], Float[Tensor, "8 3"], Float[Tensor, "14 8 3"]]:
+        """x, y and ξ, and the w drawn after every step of the root."""
+        x, y = problem(rng, dim=3, pairs=20, bound=self.bound)
+        noise = torch.randn(8, 3, generator=rng, dtype=torch.float64)
+        second, moment = (each[:, -1] for each in prefixes(x, y, self.penalty))
+        inverse = roots(second, self.largest(pairs=20), steps=14)[1]
+        drawn = inverse @ (inverse @ moment[..., None] + self.spread * noise[..., None])
+        return x, y, noise, drawn[..., 0]
 
     def _layers(self, rows: Rows, largest: float) -> tuple[Plan, list[Plan]]:
         """The layer that sums V / c and X'y, and the two that multiply by V⁻¹ᐟ²."""
@@ -121,6 +146,11 @@ class ThompsonDraw(Sampling, kind="thompson_draw"):
         )
         return self._drawn(prompt)
 
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        x, y, noise, drawn = self._problem(rng)
+        return Example.at_last(tokens(x, y, noise[:, None]), drawn)
+
 
 class ThompsonSampling(Sampling, kind="thompson_sampling"):
     """The arm that Thompson sampling plays: pairs (x, y, 0), arms (0, 0, a), then (0, 0, ξ), where it is read out.
@@ -138,9 +168,24 @@ class ThompsonSampling(Sampling, kind="thompson_sampling"):
         """Of the draw's, and one layer more, in which the last token attends to the arms by <a, w>."""
         drawn = self._drawn(prompt, prompt.dim_out)
         rows = drawn.rows
-        score = [(rows["w"] / self.temperature, rows["extra"]), among(rows, rows["choice"])]
+        others, hidden = among(rows, rows["choice"])
+        # By as many temperatures as scores are, or the last token, whose ξ may be long, would hear itself.
+        score = [(rows["w"] / self.temperature, rows["extra"]), (others / min(self.temperature, 1.0), hidden)]
         choose = Plan().head(score, [(rows["arm"], rows["chosen"])])
         kinds: list[Kind] = [*[self.attention for _ in drawn.plans], "softmax"]
         return replace(
             drawn, read_out=rows["chosen"], after=[*drawn.after, choose], attention=kinds
         )  # fmt: skip
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        """Arms as long as it takes for the best to lead by enough temperatures, whatever w is after a step."""
+        x, y, noise, drawn = self._problem(rng)
+        arms = torch.randn(8, 4, 3, generator=rng, dtype=torch.float64)
+        rewards = (arms @ drawn[..., None])[..., 0]
+        best = rewards.topk(2).values
+        needed = SURE * self.temperature / (best[..., 0] - best[..., 1]).amin(0)
+        arms *= needed.clamp_min(1)[:, None, None]
+        return Example.at_last(
+            tokens(x, y, torch.cat([arms, noise[:, None]], 1)), one_hot(rewards.argmax(-1), 4).double()
+        )
