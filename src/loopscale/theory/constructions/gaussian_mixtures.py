@@ -100,10 +100,9 @@ class ExpectationMaximisation(Iterated, kind="gaussian_em"):
     @property
     @override
     def limit(self) -> Limit | None:
-        if self.components == 1:
-            return None  # the count is that of all points, at a knot
         order = 2.0 if self.shares == "estimated" else 2.0 ** (self.polish + 1)
-        return Limit("pieces", order, SEEN[order])
+        # A single component has all the points, and their count is a knot.
+        return Limit("pieces", order, SEEN[order]) if self.components > 1 else None
 
     @property
     @override
@@ -150,9 +149,8 @@ class SoftmaxEM(Iterated, kind="gaussian_em_softmax"):
     @property
     @override
     def limit(self) -> Limit | None:
-        if self.components == 1:
-            return None  # the posterior is 1, at a knot
-        return Limit("pieces", 2.0, (128.0, 512.0, 2048.0))
+        # A single component has posterior 1, which is a knot.
+        return Limit("pieces", 2.0, (128.0, 512.0, 2048.0)) if self.components > 1 else None
 
     @override
     def assigned(self, squares: Tensor, shares: Tensor) -> Tensor:
