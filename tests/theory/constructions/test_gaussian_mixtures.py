@@ -1,14 +1,22 @@
-"""Posteriors, EM and Lloyd's algorithm by attention, iteration by iteration, held against the same in numpy."""
+"""Posteriors, EM and Lloyd's algorithm by attention, iteration by iteration, held against the algorithms themselves."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
 from sklearn.cluster import KMeans
+from torch import Tensor
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.gaussian_mixtures import ExpectationMaximisation, Lloyd, SoftmaxEM
+from loopscale.theory.constructions.example import approach, distances, order
+from loopscale.theory.constructions.gaussian_mixtures import (
+    ExpectationMaximisation,
+    Iterated,
+    Lloyd,
+    SoftmaxEM,
+    em,
+)
 from loopscale.theory.constructions.posteriors import Mixture, Posterior
 
 SIZES = pytest.mark.parametrize(
@@ -16,83 +24,33 @@ SIZES = pytest.mark.parametrize(
 )
 
 
-def problem(
-    dim: int, count: int, components: int, spread: float = 1.0, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Points around centres, and centres to start from."""
-    rng = np.random.default_rng(10000 * seed + 100 * dim + count)
-    centres = 2 * rng.standard_normal((components, dim))
-    x = centres[rng.integers(components, size=count)] + spread * rng.standard_normal((count, dim))
-    return np.clip(x, -5, 5), centres + rng.standard_normal(centres.shape)
+def off(made: Iterated, dim: int = 2, count: int = 60, steps: int = 8) -> float:
+    """The largest distance from the algorithm."""
+    rng = torch.Generator().manual_seed(100 * dim + count)
+    return distances(made, made.example(rng, dim, count, prompts=2, steps=steps)).max().item()
 
 
-def posterior(x: np.ndarray, mu: np.ndarray, variance: float, weights: np.ndarray) -> np.ndarray:
-    distances = ((x[:, None] - mu) ** 2).sum(2)
-    return softmax(np.log(weights) - distances / (2 * variance), axis=1)
-
-
-def em(x, mu, steps, variance=1.0, weights=None, estimated=False) -> np.ndarray:
-    """The centres after every iteration."""
-    weights, found = np.ones(len(mu)) / len(mu) if weights is None else weights, []
-    for _ in range(steps):
-        r = posterior(x, mu, variance, weights)
-        mu = r.T @ x / r.sum(0)[:, None]
-        weights = r.mean(0) if estimated else weights
-        found.append(mu)
-    return np.stack(found)
-
-
-def lloyd(x: np.ndarray, mu: np.ndarray, steps: int) -> np.ndarray:
-    found = []
-    for _ in range(steps):
-        nearest = ((x[:, None] - mu) ** 2).sum(2).argmin(1)
-        mu = np.stack([x[nearest == c].mean(0) if (nearest == c).any() else mu[c] for c in range(len(mu))])
-        found.append(mu)
-    return np.stack(found)
-
-
-def run(made: Mixture, x: np.ndarray, mu: np.ndarray, dim_out: int, steps: int) -> np.ndarray:
-    """What every token puts out after every step; the starts are given as the construction wants them."""
-    return runs(made, [(x, mu)], dim_out, steps)[:, 0]
-
-
-def runs(
-    made: Mixture, problems: list[tuple[np.ndarray, np.ndarray]], dim_out: int, steps: int
-) -> np.ndarray:
-    """The same of several problems by one net, [steps, problems, tokens, dim_out]."""
-    tokens = np.stack([np.concatenate([mu, x]) if made.starts == "tokens" else x for x, mu in problems])
-    net = made.net(Prompt(tokens.shape[1], tokens.shape[2], dim_out))
-    return net(torch.tensor(tokens), steps).numpy()
-
-
-def typical_distance(made: Mixture, steps: int = 3, variance: float = 1.0, estimated: bool = False) -> float:
-    """The mean over problems of the logarithm, since how far a number is from the next knot is chance."""
-    problems = [problem(2, 100, 3, seed=seed) for seed in range(12)]
-    found = runs(made, problems, 2, steps)[:, :, :3]
-    wanted = np.stack([em(*each, steps, variance=variance, estimated=estimated) for each in problems], 1)
-    return np.log(np.abs(found - wanted).max((0, 2, 3))).mean()
-
-
-def centres(made: Mixture, x: np.ndarray, mu: np.ndarray, steps: int) -> np.ndarray:
-    return run(made, x, mu, x.shape[1], steps)[:, : len(mu)]
+def centres(made: Iterated, x: Tensor, mu: Tensor, steps: int) -> Tensor:
+    """After every iteration on these points."""
+    tokens = torch.cat([mu, x])[None]
+    return made.net(Prompt(tokens.shape[1], x.shape[1], x.shape[1]))(tokens, steps)[:, 0, : len(mu)]
 
 
 @SIZES
 @pytest.mark.parametrize("starts", ["tokens", "points"])
 def test_softmax_attention_is_the_posterior(dim: int, count: int, components: int, starts):
-    x, mu = problem(dim, count, components)
-    mu = mu if starts == "tokens" else x[:components]
     weights = np.arange(1.0, components + 1)
     made = Posterior(components=components, starts=starts, weights=tuple(weights), variance=0.7)
-    found = run(made, x, mu, components, 2)[-1, -count:]
-    assert np.abs(found - posterior(x, mu, 0.7, weights)).max() < 1e-13
+    tokens = made.example(torch.Generator().manual_seed(count), dim, count).tokens
+    x, mu = tokens[:, -count:].numpy(), tokens[:, :components].numpy()
+    squares = ((x[:, :, None] - mu[:, None]) ** 2).sum(3)
+    found = made.net(Prompt(tokens.shape[1], dim, components))(tokens, 2)[-1, :, -count:].numpy()
+    assert np.abs(found - softmax(np.log(weights) - squares / (2 * 0.7), axis=2)).max() < 1e-13
 
 
 @SIZES
 def test_loops_are_iterations_of_em(dim: int, count: int, components: int):
-    x, mu = problem(dim, count, components)
-    made = ExpectationMaximisation(components=components, pieces=128)
-    assert np.abs(centres(made, x, mu, 8) - em(x, mu, 8)).max() < 1e-11
+    assert off(ExpectationMaximisation(components=components, pieces=128), dim, count) < 1e-11
 
 
 def test_a_loop_of_em_has_four_layers_and_those_that_polish():
@@ -101,86 +59,75 @@ def test_a_loop_of_em_has_four_layers_and_those_that_polish():
         assert len(blocks(made.net(Prompt(20, 2, 2)))) == 1 + 4 + polish
 
 
-def test_em_may_start_from_points_and_have_unequal_shares():
-    x, _ = problem(2, 80, 3)
-    weights = np.array([0.6, 0.3, 0.1])
+@pytest.mark.parametrize("reads", ["centres", "posteriors"])
+def test_em_may_start_from_points_and_have_unequal_shares(reads):
+    weights = (0.6, 0.3, 0.1)
     made = ExpectationMaximisation(
-        starts="points", weights=tuple(weights), variance=0.5, pieces=128, fewest=0.1
+        reads=reads, starts="points", weights=weights, variance=0.5, pieces=128, fewest=0.1
     )
-    found = centres(made, x, x[:3], 6)
-    assert np.abs(found - em(x, x[:3], 6, variance=0.5, weights=weights)).max() < 1e-11
-
-
-def test_posteriors_are_read_after_the_loop():
-    x, mu = problem(2, 50, 3)
-    found = run(ExpectationMaximisation(reads="posteriors"), x, mu, 3, 5)[:, 3:]
-    for after, estimate in zip(found, em(x, mu, 5), strict=True):
-        assert np.abs(after - posterior(x, estimate, 1.0, np.ones(3) / 3)).max() < 1e-10
+    assert off(made) < 1e-11
 
 
 @pytest.mark.parametrize(
-    ("settings", "pieces"),
+    "made",
     [
-        ({"polish": 0}, (32, 64, 128)),
-        ({"polish": 1}, (16, 32, 64)),
-        ({"shares": "estimated"}, (64, 128, 256)),
+        ExpectationMaximisation(polish=0),
+        ExpectationMaximisation(polish=1),
+        ExpectationMaximisation(polish=3),
+        ExpectationMaximisation(shares="estimated"),
+        SoftmaxEM(variance=4.0, radius=6.0),
     ],
-    ids=["plain", "polished", "shares"],
+    ids=["plain", "polished", "polished thrice", "shares", "softmax"],
 )
-def test_em_is_neared_with_its_order_in_the_pieces(settings: dict, pieces: tuple[int, ...]):
-    errors, estimated = [], settings.get("shares") == "estimated"
-    for number in pieces:
-        made = ExpectationMaximisation.model_validate(settings | {"pieces": number})
-        errors.append(typical_distance(made, estimated=estimated))
-    assert made.order is not None
-    assert -np.polyfit(np.log(pieces), errors, 1)[0] == pytest.approx(made.order, rel=0.15)
+def test_em_is_neared_with_its_order_in_the_pieces(made: Iterated):
+    assert made.limit is not None
+    assert order(made.limit, approach(made, made.limit)) == pytest.approx(made.limit.order, rel=0.15)
 
 
 @SIZES
 @pytest.mark.parametrize("starts", ["tokens", "points"])
 def test_loops_of_softmax_alone_are_iterations_of_em(dim: int, count: int, components: int, starts):
-    x, mu = problem(dim, count, components)
-    mu = mu if starts == "tokens" else x[:components]
     made = SoftmaxEM(components=components, starts=starts, pieces=2048, radius=6.0)
     assert len(blocks(made.net(Prompt(20, dim, dim)))) == 1 + 2
-    assert np.abs(centres(made, x, mu, 8) - em(x, mu, 8)).max() < 1e-5
+    assert off(made, dim, count) < 1e-5
 
 
-def test_softmax_alone_nears_em_with_the_square_of_the_pieces():
-    pieces = (64, 256, 1024)
-    made = [SoftmaxEM(pieces=number, variance=4.0, radius=6.0) for number in pieces]
-    errors = [typical_distance(each, variance=4.0) for each in made]
-    assert np.polyfit(np.log(pieces), errors, 1)[0] == pytest.approx(-2, abs=0.3)
+@pytest.mark.parametrize("kind", [ExpectationMaximisation, SoftmaxEM])
+@pytest.mark.parametrize("reads", ["centres", "posteriors"])
+def test_one_component_has_all_points_and_costs_nothing(kind: type[Iterated], reads):
+    made = kind(components=1, reads=reads, pieces=8)
+    assert made.limit is None
+    assert off(made) < 1e-13
 
 
 @SIZES
 def test_loops_are_iterations_of_lloyds_algorithm(dim: int, count: int, components: int):
-    x, mu = problem(dim, count, components)
-    made = Lloyd(components=components, sharpness=3e4)
-    assert np.abs(centres(made, x, mu, 8) - lloyd(x, mu, 8)).max() < 1e-10
+    assert off(Lloyd(components=components), dim, count) < 1e-10
 
 
 def test_lloyd_ends_where_scikit_learn_does():
-    x, mu = problem(2, 150, 4, spread=0.3)
-    known = KMeans(4, init=mu, n_init=1, algorithm="lloyd", tol=0.0).fit(x).cluster_centers_
-    found = centres(Lloyd(components=4, sharpness=3e4), x, mu, 25)[-1]
-    assert np.abs(found - known).max() < 1e-10
+    tokens = Lloyd(components=4).example(torch.Generator().manual_seed(0), count=150).tokens[0]
+    mu, x = tokens[:4], tokens[4:]
+    known = KMeans(4, init=mu.numpy(), n_init=1, algorithm="lloyd", tol=0.0).fit(x.numpy()).cluster_centers_
+    assert np.abs(centres(Lloyd(components=4), x, mu, 25)[-1].numpy() - known).max() < 1e-10
 
 
 def test_a_centre_without_points_stays_where_it_is():
-    x, mu = problem(2, 30, 3)
-    mu[1] = (9.0, 0.0)
-    wanted = lloyd(x, mu, 5)
-    assert (wanted[-1, 1] == mu[1]).all(), "the centre is to be empty"
-    assert np.abs(centres(Lloyd(sharpness=3e4), x, mu, 5) - wanted).max() < 1e-10
+    made = Lloyd()
+    tokens = made.example(torch.Generator().manual_seed(0), count=30).tokens[0]
+    mu, x = tokens[:3], tokens[3:] / 2
+    mu[1] = torch.tensor([9.0, 0.0])
+    wanted, _ = em(x[None], mu[None], made.priors, made.assigned, steps=5)
+    assert (wanted[-1, 0, 1] == mu[1]).all(), "the centre is to be empty"
+    assert (centres(made, x, mu, 5) - wanted[:, 0]).abs().max() < 1e-10
 
 
 def test_what_is_left_of_soft_assignment_falls_exponentially():
     """Two points at distances 1 and 2 of the centres: the gap is (4 - 1) / 2."""
-    x, mu = np.array([[0.0], [3.0]]), np.array([[1.0], [2.0]])
+    x, mu = torch.tensor([[0.0], [3.0]]).double(), torch.tensor([[1.0], [2.0]]).double()
     sharpness = np.array([4.0, 6.0, 8.0, 10.0])
-    off = [np.abs(centres(Lloyd(components=2, sharpness=s), x, mu, 1)[0] - x).max() for s in sharpness]
-    assert np.polyfit(sharpness, np.log(off), 1)[0] == pytest.approx(-1.5, abs=0.05)
+    left = [(centres(Lloyd(components=2, sharpness=s), x, mu, 1)[0] - x).abs().max() for s in sharpness]
+    assert np.polyfit(sharpness, np.log(left), 1)[0] == pytest.approx(-1.5, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,33 @@ first K points themselves. The E-step is exact (`posteriors.py`); what costs is 
 After t loops the first K tokens put out the centres after t iterations, or every point its posterior given those.
 """
 
-from collections.abc import Sequence
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.gadgets import SURE
 from loopscale.theory.constructions.gates import newton
 from loopscale.theory.constructions.piecewise import Piecewise, even, geometric, whole
 from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
-from loopscale.theory.constructions.posteriors import SOURCE, Mixture
+from loopscale.theory.constructions.posteriors import SOURCE, Mixture, apart, at, posterior
+
+SEEN = {
+    2.0: (32.0, 64.0, 128.0, 256.0, 512.0), 4.0: (12.0, 24.0, 48.0),
+    8.0: (6.0, 12.0, 24.0), 16.0: (6.0, 8.0, 10.0),
+}  # fmt: skip
+"""By order: numbers of pieces that are neither too few for it nor so many that rounding is larger."""
 
 
 class Iterated(Mixture):
@@ -27,6 +39,22 @@ class Iterated(Mixture):
 
     reads: Literal["centres", "posteriors"] = "centres"
     """What is put out: centres at the first K tokens, or at every point its posterior, by a layer after the loop."""
+
+    @abstractmethod
+    def assigned(
+        self, squares: Float[Tensor, "prompts points K"], shares: Float[Tensor, "*prompts K"]
+    ) -> Float[Tensor, "prompts points K"]:
+        """The posterior, given the squared distances from the centres and the shares as they are estimated."""
+
+    @override
+    def example(
+        self, rng: torch.Generator, dim: int = 2, count: int | None = None, prompts: int = 8, steps: int = 5
+    ) -> Example:
+        tokens, points, starts = self.drawn(rng, dim, count or self.crowd, prompts)
+        centres, posteriors = em(points, starts, self.priors, self.assigned, steps)
+        if self.reads == "centres":
+            return at(slice(self.components), tokens, centres)
+        return at(slice(-points.shape[1], None), tokens, posteriors)
 
     def closed(
         self, rows: Rows, prompt: Prompt, precision: float, first: Plan, loop: Sequence[Plan], kind: Kind
@@ -64,15 +92,26 @@ class ExpectationMaximisation(Iterated, kind="gaussian_em"):
     """Whether the components' shares stay what `weights` says."""
     pieces: PositiveInt = 64
     """M, of 1/t and of log t."""
-    polish: int = Field(2, ge=0, le=4)
+    polish: int = Field(2, ge=0, le=3)
     """q."""
     fewest: PositiveFloat = 1.0
     """The knots begin at this sum of posteriors; a component that has less is where the error is no longer small."""
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2 if self.shares == "estimated" else 2 ** (self.polish + 1)
+    def limit(self) -> Limit | None:
+        order = 2.0 if self.shares == "estimated" else 2.0 ** (self.polish + 1)
+        # A single component has all the points, and their count is a knot.
+        return Limit("pieces", order, SEEN[order]) if self.components > 1 else None
+
+    @property
+    @override
+    def crowd(self) -> int:
+        return max(super().crowd, self.components * math.ceil(4 * self.fewest))
+
+    @override
+    def assigned(self, squares: Tensor, shares: Tensor) -> Tensor:
+        return posterior(squares, self.variance, shares if self.shares == "estimated" else self.priors)
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -109,8 +148,13 @@ class SoftmaxEM(Iterated, kind="gaussian_em_softmax"):
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2
+    def limit(self) -> Limit | None:
+        # A single component has posterior 1, which is a knot.
+        return Limit("pieces", 2.0, (128.0, 512.0, 2048.0)) if self.components > 1 else None
+
+    @override
+    def assigned(self, squares: Tensor, shares: Tensor) -> Tensor:
+        return posterior(squares, self.variance, self.priors)
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -141,13 +185,12 @@ class Lloyd(Iterated, kind="lloyd"):
 
     source = SOURCE
     algorithm = "lloyd"
-    sharpness: PositiveFloat = 100.0
+    sharpness: PositiveFloat = 1e6
     """1/σ²."""
 
-    @property
     @override
-    def order(self) -> int | None:
-        return None
+    def assigned(self, squares: Tensor, shares: Tensor) -> Tensor:
+        return one_hot(squares.argmin(-1), self.components).double()
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -172,3 +215,20 @@ def divided(rows: Rows, own: list[Term]) -> Plan:
     """At the centres, μ += ν S."""
     plan = Plan().head([(rows["nu"], rows["one"]), *own], [(rows["S"], rows["mu"])])
     return plan.clear(rows["S"]).clear(rows["n"]).clear(rows["nu"])
+
+
+def em(
+    points: Float[Tensor, "prompts points dim"],
+    centres: Float[Tensor, "prompts K dim"],
+    shares: Float[Tensor, " K"],
+    assigned: Callable[[Tensor, Tensor], Tensor],
+    steps: int,
+) -> tuple[Float[Tensor, "steps prompts K dim"], Float[Tensor, "steps prompts points K"]]:
+    """The centres after every iteration, and the posteriors given those; a centre that has no points stays."""
+    r, found = assigned(apart(points, centres), shares), []
+    for _ in range(steps):
+        counts = r.sum(1)[..., None]
+        centres = torch.where(counts > 0, r.mT @ points / counts, centres)
+        r = assigned(apart(points, centres), r.mean(1))
+        found.append((centres, r))
+    return torch.stack([each for each, _ in found]), torch.stack([each for _, each in found])

@@ -9,17 +9,20 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.gadgets import SURE
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.gates import alike
 from loopscale.theory.constructions.piecewise import Piecewise, even
 from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.posteriors import at, choice, posterior
 
 
 class MixtureOfRegressions(Construction):
@@ -38,6 +41,22 @@ class MixtureOfRegressions(Construction):
     largest: PositiveFloat = 20.0
     """No residual is larger, and no coordinate of a token: masks must be larger than scores, knots reach as far."""
 
+    @override
+    def example(
+        self, rng: torch.Generator, dim: int = 3, count: int = 40, prompts: int = 4, steps: int = 8
+    ) -> Example:
+        # A residual is at most 2 dim reach² and the noise; with larger x descent could diverge.
+        reach = min(self.largest, (self.largest / (2 * dim + 1)) ** 0.5, (2 / self.rate) ** 0.5)
+        x, noise, truth, start = (
+            reach * (2 * torch.rand(prompts, *size, generator=rng, dtype=torch.float64) - 1)
+            for size in ((count, dim), (count, 1), (self.components, dim), (self.components, dim))
+        )
+        of = torch.arange(count) % self.components
+        y = (x * truth[:, of]).sum(-1, keepdim=True) + noise / 4
+        tokens = torch.cat([pad(start, (0, 1)), torch.cat([x, y], 2)], 1)
+        found = em_by_gradient(x, y, start, self.noise, self.rate, self.gradient_steps, steps)
+        return at(slice(self.components), tokens, found)
+
     def pairs(self, prompt: Prompt) -> int:
         """n; the other tokens are the K that hold coefficients."""
         self.require(prompt.length > self.components, "more tokens than components")
@@ -49,14 +68,12 @@ class MixtureOfRegressions(Construction):
     def rows(self, prompt: Prompt, identities: int) -> Rows:
         dim, count = prompt.dim_out, self.components
         sizes = dict.fromkeys(("C", "rho", "s", "r", "w"), count)
-        return Rows(x=dim, y=1, beta=dim, **sizes, id=identities, one=1, pair=1, component=1)
+        return Rows(x=dim, y=1, beta=dim, **sizes, id=identities, one=1, point=1, centre=1)
 
     def placed(self, rows: Rows) -> Plan:
         """Of tokens that were read into x and β alike, one of the K keeps its β and a pair its x."""
-        plan = Plan()
-        for kept, kind in (("beta", "component"), ("x", "pair"), ("y", "pair")):
-            plan.gate(rows[kept], rows[kind].expand_as(rows[kept]), self.largest)
-        return plan
+        plan, point = Plan().gate(rows["beta"], rows["centre"], self.largest), rows["point"]
+        return plan.gate(rows["x"], point, self.largest).gate(rows["y"], point, self.largest)
 
     def residuals(self, rows: Rows) -> Plan:
         """ρ_c = y - x·β_c at the pairs."""
@@ -65,9 +82,7 @@ class MixtureOfRegressions(Construction):
 
     def expectation(self, rows: Rows) -> Plan:
         """r is the softmax over c of s_c, which the codes of the K tokens pick out of a pair's own state."""
-        away = SURE + (self.largest / self.noise) ** 2
-        score = [(rows["s"], rows["C"]), (away * rows["one"], rows["component"] - rows["one"])]
-        return Plan().head(score, [(rows["C"], rows["r"])]).clear(rows["s"])
+        return choice(rows, [(rows["s"], rows["C"])], (self.largest / self.noise) ** 2).clear(rows["s"])
 
     def step(self, rows: Rows, pairs: int, last: bool) -> Plan:
         """β_c += η/n Σ w_c x; the posteriors stay for another step unless this is the last."""
@@ -80,10 +95,8 @@ class MixtureOfRegressions(Construction):
         self, rows: Rows, prompt: Prompt, identities: Tensor, loop: Sequence[tuple[Plan, Kind]]
     ) -> Design:
         code = torch.eye(prompt.length, self.components)
-        component = code.sum(1)
-        positions = rows.state(
-            prompt.length, one=1.0, C=code, component=component, pair=1 - component, id=identities
-        )
+        centre = code.sum(1)
+        positions = rows.state(prompt.length, one=1.0, C=code, centre=centre, point=1 - centre, id=identities)
         read_in = torch.cat([rows["x"] + rows["beta"], rows["y"]]).T
         before: Kind = "relu"
         return Design(
@@ -94,11 +107,6 @@ class MixtureOfRegressions(Construction):
 
 class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):
     """Exactly, in 5 + 3 (`gradient_steps` - 1) layers an iteration: squares and products by gated relu attention."""
-
-    @property
-    @override
-    def order(self) -> int | None:
-        return None
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -140,8 +148,8 @@ class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots")
 
     @property
     @override
-    def order(self) -> int | None:
-        return 2
+    def limit(self) -> Limit:
+        return Limit("pieces", 2.0, (128.0, 512.0, 2048.0))
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -168,3 +176,22 @@ class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots")
         """w = r ρ, of what attention leaves in the rows."""
         self._squares(plan, rows["r"] + rho, rows["w"] / 4, rows)
         return self._squares(plan, rows["r"] - rho, -rows["w"] / 4, rows)
+
+
+def em_by_gradient(
+    x: Float[Tensor, "prompts pairs dim"],
+    y: Float[Tensor, "prompts pairs 1"],
+    beta: Float[Tensor, "prompts K dim"],
+    noise: float,
+    rate: float,
+    gradient_steps: int,
+    steps: int,
+) -> Float[Tensor, "steps prompts K dim"]:
+    """The coefficients after every iteration, of which each is an E-step and so many steps of descent."""
+    shares, found = beta.new_ones(beta.shape[1]), []
+    for _ in range(steps):
+        r = posterior((y - x @ beta.mT).square(), noise**2, shares)
+        for _ in range(gradient_steps):
+            beta = beta + rate / x.shape[1] * (r * (y - x @ beta.mT)).mT @ x
+        found.append(beta)
+    return torch.stack(found)
