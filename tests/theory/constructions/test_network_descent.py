@@ -1,58 +1,33 @@
 """Gradient descent on a network in context, held against torch's own."""
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from loopscale.core.prompt import Prompt
-from loopscale.theory.constructions.network_descent import NetworkDescent
-
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "softplus": torch.nn.functional.softplus}
-
-
-def problem(dim: int, targets: int, pairs: int, prompts: int = 2) -> Tensor:
-    """x_i and y_i, and a last x."""
-    rng = torch.Generator().manual_seed(100 * dim + pairs)
-    x = torch.randn(prompts, pairs + 1, dim, generator=rng, dtype=torch.float64)
-    y = torch.sin(x @ torch.randn(prompts, dim, targets, generator=rng, dtype=torch.float64))
-    y[:, -1] = 0
-    return torch.cat([x, y], -1)
-
-
-def trained(made: NetworkDescent, prompt: Prompt, tokens: Tensor, steps: int) -> Tensor:
-    """What the network says of every token after every step, by autograd."""
-    dim, outputs = prompt.dim_in - prompt.dim_out, []
-    for x, y in zip(tokens[..., :dim], tokens[..., dim:], strict=True):
-        weights = [w.clone().requires_grad_() for w in made.initial(prompt)]
-        biases = [torch.zeros(len(w), dtype=torch.float64, requires_grad=True) for w in weights]
-        found = []
-        for _ in range(steps):
-            off = network(made, x[:-1], weights, biases) - y[:-1]
-            gradients = torch.autograd.grad(off.square().sum() / (2 * len(off)), weights + biases)
-            with torch.no_grad():
-                for parameter, gradient in zip(weights + biases, gradients, strict=True):
-                    parameter -= made.rate * gradient
-                found.append(network(made, x, weights, biases))
-        outputs.append(torch.stack(found))
-    return torch.stack(outputs, 1)
-
-
-def network(made: NetworkDescent, x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True), 1):
-        x = x @ weight.T + bias
-        x = ACTIVATIONS[made.activation](x) if layer < len(weights) else x
-    return x
+from loopscale.theory.constructions.example import TOLERANCE, approach, order
+from loopscale.theory.constructions.network_descent import NetworkDescent, descent, told
+from loopscale.theory.constructions.regression import problem
 
 
 def distance(
     made: NetworkDescent, dim: int = 3, targets: int = 1, pairs: int = 12, steps: int = 10
 ) -> tuple[float, float]:
     """To descent by autograd, and how far descent went."""
-    prompt, tokens = Prompt(pairs + 1, dim + targets, targets), problem(dim, targets, pairs)
-    expected = trained(made, prompt, tokens, steps)
-    found = made.net(prompt)(tokens, steps)
+    xs, ys = problem(torch.Generator().manual_seed(100 * dim + pairs), dim, pairs, targets, prompts=2)
+    prompt = Prompt(pairs + 1, dim + targets, targets)
+    activation = {"relu": torch.relu, "tanh": torch.tanh, "softplus": torch.nn.functional.softplus}
+    expected = descent(made.initial(prompt), xs, ys.sin(), activation[made.activation], made.rate, steps)
+    found = made.net(prompt)(told(xs, ys.sin()), steps)
     return (found - expected).abs().max().item(), (expected[-1] - expected[0]).abs().max().item()
+
+
+def test_descent_on_a_network_without_hidden_layers_solves_least_squares_with_an_intercept():
+    xs, ys = problem(torch.Generator().manual_seed(0), dim=3, pairs=12, prompts=2)
+    ones = torch.ones(2, 13, 1, dtype=torch.float64)
+    design = torch.cat([xs, ones], -1)
+    solved = design @ torch.linalg.lstsq(design[:, :-1], ys.sin()[:, :-1]).solution
+    found = descent([torch.zeros(1, 3, dtype=torch.float64)], xs, ys.sin(), torch.relu, rate=0.3, steps=2000)
+    torch.testing.assert_close(found[-1], solved, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("attention", ["linear", "relu"])
@@ -83,16 +58,18 @@ def test_the_threshold_matters_only_where_an_activation_is_below_it():
 def test_smooth_activations_near_descent_with_the_square_of_their_pieces(
     activation: str, hidden: tuple[int, ...]
 ):
-    pieces, errors = np.array([64, 128, 256, 512]), []
-    for each in pieces:
-        settings = {"hidden": hidden, "activation": activation, "pieces": int(each)}
-        made = NetworkDescent.model_validate(settings)
-        off, went = distance(made)
-        errors.append(off)
-        assert went > 1e-2
-    assert made.order is not None
-    assert np.polyfit(np.log(pieces), np.log(errors), 1)[0] == pytest.approx(-made.order, abs=0.3)
+    made = NetworkDescent.model_validate({"hidden": hidden, "activation": activation})
+    assert made.limit is not None
+    errors = approach(made, made.limit)
+    assert order(made.limit, errors) == pytest.approx(2, rel=TOLERANCE)
     assert errors[-1] < 1e-3
+    assert distance(made)[1] > 1e-2
+
+
+def test_without_hidden_layers_there_is_no_limit():
+    made = NetworkDescent(hidden=(), activation="tanh")
+    assert made.limit is None
+    assert distance(made)[0] < 1e-12
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -104,8 +81,8 @@ def test_a_step_is_two_blocks_a_layer_of_the_network(activation: str, hidden: tu
 
 
 def test_the_last_token_is_not_trained_on():
-    made, tokens = NetworkDescent(), problem(3, 1, 9)
-    net, changed = made.net(Prompt(10, 4, 1)), tokens.clone()
+    tokens = told(*problem(torch.Generator().manual_seed(0), dim=3, pairs=9))
+    net, changed = NetworkDescent().net(Prompt(10, 4, 1)), tokens.clone()
     changed[:, -1] += 5
     torch.testing.assert_close(net(tokens, 3)[:, :, :-1], net(changed, 3)[:, :, :-1], rtol=0, atol=1e-13)
 

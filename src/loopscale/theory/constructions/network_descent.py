@@ -6,7 +6,7 @@ with the weights that enter it; the prompt's tokens hold activations a and error
 number, one-hot, in rows of that layer alone: this is what lets a head see one layer only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -14,13 +14,16 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.logic import Signed, bits, passing, switched, times
 from loopscale.theory.constructions.piecewise import Piecewise, even
 from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.regression import problem
 
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
@@ -62,8 +65,17 @@ class NetworkDescent(Construction, kind="network_descent"):
 
     @property
     @override
-    def order(self) -> int | None:
-        return None if self.activation == "relu" else 2
+    def limit(self) -> Limit | None:
+        exact = self.activation == "relu" or not self.hidden
+        return None if exact else Limit("pieces", 2.0, (64.0, 128.0, 256.0, 512.0))
+
+    @override
+    def example(self, rng: torch.Generator) -> Example:
+        xs, ys = problem(rng, dim=3, pairs=12)
+        tokens = told(xs, ys.sin())
+        weights = self.initial(Prompt(xs.shape[1], tokens.shape[2], ys.shape[2]))
+        activation = torch.relu if self.activation == "relu" else SMOOTH[self.activation][0]
+        return Example(tokens, descent(weights, xs, ys.sin(), activation, self.rate, steps=10))
 
     def initial(self, prompt: Prompt) -> list[Float[Tensor, "neurons inputs"]]:
         """The network's first weights, a matrix for each layer."""
@@ -154,5 +166,42 @@ def _rows(weights: list[Tensor]) -> Rows:
 
 def _neurons(rows: Rows, layer: int, weight: Tensor) -> Tensor:
     """The registers of a layer."""
-    spread = torch.nn.functional.pad(weight, (0, rows.sizes["w"] - weight.shape[1]))
+    spread = pad(weight, (0, rows.sizes["w"] - weight.shape[1]))
     return rows.state(len(weight), w=spread, **{f"u{layer}": torch.eye(len(weight), dtype=torch.float64)})
+
+
+def told(
+    xs: Float[Tensor, "prompts points dim"], ys: Float[Tensor, "prompts points targets"]
+) -> Float[Tensor, "prompts points dim_in"]:
+    """What the net reads: x and y together, but of the last point only x."""
+    return torch.cat([xs, pad(ys[:, :-1], (0, 0, 0, 1))], -1)
+
+
+def descent(
+    weights: Sequence[Float[Tensor, "_ _"]],
+    xs: Float[Tensor, "prompts points dim"],
+    ys: Float[Tensor, "prompts points targets"],
+    activation: Callable[[Tensor], Tensor],
+    rate: float,
+    steps: int,
+) -> Float[Tensor, "steps prompts points targets"]:
+    """What the network says of every point, after every step on all but the last, from these weights and biases 0."""
+
+    def outputs(layers: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
+        (last, offset), before = layers[-1], layers[:-1]
+        for weight, bias in before:
+            a = activation(a @ weight.mT + bias)
+        return a @ last.mT + offset
+
+    def loss(layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """The sum over prompts, each of which has a network of its own."""
+        off = outputs(layers, xs[:, :-1]) - ys[:, :-1]
+        return off.square().sum() / (2 * off.shape[1])
+
+    layers = [(w.expand(len(xs), -1, -1), xs.new_zeros(len(xs), 1, len(w))) for w in weights]
+    said = []
+    for _ in range(steps):
+        slopes = torch.func.grad(loss)(layers)
+        layers = [(w - rate * dw, b - rate * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)]
+        said.append(outputs(layers, xs))
+    return torch.stack(said)
