@@ -148,7 +148,9 @@ def _canonical(task: Task) -> str:
     """The task as JSON without defaults: a new setting must not redraw the prompts of old records."""
     settings = task.model_dump(mode="json")
     for name, setting in type(task).model_fields.items():
-        if not setting.is_required() and getattr(task, name) == setting.get_default(call_default_factory=True):
+        if not setting.is_required() and getattr(task, name) == setting.get_default(
+            call_default_factory=True
+        ):
             del settings[name]
     return json.dumps(settings, sort_keys=True)
 

@@ -37,9 +37,9 @@ class Construction(Family, package="loopscale.theory.constructions", allow_inf_n
         """The limit in which it runs the algorithm; `None` where it does so exactly."""
         return None
 
+    @abstractmethod
     def example(self, rng: torch.Generator) -> Example:
         """Random problems that it fits, and what the algorithm, written plainly, makes of them step by step."""
-        raise NotImplementedError
 
     @abstractmethod
     def design(self, prompt: Prompt) -> "Design":

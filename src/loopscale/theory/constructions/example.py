@@ -1,5 +1,6 @@
 """A construction held against its algorithm: random problems, what the algorithm makes of them, how far the net is."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,5 +84,7 @@ def approach(construction: "Construction", limit: Limit, seed: int = 0) -> Float
 
 
 def order(limit: Limit, found: Float[np.ndarray, " values"]) -> float:
-    """The power of the setting, or of 1 / the setting, that the distances follow."""
+    """The power of the setting, or of 1 / the setting, that the distances follow; nan where there is none left."""
+    if not (found > 0).all():
+        return math.nan
     return abs(float(np.polyfit(np.log(limit.values), np.log(found), 1)[0]))
