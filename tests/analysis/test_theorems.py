@@ -23,6 +23,11 @@ def test_along_a_setting_a_figure_has_the_bounds_values_and_gaps_where_they_do_n
     assert figure.layout.yaxis.title.text == "excess at a point"
 
 
+def test_a_bound_that_holds_nowhere_is_said_so():
+    with pytest.raises(ValueError, match="first_order_best holds for noise 0"):
+        theorems.along("points", [10, 20], ["bayes_ridge", "first_order_best"], noise=1.0)
+
+
 def test_solvers_lie_on_their_exact_risks():
     task = {"kind": "linear_regression", "dim": 3, "points": 8, "noise": 0.5}
     figure = theorems.risks(task, [("ridge", "bayes_ridge"), ("averaging", "averaging")], prompts=20_000)

@@ -21,6 +21,9 @@ from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import EXACT, TOLERANCE, approach, distances, order
 
+LEAST = 1e-18
+"""Stands for no distance at all, and for all values below it."""
+
 Named = str | Mapping[str, Any]
 """A member of a family as a study writes it: its kind, or `{kind: .., setting: ..}`."""
 
@@ -89,11 +92,18 @@ def along(
     log_x: bool = True,
     **shared: Any,
 ) -> go.Figure:
-    """Bounds against one of their settings; `shared` are settings that all take. Where one does not hold is a gap."""
+    """Bounds against one of their settings; `shared` are settings for all that have them.
+
+    Where a bound does not hold is a gap, and where it is 0 or below what float64 tells from it. Raises ValueError for
+    one that holds nowhere.
+    """
     chosen = [(_label(each), _member(Bound, each, shared)) for each in bounds]
     figure = blank(name or setting, " or ".join(dict.fromkeys(bound.of for _, bound in chosen)), log_x)
     for index, (label, bound) in enumerate(chosen):
-        y = [_value(bound, setting, value) for value in values]
+        y = np.array([_value(bound, setting, value) for value in values])
+        if np.isnan(y).all():
+            bound.at(**{setting: values[0]}).value()  # says why
+        y[y < LEAST] = math.nan
         line = {"color": PALETTE[index % 8], "width": 2.2}
         mode = "lines+markers" if len(values) < 40 else "lines"
         marker = {"size": 6, "symbol": SYMBOLS[index % 8]}
@@ -124,17 +134,16 @@ def risks(
 
 
 def distance(*constructions: Named, seed: int = 0) -> go.Figure:
-    """How far each net is from its algorithm after every step; 1e-18 stands for no distance at all."""
+    """How far each net is from its algorithm after every step; LEAST stands for no distance at all."""
     figure = blank("step of the algorithm (count)", "largest distance from the algorithm", log_x=False)
     for index, each in enumerate(constructions):
         steps = verified(_member(Construction, each), seed)["steps"]
         style = {"color": PALETTE[index % 8], "width": 2}
         marker = {"size": 7, "symbol": SYMBOLS[index % 8]}
-        y = [max(step["largest"], 1e-18) for step in steps]
+        y = [max(step["largest"], LEAST) for step in steps]
         x = [step["step"] for step in steps]
         figure.add_scatter(x=x, y=y, mode="lines+markers", name=safe(_label(each)), line=style, marker=marker)
-    figure.update_yaxes(exponentformat="e")
-    return figure
+    return ticked(figure)
 
 
 def limits(*constructions: Named, seed: int = 0) -> go.Figure:
@@ -152,9 +161,7 @@ def limits(*constructions: Named, seed: int = 0) -> go.Figure:
         stated = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
         line = y[-1] * (x / x[-1]) ** power
         figure.add_scatter(x=x, y=line, mode="lines", line=stated, name=f"order {limit['stated']:g}")
-    figure.update_yaxes(exponentformat="e")
-    figure.update_xaxes(exponentformat="e")
-    return figure
+    return ticked(figure)
 
 
 def _member(family: Any, named: Named, shared: Mapping[str, Any] = {}) -> Any:
