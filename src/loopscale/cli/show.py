@@ -43,7 +43,8 @@ def command(
     if as_json:
         show_json(found)
     elif kind is None:
-        show_table(["kind", "what", "settings"], map(_row, found))
+        last = "source" if "source" in found[0]["facts"] else "settings"
+        show_table(["kind", "what", last], (_row(each, last) for each in found))
         say(f"`loopscale show {what} KIND` shows the settings of one.")
     else:
         _show(found[0])
@@ -92,8 +93,9 @@ def _members(what: str) -> dict[str, type[Any]]:
     return getattr(importlib.import_module(module), name).choices()
 
 
-def _row(each: dict[str, Any]) -> list[Any]:
-    return [each["kind"], each["summary"], ", ".join(setting["name"] for setting in each["settings"])]
+def _row(each: dict[str, Any], last: str) -> list[Any]:
+    settings = ", ".join(setting["name"] for setting in each["settings"])
+    return [each["kind"], each["summary"], each["facts"]["source"] if last == "source" else settings]
 
 
 def _show(each: dict[str, Any]) -> None:
