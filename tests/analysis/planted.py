@@ -7,7 +7,9 @@ import pandas as pd
 
 NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
 MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]
-SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind", "training.lr", "training.loops"]
+SETTINGS = [
+    "task.kind", "task.dim", "task.points", "model.kind", "training.lr", "training.loops", "training.window"
+]  # fmt: skip
 
 
 class Planted:

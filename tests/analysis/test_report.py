@@ -4,6 +4,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from planted import Planted, comparison
 
@@ -137,3 +138,21 @@ def test_best_answers_without_torch_plotly_or_mlflow():
     code = "import sys, json, loopscale.analysis.best; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert not {"torch", "plotly", "mlflow", "ray", "optuna"} & set(loaded)
+
+
+def test_a_scientific_axis_has_a_figure_with_a_line_for_each_of_the_others():
+    planted = Planted()
+    for window in (2, 4):
+        for loops in (4, 8, 16):
+            values = {"training.loops": loops, "training.window": window}
+            planted.replicated(planted.cell(f"loops={loops}, window={window}", **values), window / loops)
+    trials, *_ = planted.tables
+    assert figures.axes(planted.study) == ["training.loops"]
+    drawn = {
+        trace.name: trace for trace in figures.against_axis(planted.study, trials, "training.loops").data
+    }
+    assert set(drawn) == {"window=2", "window=4"}
+    assert list(drawn["window=2"].x) == [4, 8, 16]
+    middle, below = np.array(drawn["window=2"].y), np.array(drawn["window=2"].error_y.arrayminus)
+    assert np.allclose(middle, [2 / 4, 2 / 8, 2 / 16], rtol=0.3)
+    assert ((below > 0) & (below < middle)).all()

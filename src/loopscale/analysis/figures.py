@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.best import best
+from loopscale.analysis.best import Best, best
 from loopscale.analysis.drawing import (
     DEEPEST,
     ERROR,
@@ -127,6 +127,52 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
             hovertemplate="one run: %{y:.4g}<extra></extra>",
         )
     figure.update_xaxes(title_text="")
+    return figure
+
+
+def axes(study: StudyTable) -> list[str]:
+    """The scientific settings that have at least three numbers as values."""
+    values = [cell["values"] for cell in study["cells"]]
+    paths = dict.fromkeys(path for each in values for path in each)
+    return [path for path in paths if len({each[path] for each in values if _is_number(each.get(path))}) >= 3]
+
+
+def against_axis(study: StudyTable, trials: pd.DataFrame, path: str) -> go.Figure:
+    """Mean error at T with its 95 % interval against one scientific setting; a line for what else sets cells apart."""
+    values = {cell["key"]: cell["values"] for cell in study["cells"] if _is_number(cell["values"].get(path))}
+    lines: dict[str, list[Best]] = {}
+    for answer in best(trials, study):
+        if answer.cell in values and answer.error is not None:
+            others = {name: value for name, value in values[answer.cell].items() if name != path}
+            label = ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in others.items())
+            lines.setdefault(label, []).append(answer)
+    wide = [each[path] for each in values.values()]
+    figure = blank(path, ERROR, log_x=bool(wide) and min(wide) > 0 and max(wide) >= 4 * min(wide))
+    for index, (label, answers_) in enumerate(lines.items()):
+        answers_.sort(key=lambda answer: values[answer.cell][path])
+        middle = np.array([answer.error for answer in answers_], dtype=np.float64)
+        low, high = (
+            np.array([np.nan if end is None else end for end in ends], dtype=np.float64)
+            for ends in zip(*((answer.error_low, answer.error_high) for answer in answers_), strict=True)
+        )
+        bars = {
+            "type": "data",
+            "symmetric": False,
+            "array": high - middle,
+            "arrayminus": middle - low,
+            "width": 5,
+        }
+        style = {"color": PALETTE[index % 8], "width": 2}
+        marker = {"size": 8, "symbol": SYMBOLS[index % 8]}
+        figure.add_scatter(
+            x=[values[answer.cell][path] for answer in answers_],
+            y=rounded(middle),
+            error_y=bars,
+            mode="lines+markers",
+            name=safe(label) or "error",
+            line=style,
+            marker=marker,
+        )
     return figure
 
 
@@ -285,6 +331,10 @@ def _xs(figure: go.Figure) -> list[float]:
 
 def _by(curve: pd.DataFrame, axis: str) -> pd.Series:
     return curve.groupby(axis)["error"].mean()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _axis_name(along: str) -> str:

@@ -134,6 +134,11 @@ def drawings(
         yield Figure(f"Error against points{title}", text, f"points{number_}", drawing)
         text = "Mean error at T of every cell with its 95 % interval; the dashes are single runs."
         yield Figure(f"Replicates{title}", text, f"runs{number_}", figures.replicates(study, trials, cells))
+    for number_, path in enumerate(figures.axes(study)):
+        text = "Mean error at T of every cell with its 95 % interval, over replicates."
+        yield Figure(
+            f"Error against {path}", text, f"axis{number_}", figures.against_axis(study, trials, path)
+        )
     for number_, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in fitted)):
         mine = [law for law in fitted if (law.along, law.of) == (along, of)]
         text = (
