@@ -1,5 +1,6 @@
 """Every bound says whence it is and keeps to its conditions; the catalogue's worked values come out."""
 
+import contextlib
 import importlib
 import math
 import pkgutil
@@ -8,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from loopscale.theory.bounds.base import Bound
 from tests.theory import worked
@@ -207,3 +209,27 @@ def test_the_theory_is_read_without_torch():
     read = "import sys; from loopscale.theory.bounds.base import Bound; Bound.choices()"
     code = read + "; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@EVERY
+@pytest.mark.parametrize("size", [10**4, 1e300, 1e-300])
+def test_settings_of_any_size_are_a_value_or_a_condition(kind: str, size: float):
+    """Never an overflow: a report is not to fail for a study's odd setting."""
+    for setting in set(Bound.choices()[kind].settings()) - {
+        "dim",
+        "points",
+        "nonzero",
+    }:  # sums of so many terms
+        try:
+            bound = Bound.model_validate({"kind": kind, setting: size})
+        except ValidationError:
+            continue
+        if (kind, size) != ("decoder_floor", 10**4):  # takes minutes
+            with contextlib.suppress(ValueError), np.errstate(all="ignore"):
+                assert isinstance(bound.value(), float)
+
+
+def test_large_numbers_of_loops_leave_nothing_and_large_condition_numbers_are_told_apart():
+    assert Bound.model_validate({"kind": "chebyshev", "kappa": 10, "loops": 10**6}).value() == 0
+    steps = [Bound.model_validate({"kind": "newton_steps", "kappa": kappa}).value() for kappa in (1e9, 2e9)]
+    assert steps[1] - steps[0] == pytest.approx(2)

@@ -46,6 +46,12 @@ def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
         return verified(construction, seed)
     except ValueError as problem:
         raise Wrong(f"{problem}; change what --set says") from problem
+    except (MemoryError, RuntimeError) as problem:
+        if "allocate" not in str(problem) and not isinstance(problem, MemoryError):
+            raise
+        raise Wrong(
+            "the net needs more memory than there is; make smaller what --set made large"
+        ) from problem
 
 
 def _show(found: dict[str, Any]) -> None:

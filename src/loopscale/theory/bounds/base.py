@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -71,6 +72,12 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
     """Whether the source leaves a constant open (here 1): then only its shape may be compared, never its
     height.
     """
+
+    def __init_subclass__(cls, **how: Any) -> None:
+        """Numbers too large or too small for float64 are settings that a statement does not cover either."""
+        super().__init_subclass__(**how)
+        if "value" in vars(cls):
+            cls.value = _within_numbers(cls.value)  # pyright: ignore[reportAttributeAccessIssue]
 
     @abstractmethod
     def value(self) -> float:
@@ -143,6 +150,18 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         if not holds:
             settings = ", ".join(f"{name} {getattr(self, name)}" for name in self.settings())
             raise ValueError(f"{self.kind} holds for {condition}; not for {settings}")
+
+
+def _within_numbers(value: Callable[[Any], float]) -> Callable[[Any], float]:
+    @wraps(value)
+    def guarded(bound: Bound) -> float:
+        try:
+            return value(bound)
+        except ArithmeticError as problem:
+            settings = ", ".join(f"{name} {getattr(bound, name)}" for name in bound.settings())
+            raise ValueError(f"{bound.kind} is beyond the numbers of float64 for {settings}") from problem
+
+    return guarded
 
 
 class InContext(Bound):

@@ -82,7 +82,8 @@ class Chebyshev(Conditioned, kind="chebyshev"):
         root = math.sqrt(self.conditioning)
         if root == 1:
             return 0.0
-        return 1 / math.cosh(self.loops * math.log((root + 1) / (root - 1)))
+        power = self.loops * math.log((root + 1) / (root - 1))
+        return 2 * math.exp(-power) / (1 + math.exp(-2 * power))  # cosh itself overflows
 
 
 class Smooth(Bound):

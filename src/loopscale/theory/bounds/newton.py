@@ -25,16 +25,16 @@ class NewtonRate(Conditioned):
     """
 
     @property
-    def first_residual(self) -> float:
-        """What M_0 leaves of the smallest direction."""
+    def first_change(self) -> float:
+        """What M_0 takes off the smallest direction, of 1."""
         kappa = self.conditioning
         match self.start:
             case "spectral":
-                return 1 - kappa**-2
+                return kappa**-2
             case "best":
-                return (kappa**2 - 1) / (kappa**2 + 1)
+                return 2 / (kappa**2 + 1)
             case "identity":
-                return 1 - 1 / kappa
+                return 1 / kappa
 
 
 class NewtonResidual(NewtonRate, kind="newton_residual"):
@@ -47,9 +47,9 @@ class NewtonResidual(NewtonRate, kind="newton_residual"):
 
     @override
     def value(self) -> float:
-        first = self.first_residual
+        taken = self.first_change
         # As 2^T log r: for many loops 2^T itself overflows, and the residual is zero long before.
-        return math.exp(math.ldexp(math.log(first), min(self.loops, 1000))) if first > 0 else 0.0
+        return math.exp(math.ldexp(math.log1p(-taken), min(self.loops, 1000))) if taken < 1 else 0.0
 
 
 class NewtonSteps(NewtonRate, kind="newton_steps"):
@@ -64,9 +64,9 @@ class NewtonSteps(NewtonRate, kind="newton_steps"):
 
     @override
     def value(self) -> float:
-        first = self.first_residual
-        self.require(first > 0, "kappa > 1: at 1 the start is the solution")
-        return math.log2(math.log(1 / self.accuracy) / -math.log(first))
+        taken = self.first_change
+        self.require(taken < 1, "kappa > 1: at 1 the start is the solution")
+        return math.log2(math.log(1 / self.accuracy) / -math.log1p(-taken))
 
 
 class NewtonIsGd(Bound, kind="newton_is_gd"):
