@@ -41,13 +41,14 @@ def command(
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises Wrong."""
     from loopscale.analysis.theorems import verified
+    from loopscale.runner.memory import full
 
     try:
         return verified(construction, seed)
     except ValueError as problem:
         raise Wrong(f"{problem}; change what --set says") from problem
     except (MemoryError, RuntimeError) as problem:
-        if "allocate" not in str(problem) and not isinstance(problem, MemoryError):
+        if not full(problem):
             raise
         raise Wrong(
             "the net needs more memory than there is; make smaller what --set made large"

@@ -182,9 +182,8 @@ class Writer:
             self.client.log_artifact(run, str(local), folder or None)
 
     def _set_status(self, run: str, note: Note) -> None:
-        at = max(
-            note.at, self._latest
-        )  # this machine's clock may be behind that of another that drove the study
+        # Not before what was there already: this clock may be behind that of a machine that drove the study before.
+        at = max(note.at, self._latest)
         if note.status != "RUNNING":
             self.client.set_terminated(run, note.status, end_time=at)
         elif run not in self._made:
