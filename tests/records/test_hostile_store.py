@@ -274,8 +274,9 @@ def test_what_is_written_to_a_run_does_not_go_where_the_database_says(victim: Vi
     outside = Path.cwd() / "outside"
     victim.sql("UPDATE experiments SET artifact_location = ?", outside.as_uri())
     victim.sql("UPDATE runs SET artifact_uri = ? || '/' || run_uuid", outside.as_uri())
-    assert everything_is_read(victim)["report tiny"][0] == 0
-    assert victim.artifacts("report.html")
+    said = everything_is_read(victim)
+    assert said["report tiny"][0] == 0
+    assert victim.artifacts("report.html"), said["report tiny"]
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"format": "x"}', '{"format": 1e400, "made_by": 1}', "\x00"])

@@ -31,6 +31,7 @@ def connect(uri: str, artifacts: str | None = None) -> "MlflowClient":
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
+    from mlflow.tracking._tracking_service import utils
 
     for name in NOISY:  # after the import, which sets its own levels
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -42,6 +43,9 @@ def connect(uri: str, artifacts: str | None = None) -> "MlflowClient":
             SqlAlchemyStore(uri, artifacts).engine.dispose()
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
+        # MLflow remembers where a run's artifacts lie by the run alone, for the whole process: of a copied store it
+        # would write into the original.
+        getattr(utils, "_artifact_repos_cache", {}).clear()
     except MlflowException as problem:
         raise _explained(uri, problem.message) from problem
     except Exception as problem:  # drivers and transports raise what they like
