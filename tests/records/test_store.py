@@ -297,3 +297,17 @@ def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, 
         thread.join()
     for study in ("one", "two"):
         assert [record.key for record in load(store, study)] == ["a", "b", "c"]
+
+
+def test_what_is_written_to_a_copy_of_a_store_stays_out_of_the_original(store: Store, tmp_path: Path):
+    """In one process, which has written to the very same run before."""
+    with Writer(store, "one", {}) as writer:
+        writer.write(Note("study", tags={"commit": "1"}, artifacts=(("before.txt", b"1"),)))
+        assert writer.flush(60)
+    shutil.copytree(store.root or "", tmp_path / "copy")
+    copy = Store.open(tmp_path / "copy")
+    with Writer(copy, "one", {}) as writer:
+        writer.write(Note("study", artifacts=(("after.txt", b"2"),)))
+        assert writer.flush(60)
+    assert [file.name for file in (tmp_path / "copy").rglob("after.txt")] == ["after.txt"]
+    assert not list((store.root or tmp_path).rglob("after.txt"))
