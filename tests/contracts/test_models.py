@@ -68,6 +68,19 @@ def test_the_output_is_a_guess_at_every_position_after_every_step(model: Model):
 
 
 @every_model
+def test_states_are_there_at_every_position_after_every_step(model: Model):
+    net = model.build(PROMPT, stream(0))
+    before = net.states(tokens(), steps(model))
+    assert before.shape[:3] == (steps(model), 3, 10)
+    changed = tokens()
+    changed[:, 6:] += 1
+    torch.testing.assert_close(before[:, :, :6], net.states(changed, steps(model))[:, :, :6])
+    for wrong in (0, (model.depth or 0) + 1 if model.depth else -1):
+        with pytest.raises(ValueError, match="steps"):
+            net.states(tokens(), wrong)
+
+
+@every_model
 def test_later_tokens_do_not_change_earlier_outputs(model: Model):
     net = model.build(PROMPT, stream(0))
     changed = tokens()

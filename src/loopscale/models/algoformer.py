@@ -65,3 +65,12 @@ class AlgoformerNet(Net):
         self.check(steps, first)
         states = self.loop(self.pre(self.read_in(tokens)), steps, first, truncate)
         return torch.stack([self.read_out(self.post(state)) for state in states])
+
+    @override
+    def states(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
+    ) -> Float[Tensor, "steps batch length width"]:
+        """Before the post-transformer."""
+        self.check(steps, 1)
+        states = self.loop(self.pre(self.read_in(tokens)), steps, 1, truncate=False)
+        return torch.stack([state[:, self.read_out.registers :] for state in states])

@@ -45,6 +45,11 @@ class Architecture(Model):
     """Of the blocks. Read-in and read-out always have theirs."""
 
     @property
+    @override
+    def looks_ahead(self) -> bool:
+        return not self.causal
+
+    @property
     def head_width(self) -> int:
         return self.head_dim or self.width // self.heads
 

@@ -27,6 +27,16 @@ class Net(nn.Module, Predictor):
         Raises ValueError for `steps` beyond `depth`, or `first` not within 1 .. `steps`.
         """
 
+    @abstractmethod
+    def states(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
+    ) -> Float[Tensor, "steps batch length width"]:
+        """What the net holds at every token of the prompt after steps 1 .. `steps`, before it is read out: what a
+        probe reads.
+
+        Raises ValueError for `steps` beyond `depth`, or fewer than 1.
+        """
+
     def check(self, steps: int, first: int) -> None:
         """Raises ValueError for steps that `forward` has not got."""
         if self.depth is not None and steps > self.depth:
@@ -51,6 +61,11 @@ class Model(Family, package="loopscale.models"):
     def truncatable(self) -> bool:
         """Whether a gradient cut before the last loops still reaches every weight."""
         return True
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a token sees those after it, as in an encoder."""
+        return False
 
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:

@@ -19,6 +19,14 @@ class Task(Family, package="loopscale.tasks"):
         """The geometry of every prompt that `sample` draws."""
 
     @property
+    def whole(self) -> bool:
+        """Whether every query may see every token: no target, and nothing that tells one, stands in the prompt.
+
+        Only then may a net that looks ahead, an encoder, be trained on it.
+        """
+        return False
+
+    @property
     @abstractmethod
     def variance(self) -> float:
         """The mean square of one coordinate of the (noisy) target: the raw error of predicting nothing."""

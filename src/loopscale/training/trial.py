@@ -101,9 +101,12 @@ class Trial(Config):
 
     @model_validator(mode="after")
     def _no_query_sees_its_answer(self) -> "Trial":
-        if getattr(self.model, "causal", True):
+        if self.task.whole or not self.model.looks_ahead:
             return self
-        raise ValueError("model.causal false lets a query see the y that follows it; write causal: true")
+        raise ValueError(
+            f"model {self.model.kind} looks ahead, and would see the answers that stand in prompts of "
+            f"{self.task.kind}; write causal: true, or a model that does not look ahead"
+        )
 
     @model_validator(mode="after")
     def _starts_from_weights_of_its_own_shape(self) -> "Trial":
