@@ -1,0 +1,270 @@
+"""What a paper says of its nets, held against a study: a ratio of errors with its interval, and a verdict.
+
+A claim that one cell is better than another, or than a classical algorithm, is a ratio below 1. It holds where the
+whole 95 % interval lies below 1, does not hold where it lies above, and is undecided in between. The noise between
+seeds is that of `intervals`: learnt from all cells of the study, on the log scale. An algorithm has no seed, and is
+measured on the same prompts.
+"""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+
+from loopscale.analysis.intervals import Spread, pool, student
+from loopscale.analysis.tables import (
+    StudyTable,
+    answers,
+    baselines_of,
+    curve_at,
+    json_key,
+    loop_of,
+    numbers,
+    plain,
+    solver_name,
+)
+
+LITTLE = 1.25
+"""Up to this factor an error that is run on beyond T has stayed where it was."""
+Word = Literal["holds", "does not hold", "undecided", "not run"]
+
+
+@runtime_checkable
+class Records(Protocol):
+    """A study's tables; a `Reading` is one."""
+
+    @property
+    def study(self) -> StudyTable: ...
+    @property
+    def trials(self) -> pd.DataFrame: ...
+    @property
+    def curves(self) -> pd.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`ratio` of two errors, the first over the second, with its interval (`None` with fewer than two replicates)."""
+
+    says: str
+    first: str
+    second: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    word: Word
+
+    @property
+    def text(self) -> str:
+        """In one sentence."""
+        if self.ratio is None:
+            return f"{self.says}: not run."
+        span = (
+            "no interval: fewer than two replicates"
+            if self.low is None
+            else f"{self.low:.3g} to {self.high:.3g}"
+        )
+        return f"{self.says}: {self.word}. {self.first} has {self.ratio:.3g} ({span}) times the error of {self.second}."
+
+
+def better(records: Records, says: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Claim:
+    """Whether the cell of the settings `first` has less error at T than that of `second`.
+
+    Settings are by dotted path, and have to name one cell each. Raises ValueError where they do not.
+    """
+    names = (_cell(records.study, first), _cell(records.study, second))
+    mine, theirs = (_errors(records, cell["key"]) for cell in names)
+    labels = [_told(settings) for settings in (first, second)]
+    if not (len(mine) and len(theirs)):
+        return Claim(says, *labels, None, None, None, "not run")
+    spread = _noise(records)
+    difference = float(np.mean(np.log(mine)) - np.mean(np.log(theirs)))
+    paired = len(mine) > 1 and len(theirs) > 1
+    half = math.sqrt(1 / len(mine) + 1 / len(theirs)) * _scale(spread) if spread and paired else None
+    return _claim(says, *labels, difference, half)
+
+
+def beats(
+    records: Records, says: str, settings: Mapping[str, Any], solver: str, step: int | None = None
+) -> Claim:
+    """Whether the cell of these settings has less error than a classical algorithm after as many steps.
+
+    By default after T, else after `step` of either. Raises ValueError for settings that name no cell.
+    """
+    cell, label = _cell(records.study, settings), _told(settings)
+    rows, replicated = answers(records.trials, cell["key"])
+    found = [
+        row for _, row in (baselines_of(records.trials, rows.iloc[0]) if len(rows) else rows).iterrows()
+        if solver_name(row) == solver.replace("_", " ")
+    ]  # fmt: skip
+    name = solver.replace("_", " ")
+    if not found:
+        return Claim(says, label, name, None, None, None, "not run")
+    at = step or loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"]))
+    name = f"{name} after {at} steps"
+    theirs = _at(records.curves, found[0]["trial"], at)
+    mine = [_at(records.curves, trial, at) for trial in rows["trial"]]
+    spread = pool([np.log(each) for each in _curves_at(records, at)])
+    half = _scale(spread) / math.sqrt(len(mine)) if spread and replicated and len(mine) > 1 else None
+    return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half)
+
+
+def table(claims: Sequence[Claim]) -> pd.DataFrame:
+    """The claims one below the other: what is said, the ratio with its interval, and the verdict."""
+    rows = [
+        {
+            "claim": one.says, "ratio": one.ratio, "low": one.low, "high": one.high, "verdict": one.word,
+            "of": one.first, "over": one.second,
+        }
+        for one in claims
+    ]  # fmt: skip
+    return pd.DataFrame(rows).set_index("claim").astype({"ratio": float, "low": float, "high": float})
+
+
+def run_on(records: Records, times: int | float = 5) -> pd.DataFrame:
+    """What becomes of every looped cell's error when it runs `times` as many loops as it was trained for.
+
+    A line a cell: the error at T, how many loops it was run for (fewer where the study evaluated fewer), the error
+    there, their ratio with its interval, and whether the error stays (the interval within a factor of 1.25), grows or
+    falls. The noise of the ratio is pooled over cells on the log scale. Where a replicate overflowed the ratio is
+    inf, and the error grows.
+    """
+    found = list(_run_on(records, times))
+    logs = [np.log(ratio) for *_, ratio in found]
+    spread = pool([log for log in logs if np.isfinite(log).all()])
+    rows = []
+    for (cell, first, then, loops, _), log in zip(found, logs, strict=True):
+        middle = float(np.exp(log.mean())) if np.isfinite(log).all() else math.inf
+        half = spread.half_width(len(log)) if spread and len(log) > 1 and math.isfinite(middle) else None
+        low, high = (None, None) if half is None else (middle * math.exp(-half), middle * math.exp(half))
+        rows.append({
+            "cell": cell["label"], "at T": float(np.mean(first)), "loops": loops, "there": float(np.mean(then)),
+            "ratio": middle, "low": low, "high": high, "verdict": _course(middle, low, high),
+        })  # fmt: skip
+    columns = ["cell", "at T", "loops", "there", "ratio", "low", "high", "verdict"]
+    return pd.DataFrame(rows, columns=columns).set_index("cell")
+
+
+def beside(records: Records, solver: str) -> pd.DataFrame:
+    """Every cell's error over that of a classical algorithm, after each step up to T.
+
+    A line a cell and step: `cell`, `step`, `ratio`, `low`, `high`; the noise pooled over cells at each step.
+    """
+    rows = []
+    for cell in records.study["cells"]:
+        mine, _ = answers(records.trials, cell["key"])
+        for step in range(1, _last(records, mine) + 1):
+            claim = beats(records, "", cell["values"], solver, step)
+            rows.append({
+                "cell": cell["label"], "step": step, "ratio": claim.ratio, "low": claim.low, "high": claim.high,
+                "verdict": {"holds": "better", "does not hold": "worse"}.get(claim.word, claim.word),
+            })  # fmt: skip
+    return pd.DataFrame(rows, columns=["cell", "step", "ratio", "low", "high", "verdict"])
+
+
+def _run_on(
+    records: Records, times: int | float
+) -> Iterator[tuple[Mapping[str, Any], np.ndarray, np.ndarray, int, np.ndarray]]:
+    for cell in records.study["cells"]:
+        rows, _ = answers(records.trials, cell["key"])
+        rows = rows[rows["trial"].isin(records.curves["trial"])]
+        if rows.empty or pd.isna(rows.iloc[0].get("training.loops")):
+            continue
+        loops = int(rows.iloc[0]["training.loops"])
+        last = min(round(times * loops), int(curve_at(records.curves, rows.iloc[0]["trial"])["loop"].max()))
+        first = np.array([_at(records.curves, trial, loops) for trial in rows["trial"]])
+        then = np.array([_at(records.curves, trial, last) for trial in rows["trial"]])
+        then = np.where(np.isnan(then), np.inf, then)
+        yield cell, first, then, last, then / first
+
+
+def _course(ratio: float, low: float | None, high: float | None) -> str:
+    if math.isinf(ratio):
+        return "grows"
+    if low is None or high is None:
+        return "undecided"
+    if low > 1 / LITTLE and high < LITTLE:
+        return "stays"
+    return "grows" if low > 1 else "falls" if high < 1 else "undecided"
+
+
+def _claim(says: str, first: str, second: str, difference: float, half: float | None) -> Claim:
+    ratio = math.exp(difference)
+    if half is None:
+        return Claim(says, first, second, ratio, None, None, "undecided")
+    low, high = math.exp(difference - half), math.exp(difference + half)
+    return Claim(
+        says, first, second, ratio, low, high,
+        "holds" if high < 1 else "does not hold" if low > 1 else "undecided",
+    )  # fmt: skip
+
+
+def _scale(spread: Spread | None) -> float:
+    return student(spread.freedom) * math.sqrt(spread.variance) if spread else math.nan
+
+
+def _noise(records: Records) -> Spread | None:
+    groups = [_errors(records, cell["key"]) for cell in records.study["cells"]]
+    return pool([np.log(each) for each in groups if len(each)])
+
+
+def _errors(records: Records, cell: str) -> np.ndarray:
+    rows, _ = answers(records.trials, cell)
+    return numbers(rows["error"]) if len(rows) else np.zeros(0)
+
+
+def _curves_at(records: Records, step: int) -> Iterator[np.ndarray]:
+    """The replicates' errors after a step, cell by cell, where they all have some."""
+    for cell in records.study["cells"]:
+        rows, replicated = answers(records.trials, cell["key"])
+        if not replicated or _last(records, rows) < step:
+            continue
+        errors = np.array([_at(records.curves, trial, step) for trial in rows["trial"]])
+        if np.isfinite(errors).all() and (errors > 0).all():
+            yield errors
+
+
+def _last(records: Records, rows: pd.DataFrame) -> int:
+    return loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"])) if len(rows) else 0
+
+
+def _at(curves: pd.DataFrame, trial: str, loop: int) -> float:
+    """The mean error over queries after a loop, or after the last one that there is."""
+    curve = curve_at(curves, trial)
+    return float(curve[curve["loop"] == min(loop, curve["loop"].max())]["error"].mean())
+
+
+def _cell(study: StudyTable, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    wanted = _flat(settings)
+    found = [
+        cell
+        for cell in study["cells"]
+        if all(json_key({"": plain(_flat(cell["values"]).get(path))}) == json_key({"": value})
+               for path, value in wanted.items())
+    ]  # fmt: skip
+    if len(found) == 1:
+        return found[0]
+    known = "; ".join(cell["label"] for cell in study["cells"])
+    raise ValueError(f"{_told(settings)} names {len(found)} cells of {study['name']}; there are {known}")
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """A cell's values by dotted path: a component on an axis is taken apart."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{above}{name}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
+        for path, value in _flat(settings).items()
+    )
