@@ -45,16 +45,7 @@ def line(figure: go.Figure, name: str, index: int, groups: Sequence[pd.Series]) 
     intervals = mean_intervals(list(values))
     if all(interval is not None for interval in intervals) and len(groups) > 1:
         ends = np.array(intervals, dtype=np.float64)
-        figure.add_scatter(
-            x=np.r_[x, x[::-1]],
-            y=rounded(np.r_[ends[:, 1], ends[::-1, 0]]),
-            fill="toself",
-            mode="none",
-            fillcolor=_faint(colour),
-            showlegend=False,
-            legendgroup=name,
-            hoverinfo="skip",
-        )
+        band(figure, name, colour, x, ends[:, 0], ends[:, 1])
     style = {"color": colour, "width": 2.4, "dash": "solid"}
     marker = {"size": 7, "symbol": SYMBOLS[index % 8]}
     figure.add_scatter(
@@ -65,6 +56,28 @@ def line(figure: go.Figure, name: str, index: int, groups: Sequence[pd.Series]) 
         line=style,
         marker=marker,
         legendgroup=name,
+    )
+
+
+def band(
+    figure: go.Figure,
+    name: str,
+    colour: str,
+    x: Iterable[float],
+    low: Iterable[float],
+    high: Iterable[float],
+) -> None:
+    """What lies between two curves; where an end is missing there is none."""
+    ends = pd.DataFrame({"x": numbers(x), "low": numbers(low), "high": numbers(high)}).dropna()
+    figure.add_scatter(
+        x=np.r_[ends["x"], ends["x"][::-1]],
+        y=rounded(np.r_[ends["high"], ends["low"][::-1]]),
+        fill="toself",
+        mode="none",
+        fillcolor=_faint(colour),
+        showlegend=False,
+        legendgroup=name,
+        hoverinfo="skip",
     )
 
 
