@@ -23,3 +23,8 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     def accepts(self, problem: Any) -> bool:
         """Whether it can be run on this problem: it is of the type, and has what the settings ask for."""
         return self.takes(problem)
+
+    @property
+    def guesses_from_prior(self) -> bool:
+        """Whether it knows where targets lie before any is seen; every other solver guesses 0 there."""
+        return False

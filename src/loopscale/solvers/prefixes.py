@@ -27,23 +27,26 @@ class Prefixes:
 
     eigenvalues: Float[Tensor, "batch points width"]
     """Of S, ascending."""
-    moment: Float[Tensor, "batch points width"]
-    """X'y."""
+    moment: Float[Tensor, "*dim_out batch points width"]
+    """X'y, of every coordinate of y where it is a vector."""
     query: Float[Tensor, "batch points width"]
     """The input at which the prediction is asked for."""
     seen: Float[Tensor, " points"]
     """The number of pairs in the prefix, 0 for the first query."""
 
     @classmethod
-    def of(cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> "Prefixes":
+    def of(
+        cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points *dim_out"]
+    ) -> "Prefixes":
         xs, ys = xs.double(), ys.double()
-        gram = _before(torch.einsum("bni,bnj->bnij", xs, xs))
+        gram = _before(torch.einsum("bni,bnj->bnij", xs, xs), dim=1)
+        terms = xs * (ys.movedim(2, 0) if ys.ndim == 3 else ys)[..., None]
         eigenvalues, basis = torch.linalg.eigh(gram)
         # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
         # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
-        moment = torch.einsum("bnij,bni->bnj", basis, _before(xs * ys[..., None]))
+        moment = torch.einsum("bnij,...bni->...bnj", basis, _before(terms, dim=-2))
         return cls(
             eigenvalues=eigenvalues * spanned,
             moment=moment * spanned,
@@ -68,17 +71,23 @@ class Prefixes:
         low = torch.where(self.spanned, self.eigenvalues, torch.inf).amin(-1, keepdim=True)
         return torch.where(low.isfinite(), low, 1)
 
-    def predict(self, weights: Float[Tensor, "batch points width"]) -> Float[Tensor, "batch points 1"]:
-        return (weights * self.query).sum(-1, keepdim=True)
+    def predict(
+        self, weights: Float[Tensor, "*dim_out batch points width"]
+    ) -> Float[Tensor, "batch points out"]:
+        guesses = (weights * self.query).sum(-1)
+        return guesses.movedim(0, 2) if guesses.ndim == 3 else guesses[..., None]
 
 
-def chunks(xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> Iterator[Prefixes]:
+def chunks(
+    xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points *dim_out"]
+) -> Iterator[Prefixes]:
     """The prefixes of as many prompts at a time as fit into memory."""
     prompts = max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
     for some_xs, some_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
         yield Prefixes.of(some_xs, some_ys)
 
 
-def _before(terms: Float[Tensor, "batch points *rest"]) -> Float[Tensor, "batch points *rest"]:
+def _before(terms: Tensor, dim: int) -> Tensor:
     """The sum of the terms strictly before each point, added up without its own term rather than less it."""
-    return torch.cat([torch.zeros_like(terms[:, :1]), terms[:, :-1].cumsum(1)], dim=1)
+    first, others = terms.narrow(dim, 0, 1), terms.narrow(dim, 0, terms.shape[dim] - 1)
+    return torch.cat([torch.zeros_like(first), others.cumsum(dim)], dim=dim)

@@ -18,28 +18,28 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import Prefixes, chunks
-from loopscale.tasks.regression import Regression
+from loopscale.tasks.regression import Pairs
 
 
 class RegressionSolver(Solver, allow_inf_nan=False):
     """A method that is a sequence of weights in the eigenbasis of every prefix."""
 
-    solves: ClassVar[type] = Regression
+    solves: ClassVar[type] = Pairs
     features: Literal["inputs", "representation"] = "inputs"
     """What y is regressed on: x, or the task's Φ(x), which makes an oracle of the solver."""
 
     @abstractmethod
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         """The weights after step 1, 2, .., without end, in the coordinates of `prefixes`."""
 
     @override
     def accepts(self, problem: Any) -> bool:
-        return isinstance(problem, Regression) and (
+        return isinstance(problem, Pairs) and (
             self.features == "inputs" or problem.representation is not None
         )
 
     @override
-    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem = batch.problem
         inputs = problem.xs if self.features == "inputs" else problem.representation
         if inputs is None:
@@ -50,12 +50,12 @@ class RegressionSolver(Solver, allow_inf_nan=False):
         return torch.cat(parts, dim=1)
 
     def _guesses(
-        self, prefixes: Prefixes, steps: int, problem: Regression
-    ) -> Float[Tensor, "steps batch points 1"]:
+        self, prefixes: Prefixes, steps: int, problem: Pairs
+    ) -> Float[Tensor, "steps batch points dim_out"]:
         weights = islice(self.told(problem).iterates(prefixes), steps)
         return torch.stack([prefixes.predict(some) for some in weights])
 
-    def told(self, problem: Regression) -> "RegressionSolver":
+    def told(self, problem: Pairs) -> "RegressionSolver":
         """This solver with the settings that it takes from the problem filled in."""
         return self
 
@@ -64,7 +64,7 @@ class LeastSquares(RegressionSolver, kind="least_squares"):
     """The solution of minimum norm, X⁺y."""
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         return repeat(_divided(prefixes.moment, prefixes.eigenvalues, prefixes.spanned))
 
 
@@ -79,12 +79,12 @@ class Ridge(RegressionSolver, kind="ridge"):
     """
 
     @override
-    def told(self, problem: Regression) -> "Ridge":
+    def told(self, problem: Pairs) -> "Ridge":
         bayes = problem.noise_variance / problem.weight_variance
         return Ridge(features=self.features, penalty=bayes if self.penalty is None else self.penalty)
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         assert self.penalty is not None, "`told` fills it in"
         return repeat(_divided(prefixes.moment, prefixes.eigenvalues + self.penalty, prefixes.spanned))
 
@@ -100,7 +100,7 @@ class Averaging(RegressionSolver, kind="averaging"):
     """
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         return repeat(self.scale * prefixes.moment / prefixes.seen.clamp_min(1)[:, None])
 
 
@@ -115,7 +115,7 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
     """
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         if self.rate is None:
             step = 2 / (prefixes.largest + prefixes.smallest)
         else:
@@ -143,7 +143,7 @@ class Newton(RegressionSolver, kind="newton"):
     """
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         relative = prefixes.eigenvalues / prefixes.largest
         match self.start:
             case "spectral":
@@ -167,7 +167,7 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
     """
 
     @override
-    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
+    def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         weights = torch.zeros_like(prefixes.moment)
         residual = direction = prefixes.moment
         square = first = residual.square().sum(-1, keepdim=True)
@@ -185,9 +185,9 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
 
 
 def _divided(
-    above: Float[Tensor, "batch points #width"],
-    below: Float[Tensor, "batch points #width"],
+    above: Float[Tensor, "*dim_out batch points #width"],
+    below: Float[Tensor, "*#dim_out batch points #width"],
     where: Tensor,
-) -> Float[Tensor, "batch points #width"]:
+) -> Float[Tensor, "*dim_out batch points #width"]:
     """above / below, and 0 elsewhere."""
     return torch.where(where, above / torch.where(where, below, 1), 0)

@@ -36,6 +36,11 @@ class Task(Family, package="loopscale.tasks"):
     def noise_variance(self) -> float:
         """The part of `variance` that nobody can predict, σ². `excess` = raw error - σ²."""
 
+    @property
+    def variances(self) -> float | Float[Tensor, " points"]:
+        """The raw error of predicting nothing at every query, where it is not `variance` at all of them."""
+        return self.variance
+
     @abstractmethod
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         """Fresh prompts, each an independent draw of the problem and of its data; float32, on the CPU."""
@@ -57,7 +62,10 @@ class Task(Family, package="loopscale.tasks"):
         self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
     ) -> Float[Tensor, "*steps batch points"]:
         """The error at every query, scaled so that predicting nothing at all costs 1."""
-        return self.raw_error(prediction, batch) / self.variance
+        raw, variances = self.raw_error(prediction, batch), self.variances
+        if isinstance(variances, Tensor):  # under a curriculum the batch is shorter than the task
+            variances = variances[: raw.shape[-1]].to(raw)
+        return raw / variances
 
     def loss(
         self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch

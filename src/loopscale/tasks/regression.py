@@ -10,19 +10,33 @@ from loopscale.core.prompt import Batch
 
 
 @dataclass(frozen=True)
-class Regression:
+class Pairs:
     """The pairs themselves, and what a Bayesian would know of them. The k-th query may use only the k pairs
-    before it.
+    before it. Regression solvers take any; a y is a number (`Regression`) or a vector (`VectorRegression`).
     """
 
     xs: Float[Tensor, "batch points dim"]
-    ys: Float[Tensor, "batch points"]
+    ys: Float[Tensor, "batch points *dim_out"]
     noise_variance: float
     """σ², of every y."""
     weight_variance: float
     """τ², of every weight before a pair is seen: of w on `xs`, or on `representation` where there is one."""
     representation: Float[Tensor, "batch points width"] | None = None
     """Φ(x), where y is linear in that rather than in x."""
+
+
+@dataclass(frozen=True)
+class Regression(Pairs):
+    """Pairs that stand in the prompt as x1, y1, x2, y2, ..., every y a number."""
+
+    ys: Float[Tensor, "batch points"]
+
+
+@dataclass(frozen=True)
+class VectorRegression(Pairs):
+    """Pairs whose y is a vector: coordinates with weights of their own, alike and independent."""
+
+    ys: Float[Tensor, "batch points dim_out"]
 
 
 def pose(problem: Regression) -> Batch:
