@@ -74,10 +74,10 @@ def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
 
 def test_every_figure_has_its_place_a_name_and_words(full):
     ids = Page(full).ids
-    drawn = re.findall(r'Plotly\.newPlot\("(\w+)"', full)
+    drawn = re.findall(r'^drawn\("(\w+)"', full, flags=re.M)
     assert {"loops0", "points0", "runs0", "law0", "tuning0", "learning"} <= set(drawn)
     for name in drawn:
-        assert {name, f"{name}-title", f"{name}-text"} <= set(ids)
+        assert {name, f"{name}-title", f"{name}-text", f"{name}-numbers"} <= set(ids)
     assert len(ids) == len(set(ids))
 
 

@@ -20,6 +20,8 @@ class Verdict:
     because: str
     replicates: int | None = None
     values: int | None = None
+    flat: bool = False
+    """Whether the interval holds 0 too: the data agree, and would with no fall at all."""
 
 
 def margin(predicted: float) -> float:
@@ -40,7 +42,11 @@ def judge(
         return Verdict("undecided", "one replicate gives no interval; at least 2 would", replicates=2)
     room = margin(predicted)
     if predicted - room <= low and high <= predicted + room:
-        return Verdict("agrees", f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}")
+        because = f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}"
+        flat = low <= 0 <= high
+        return Verdict(
+            "agrees", because + "; it holds 0 too, so a flat line would agree as well" * flat, flat=flat
+        )
     if low > predicted:
         return Verdict("faster", f"the whole interval is above the predicted {predicted:.3g}")
     if high < predicted:
