@@ -58,10 +58,8 @@ def _law(trials: pd.DataFrame, law: Law) -> Needed:
     places = 1 if law.along in CURVES else len(law.x)
     replicates = verdict.replicates
     more = None if replicates is None else places * max(0, replicates - min(law.runs))
-    # A curve has as many values as the trained loops or the prompt have: more of them is another study.
-    values = None if law.along in CURVES else verdict.values
     what = f"Whether {law.of} along {law.along}{where} falls as {law.theory} says"
-    return _priced(trials, what, verdict.because, replicates, values, more)
+    return _priced(trials, what, verdict.because, replicates, verdict.values, more)
 
 
 def _unfitted(one: Unfitted) -> Needed:

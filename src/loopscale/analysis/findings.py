@@ -72,7 +72,8 @@ def said(law: Law) -> str:
     where = f" ({law.cell})" if law.cell else ""
     words = {"undecided": "undecided against", "agrees": "agrees with"}
     found = words.get(law.verdict.word, f"{law.verdict.word} than")
-    return f"{law.of} along {law.along}{where}: {found} {law.theory}; {law.verdict.because}."
+    measure = law.of.replace("_", " ").capitalize()
+    return f"{measure} along {law.along}{where}: {found} {law.theory}; {law.verdict.because}."
 
 
 def _sentences(found: Findings) -> Iterator[str]:

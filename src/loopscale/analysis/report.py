@@ -77,7 +77,7 @@ def _fates(trials: pd.DataFrame) -> list[dict[str, Any]]:
 def _reasons(trials: pd.DataFrame) -> list[tuple[str, str, int]]:
     """Why trials have not finished: outcome, the last line of the reason, and how many, most frequent first."""
     rows = trials[trials["outcome"].ne("finished")]
-    counts = Counter((_outcome(row), _last_line(row["detail"])) for _, row in rows.iterrows())
+    counts = Counter((_outcome(row), _reason(row)) for _, row in rows.iterrows())
     return [(outcome, reason, count) for (outcome, reason), count in counts.most_common(MOST_REASONS)]
 
 
@@ -87,7 +87,12 @@ def _outcome(row: pd.Series) -> str:
     )
 
 
-def _last_line(detail: Any) -> str:
+def _reason(row: pd.Series) -> str:
     """Of a traceback, the line that says what it was."""
+    detail = row["detail"]
     lines = [line.strip() for line in detail.splitlines() if line.strip()] if isinstance(detail, str) else []
-    return lines[-1] if lines else "no reason was given"
+    if lines:
+        return lines[-1]
+    at = "" if pd.isna(row["step"]) else f" at step {int(row['step']):,}"
+    known = {"pruned": f"behind the others of its cell{at}", "running": f"under way{at}"}
+    return known.get(_outcome(row), f"no reason was given{at}")

@@ -112,7 +112,7 @@ def parallel(study: StudyTable, trials: pd.DataFrame, cell: str, settings: Seque
         )
         for height, text in scale.ticks:
             figure.add_annotation(
-                x=place, y=height, text=safe(text), showarrow=False, xshift=6, xanchor="left", font_size=11,
+                x=place, y=height, text=safe(text), showarrow=False, xshift=8, xanchor="left", font_size=11,
                 bgcolor="rgba(255,255,255,0.75)",
             )  # fmt: skip
     shown = [safe(name.rpartition(".")[2]) for name in names]
@@ -125,7 +125,7 @@ def parallel(study: StudyTable, trials: pd.DataFrame, cell: str, settings: Seque
 
 def importances(found: Sequence[Importance]) -> go.Figure:
     """The share of what told better from other trials that each setting has, a mark a cell."""
-    figure = blank("share of importance (the shares of a cell sum to 1)", "", log_x=False)
+    figure = blank("share of importance", "", log_x=False)
     kept = [one for one in found if one.shares]
     for index, one in enumerate(kept):
         marker = {
@@ -141,7 +141,8 @@ def importances(found: Sequence[Importance]) -> go.Figure:
             name=(safe(one.label) or "trials") + ("" if one.reliable else " (unreliable)"),
         )
     figure.update_xaxes(range=[0, 1.02])
-    figure.update_yaxes(type="category")
+    figure.update_yaxes(type="category", automargin=True)
+    figure.update_layout(height=200 + 45 * len({path for one in kept for path in one.shares}))
     return figure
 
 
