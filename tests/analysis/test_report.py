@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 import subprocess
@@ -9,6 +10,8 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
+from loopscale.analysis.drawing import ticked
+from loopscale.analysis.findings import find
 from loopscale.analysis.report import report
 
 
@@ -21,11 +24,22 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.text, self.inside = "", ""
         self.scripts = 0
+        self.headings: list[int] = []
+        self.tables: list[dict[str, int]] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.inside = tag
         self.scripts += tag == "script"
+        self.attributes.append((tag, dict(attrs)))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "table":
+            self.tables.append({"caption": 0, "scoped": 0, "th": 0})
+        if self.tables and tag in ("caption", "th"):
+            self.tables[-1][tag] += 1
+            self.tables[-1]["scoped"] += any(name == "scope" for name, _ in attrs)
         for name, value in attrs:
             if name in ("src", "href", "srcset", "data", "action") and not (value or "").startswith(
                 ("#", "data:")
@@ -74,11 +88,65 @@ def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
 
 def test_every_figure_has_its_place_a_name_and_words(full):
     ids = Page(full).ids
-    drawn = re.findall(r'Plotly\.newPlot\("(\w+)"', full)
+    drawn = re.findall(r'^drawn\("(\w+)"', full, flags=re.M)
     assert {"loops0", "points0", "runs0", "law0", "tuning0", "learning"} <= set(drawn)
     for name in drawn:
-        assert {name, f"{name}-title", f"{name}-text"} <= set(ids)
+        assert {name, f"{name}-title", f"{name}-text", f"{name}-numbers"} <= set(ids)
     assert len(ids) == len(set(ids))
+
+
+def test_headings_are_in_order_tables_have_captions_and_figures_have_names(full):
+    found = Page(full)
+    assert found.headings[0] == 1
+    assert found.headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(found.headings))
+    assert len(found.tables) >= 6
+    assert all(table["caption"] == 1 and table["th"] == table["scoped"] > 0 for table in found.tables)
+    named = [attributes for tag, attributes in found.attributes if tag == "figure"]
+    assert named
+    assert all(set((each["aria-labelledby"] or "").split()) <= set(found.ids) for each in named)
+    assert ("html", {"lang": "en"}) in found.attributes
+    regions = [each for _, each in found.attributes if each.get("role") == "region"]
+    assert all(each["tabindex"] == "0" and each["aria-label"] for each in regions)
+
+
+def test_no_address_outside_is_in_the_page_but_as_text():
+    """Plotly's own script names addresses that it never asks for here; a browser test sees that none is."""
+    planted = comparison()
+    planted.study["source"] = "https://nowhere.example/paper"
+    found = page(planted)
+    outside = re.sub(r"<script>.*?</script>", "", found, flags=re.S)
+    assert outside.count("http") == 1
+    assert "https://nowhere.example/paper" in Page(outside).text
+
+
+def test_the_page_says_cost_reasons_and_what_is_open():
+    planted = comparison(noise=0.5)
+    plan = [
+        {"key": cell["key"], "tuning": 4, "replicates": 3, "flops": [1e9, 1e9], "trained_share": 1.0}
+        for cell in planted.study["cells"]
+    ]
+    planted.study["plan"] = plan
+    found = find(planted.study, *planted.tables[:2])
+    assert found.needed
+    text = Page(page(planted)).text
+    assert "What would decide what is open" in text
+    assert found.needed[0].what in text
+    assert "KeyError: 'x'" in text
+    assert "7e+09" in text  # of one cell, without pruning
+    assert "2.1e+10" in text
+
+
+def test_a_figure_shows_the_whole_of_every_interval():
+    planted = comparison(noise=0.5)
+    trials, *_ = planted.tables
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    drawn = ticked(figures.replicates(planted.study, trials, cells))
+    low, high = (10**end for end in drawn.layout.yaxis.range)
+    bars = [trace for trace in drawn.data if trace.error_y.array is not None]
+    assert bars
+    assert all(low < trace.y[0] - trace.error_y.arrayminus[0] for trace in bars)
+    assert all(trace.y[0] + trace.error_y.array[0] < high for trace in bars)
 
 
 def test_a_study_with_no_finished_trial_has_a_page_that_says_so():

@@ -46,3 +46,28 @@ def test_a_rate_that_nothing_bounds_asks_for_a_longer_axis():
     verdict = judge(1.0, 0.6, float("inf"), 1.0, values=4, runs=3)
     assert verdict.word == "undecided"
     assert "longer axis" in verdict.because
+
+
+@pytest.mark.parametrize(
+    ("predicted", "low", "high", "flat"), [(0.05, -0.02, 0.1, True), (0.05, 0.01, 0.1, False)]
+)
+def test_what_agrees_says_so_where_a_flat_line_would_too(predicted, low, high, flat):
+    verdict = judge((low + high) / 2, low, high, predicted, values=6, runs=3)
+    assert verdict.word == "agrees"
+    assert verdict.flat is flat
+    assert ("a flat line would agree as well" in verdict.because) is flat
+
+
+def test_more_values_of_a_curve_are_not_asked_for_since_they_come_with_each_run():
+    verdict = judge(1.0, 0.6, 1.4, 1.0, values=4, runs=3, curves=2)
+    assert verdict.values is None
+    assert "values" not in verdict.because
+    assert verdict.replicates is not None
+    # From four degrees of freedom: t falls from 2.78 to about 2, so fewer than sixteen times as many.
+    assert 20 <= verdict.replicates <= 35
+
+
+def test_what_nobody_would_run_is_not_named():
+    verdict = judge(1.0, -30.0, 30.0, 1.0, values=4, runs=3)
+    assert (verdict.word, verdict.replicates, verdict.values) == ("undecided", None, None)
+    assert "over 1000 replicates" in verdict.because

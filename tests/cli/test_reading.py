@@ -11,6 +11,7 @@ import pytest
 
 from loopscale.cli.show import FAMILIES
 from loopscale.models.base import Model
+from loopscale.records.notes import STUDY, Note
 from loopscale.records.store import Store
 from loopscale.runner.lease import lease
 from loopscale.solvers.base import Solver
@@ -119,6 +120,44 @@ def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere,
     assert attached.read_bytes() == page.read_bytes()
     assert loopscale("report", "tiny", "--store", "records", "--out", "page.html").code == 0
     assert "least squares" in Path("page.html").read_text()
+
+
+def test_the_report_says_where_the_results_come_from(loopscale, elsewhere, recording, study_file):
+    study = Study.load(study_file)
+    with recording(Path("records"), study) as made:
+        made.whole()
+        tags = {
+            "git_commit": "c0ffee",
+            "git_changed": "no",
+            "version.torch": "2.13.0",
+            "hardware": "an abacus",
+        }
+        made.writer.write(Note(STUDY, tags=tags))
+    assert loopscale("report", "tiny", "--store", "records", "--out", "page.html").code == 0
+    page = Path("page.html").read_text()
+    for part in ("c0ffee", "2.13.0", "an abacus", "not recorded (10 trials)", "0 (4 trials), 1 (2 trials)"):
+        assert part in page, part
+    assert "scientific:\n  training.loops: [1, 2]" in page
+
+
+def test_compare_sets_two_studies_beside_one_another(loopscale, elsewhere, recording, study_file):
+    longer = elsewhere / "studies" / "longer.yaml"
+    longer.parent.mkdir()
+    longer.write_text(study_file.read_text().replace("training.loops: [1, 2]", "training.loops: [2, 3]"))
+    for file in (study_file, longer):
+        with recording(Path("records"), Study.load(file)) as made:
+            made.whole()
+    found = loopscale("compare", "tiny", "longer", "--store", "records", "--out", "page.html", "--json").json
+    (pair,) = found["pairs"]
+    assert found["matched"] == ["training.loops"]
+    assert pair["ratio"] == pytest.approx(1.0)
+    assert pair["low"] < 1 < pair["high"]
+    assert found["alone"] == [["loops=1"], ["loops=3"]]
+    assert [law["along"] for law in found["laws"]] == ["loop"] * len(found["laws"])
+    assert "longer against tiny" in Path("page.html").read_text()
+    told = loopscale("compare", "tiny", "longer", "--store", "records").out
+    assert "Cells are matched by training.loops." in told
+    assert "not told apart" in told
 
 
 def test_records_travel_between_stores(loopscale, store):

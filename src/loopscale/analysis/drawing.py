@@ -133,8 +133,16 @@ def ticked(figure: go.Figure) -> go.Figure:
 
 
 def _positive(traces: Iterable[go.Scatter], name: str) -> np.ndarray:
-    values = np.concatenate([numbers(trace[name]) for trace in traces] or [np.zeros(0)])
+    values = np.concatenate([end for trace in traces for end in _reach(trace, name)] or [np.zeros(0)])
     return values[values > 0]
+
+
+def _reach(trace: go.Scatter, name: str) -> list[np.ndarray]:
+    """What a trace covers: its values, and the ends of their intervals."""
+    values, bars = numbers(trace[name]), trace[f"error_{name}"]
+    if bars.array is None or bars.arrayminus is None:
+        return [values]
+    return [values, values + numbers(bars.array), values - numbers(bars.arrayminus)]
 
 
 def _is_solid(trace: go.Scatter) -> bool:

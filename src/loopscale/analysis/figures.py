@@ -178,31 +178,6 @@ def against_axis(study: StudyTable, trials: pd.DataFrame, path: str) -> go.Figur
     return figure
 
 
-def tuning(study: StudyTable, trials: pd.DataFrame, setting: str) -> go.Figure:
-    """What each value of a tuned setting gave, cell by cell."""
-    figure = blank(setting, ERROR)
-    for index, cell in enumerate(study["cells"]):
-        rows = finished(trials, "tuning", cell["key"])
-        marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(
-            x=numbers(rows[setting]),
-            y=numbers(rows["error"]),
-            mode="markers",
-            name=safe(cell["label"]),
-            marker=marker,
-        )
-    return figure
-
-
-def tuned(study: StudyTable, trials: pd.DataFrame) -> list[str]:
-    """The numeric settings that differ between tuning trials of one cell."""
-    rows = trials[
-        (trials["role"] == "tuning") & trials["cell"].isin([cell["key"] for cell in study["cells"]])
-    ]
-    paths = [path for path in rows.columns if "." in str(path) and np.isfinite(numbers(rows[path])).any()]
-    return [str(path) for path in paths if (rows.groupby("cell")[path].nunique() > 1).any()]
-
-
 def learning(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> go.Figure:
     """The validation error of the runs that speak for each cell, as they were trained."""
     figure = blank("training step (count)", f"validation {ERROR}", log_x=False)

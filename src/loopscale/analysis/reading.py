@@ -38,7 +38,8 @@ if TYPE_CHECKING:  # `loopscale best` answers without figures and without torch
     from loopscale.analysis.trained import Trained
 
 PARTS = {"question": str, "source": str, "cells": list, "search": dict, "scheduler": dict, "laws": list,
-         "baselines": list, "evaluate": dict, "nuisance": dict, "replicates": int, "planned": int}  # fmt: skip
+         "baselines": list, "evaluate": dict, "nuisance": dict, "replicates": int, "planned": int,
+         "plan": list}  # fmt: skip
 """What a study's description has, and of which kind, where it is not left out."""
 
 
@@ -275,6 +276,14 @@ def _shaped(name: str, text: str) -> dict[str, Any]:
         for cell in found["cells"]:
             if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
                 raise ValueError("its cells are of the wrong kind")
+        for cell in found.get("plan") or []:
+            amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
+            if (
+                len(amounts) != 5
+                or not all(isinstance(each, int | float) for each in amounts)
+                or not cell["key"]
+            ):
+                raise ValueError("its plan is of the wrong kind")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         what = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
         raise StoreError(what, f"`loopscale run {name}` writes it again") from problem

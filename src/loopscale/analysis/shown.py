@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from loopscale.analysis import best as bests
 from loopscale.analysis import figures, tested
 from loopscale.analysis.drawing import blank, safe, ticked
-from loopscale.analysis.report import sentences
+from loopscale.analysis.findings import find
 from loopscale.analysis.tables import StudyTable
 from loopscale.core.visible import visible
 from loopscale.studies.mistakes import one_of
@@ -82,8 +82,7 @@ def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> pd.Da
 
 def answered(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
     """The answer in words, as the report has it."""
-    fitted, _ = tested.laws(study, trials, curves)
-    return list(sentences(bests.best(trials, study), bests.against(trials, curves, study), fitted))
+    return find(study, trials, curves).sentences
 
 
 def law(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> go.Figure:

@@ -59,14 +59,18 @@ def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> tuple
             found.append((replace(law, of=of, along=along, cell=sample.cell), sample))
         done = pooled([law for law, _ in found]) if along in CURVES else [law for law, _ in found]
         for law, (_, sample) in zip(done, found, strict=True):
-            fitted.append(judged(law, asked.get("theory"), sample.settings))
+            kin = sum(other.shape == law.shape for other in done) if along in CURVES else 0
+            fitted.append(judged(law, asked.get("theory"), sample.settings, kin))
     return fitted, missing
 
 
-def judged(law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Law:
+def judged(
+    law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any], kin: int = 0
+) -> Law:
     """The law beside the one of the same form that the bound's own values over the same range give.
 
-    Only its rate is compared: the bounds' constants are mostly hidden.
+    Only its rate is compared: the bounds' constants are mostly hidden. `kin`: along a curve, over how many laws the
+    noise of the rate was pooled.
     """
     if not theory:
         return law
@@ -77,7 +81,7 @@ def judged(law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[s
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
     runs = min(law.runs)
-    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs)
+    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs, kin)
     absolute = comparable(name, law.of, law.along)
     return replace(
         law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute

@@ -9,6 +9,7 @@ from loopscale.analysis.intervals import student
 LEAST_VALUES = 4
 """Fewer values on the axis than this decide nothing."""
 MOST = 1000
+"""Of replicates or values that are still named: beyond it nobody would."""
 Word = Literal["agrees", "faster", "slower", "undecided"]
 
 
@@ -20,6 +21,8 @@ class Verdict:
     because: str
     replicates: int | None = None
     values: int | None = None
+    flat: bool = False
+    """Whether the interval holds 0 too: the data agree, and would with no fall at all."""
 
 
 def margin(predicted: float) -> float:
@@ -28,10 +31,19 @@ def margin(predicted: float) -> float:
 
 
 def judge(
-    rate: float, low: float | None, high: float | None, predicted: float, values: int, runs: int
+    rate: float,
+    low: float | None,
+    high: float | None,
+    predicted: float,
+    values: int,
+    runs: int,
+    curves: int = 0,
 ) -> Verdict:
     """The verdict on a rate that has an interval from `runs` replicates at each of `values` places on the
     axis.
+
+    Where each run gives a whole curve, only more runs can narrow it: `curves` says over how many laws their noise was
+    pooled.
     """
     if values < LEAST_VALUES:
         because = f"{values} values on the axis; at least {LEAST_VALUES} would decide it"
@@ -40,32 +52,47 @@ def judge(
         return Verdict("undecided", "one replicate gives no interval; at least 2 would", replicates=2)
     room = margin(predicted)
     if predicted - room <= low and high <= predicted + room:
-        return Verdict("agrees", f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}")
+        because = f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}"
+        flat = low <= 0 <= high
+        because += "; it holds 0 too, so a flat line would agree as well" * flat
+        return Verdict("agrees", because, flat=flat)
     if low > predicted:
         return Verdict("faster", f"the whole interval is above the predicted {predicted:.3g}")
     if high < predicted:
         return Verdict("slower", f"the whole interval is below the predicted {predicted:.3g}")
-    return _undecided(rate, low, high, predicted, values, runs)
+    return _undecided(rate, low, high, predicted, values, runs, curves)
 
 
-def _undecided(rate: float, low: float, high: float, predicted: float, values: int, runs: int) -> Verdict:
+def _undecided(
+    rate: float, low: float, high: float, predicted: float, values: int, runs: int, curves: int
+) -> Verdict:
     width, room, off = high - low, margin(predicted), abs(rate - predicted)
     if not math.isfinite(width):
         return Verdict("undecided", "nothing bounds the rate; a longer axis would", values=2 * values)
     target = 2 * room if width > 2 * room else 2 * max(room - off, off)
-    more_runs = _enough(width / target, runs, values)
-    more_values = math.ceil(values * (width / target) ** 2)
-    because = (
-        f"the interval is {width:.2g} wide; it would be under {target:.2g} with about {more_runs} replicates"
-        f" (now {runs}) or {more_values} values (now {values})"
+    more_runs = _enough(width / target, runs, curves or values)
+    more_values = None if curves else math.ceil(values * (width / target) ** 2)
+    words = [
+        f"about {more_runs} replicates (now {runs})" if more_runs else f"over {MOST} replicates (now {runs})"
+    ]
+    if more_values is not None:
+        words.append(f"{more_values} values (now {values})" if more_values <= MOST else f"over {MOST} values")
+    because = f"the interval is {width:.2g} wide; it would be under {target:.2g} with {' or '.join(words)}"
+    return Verdict(
+        "undecided",
+        because,
+        replicates=more_runs,
+        values=more_values if more_values and more_values <= MOST else None,
     )
-    return Verdict("undecided", because, replicates=more_runs, values=more_values)
 
 
-def _enough(shrink: float, runs: int, values: int) -> int:
-    """The replicates that make an interval so much narrower, Student's t included."""
-    now = student(max(values * (runs - 1), 1)) / math.sqrt(runs)
-    more = runs + 1
-    while more < MOST and now / (student(values * (more - 1)) / math.sqrt(more)) < shrink:
-        more += 1
-    return more
+def _enough(shrink: float, runs: int, groups: int) -> int | None:
+    """The replicates that make an interval so much narrower, Student's t included; `None` beyond `MOST`.
+
+    Of so many groups of replicates from which the noise is learnt together.
+    """
+    now = student(max(groups * (runs - 1), 1)) / math.sqrt(runs)
+    enough = (
+        n for n in range(runs + 1, MOST + 1) if now / (student(groups * (n - 1)) / math.sqrt(n)) >= shrink
+    )
+    return next(enough, None)

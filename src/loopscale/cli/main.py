@@ -16,6 +16,7 @@ import loopscale
 from loopscale.cli import (
     best,
     bound,
+    compare,
     listing,
     logs,
     plan,
@@ -49,6 +50,7 @@ app.command("plan")(plan.command)
 app.command("best")(best.command)
 app.command("query")(query.command)
 app.command("report")(report.command)
+app.command("compare")(compare.command)
 app.command("ui")(ui.command)
 app.command("list")(listing.command)
 app.command("show")(show.command)

@@ -1,16 +1,18 @@
 """`loopscale report`: a study's figures, laws and verdicts as one page."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import say, show_json, tell
+from loopscale.cli.output import counted, say, show_json, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
+    from loopscale.analysis.findings import Findings
     from loopscale.analysis.reading import Reading
     from loopscale.records.store import Store
 
@@ -45,7 +47,9 @@ def command(
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 
 
-def write_report(store: "Store", found: "Reading", out: Path | None = None) -> tuple[Path, bool]:
+def write_report(
+    store: "Store", found: "Reading", out: Path | None = None, findings: "Findings | None" = None
+) -> tuple[Path, bool]:
     """Write the page, and attach it to the study's parent run, if there is one: where it lies, and whether it was.
 
     Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.
@@ -53,23 +57,62 @@ def write_report(store: "Store", found: "Reading", out: Path | None = None) -> t
     from loopscale.analysis.report import report
 
     name = found.study["name"]
-    page = report(found.study, found.trials, found.curves, found.history, found.provenance).encode()
+    tables = (found.study, found.trials, found.curves, found.history)
+    page = report(*tables, provenance(store, found), findings).encode()
     file = out or store.storage / "reports" / f"{name}.html"
-    if os.path.isdir(file):
-        raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
     if out is None and not file.resolve().is_relative_to((store.storage / "reports").resolve()):
         raise Wrong(
             f"the study's name {name} leads out of {store.storage / 'reports'}; give a file with --out"
         )
+    write_page(file, page, make_folder=out is None)
+    return file, not store.exported and _attach(store, name, page)
+
+
+def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
+    """Put the page into the file, whole or not at all. Raises Wrong where that cannot be done."""
+    if os.path.isdir(file):
+        raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
     part = file.with_name(f"{file.name}.part")
     try:
-        if out is None:
+        if make_folder:
             file.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(page)
         os.replace(part, file)
     except OSError as problem:
         raise Wrong(f"cannot write {file} ({problem.strerror}); give another file with --out") from problem
-    return file, not store.exported and _attach(store, name, page)
+
+
+def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
+    """Where a study's results come from, as a report shows it: tables by name, and the study's file."""
+    from loopscale.records.origin import origin
+    from loopscale.records.spent import spent
+
+    where = origin(store, found.study["name"])
+    used = str(spent(store, found.study["name"]))
+    about = {
+        "source": found.provenance.get("source"),
+        "commit of the study": where.tags.get("git_commit") or found.provenance.get("commit"),
+        "changed since that commit": where.tags.get("git_changed"),
+        "command": where.tags.get("command"),
+        "started": found.provenance.get("started"),
+        "held in all": used,
+        "records": found.provenance.get("store"),
+    }
+    machines = {"driver": where.tags.get("hardware"), "its GPUs": where.tags.get("gpus")}
+    machines |= {"system": where.tags.get("platform"), "trials ran on": _counts(where.hardware)}
+    tables = {
+        "Study": about | {"commits of the trials": _counts(where.commits), "seeds": _counts(where.seeds)},
+        "Versions": where.versions,
+        "Hardware": machines | {"hosts": _counts(where.hosts)},
+    }
+    kept = {name: {what: str(said) for what, said in table.items() if said} for name, table in tables.items()}
+    kept |= {"The study's file": where.text} if where.text else {}
+    return {name: table for name, table in kept.items() if table}
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    """`AMD EPYC (12 trials), not recorded (3 trials)`."""
+    return ", ".join(f"{name} ({counted(count, 'trial')})" for name, count in found.items())
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:

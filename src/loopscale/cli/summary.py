@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.best import as_object, show_best
 from loopscale.cli.laws import line
-from loopscale.cli.output import interval, say, show_table, tell
+from loopscale.cli.output import counted, interval, say, show_table, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.best import Best, Standing
-    from loopscale.analysis.floors import Impossible
-    from loopscale.analysis.laws import Law
+    from loopscale.analysis.best import Standing
+    from loopscale.analysis.findings import Findings
     from loopscale.analysis.reading import Reading
-    from loopscale.analysis.tested import Unfitted
     from loopscale.records.spent import Spending
     from loopscale.records.store import Store
     from loopscale.runner.conductor import Conductor
@@ -38,11 +36,7 @@ class Summary:
     study: Mapping[str, Any]
     outcomes: Mapping[str, int]
     problems: Sequence[Problem]
-    best: Sequence["Best"]
-    against: Sequence["Standing"]
-    laws: Sequence["Law"]
-    unfitted: Sequence["Unfitted"]
-    impossible: Sequence["Impossible"]
+    findings: "Findings"
     report: Path | None
     spent: "Spending"
 
@@ -51,11 +45,13 @@ class Summary:
             "study": self.study["name"],
             "outcomes": dict(self.outcomes),
             "problems": [vars(problem) for problem in self.problems],
-            "best": [as_object(row) for row in self.best],
-            "against": [standing.to_dict() for standing in self.against],
-            "laws": [law.to_dict() for law in self.laws],
-            "unfitted": [vars(law) for law in self.unfitted],
-            "impossible": [vars(one) for one in self.impossible],
+            "answer": self.findings.sentences,
+            "best": [as_object(row) for row in self.findings.answers],
+            "against": [standing.to_dict() for standing in self.findings.standings],
+            "laws": [law.to_dict() for law in self.findings.laws],
+            "unfitted": [vars(law) for law in self.findings.missing],
+            "impossible": [vars(one) for one in self.findings.impossible],
+            "open": [vars(one) for one in self.findings.needed],
             "report": self.report,
             "spent": {"used": self.spent.used, "budget": self.spent.budget, "left": self.spent.left},
         }
@@ -63,34 +59,28 @@ class Summary:
 
 def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
-    from loopscale.analysis.best import against, best
-    from loopscale.analysis.floors import impossible
+    from loopscale.analysis.findings import find
     from loopscale.analysis.reading import read
-    from loopscale.analysis.tested import laws
     from loopscale.records.spent import Spending
 
     found = read(store, conductor.study.name)
-    fitted, unfitted = laws(found.study, found.trials, found.curves)
+    findings = find(found.study, found.trials, found.curves)
     return Summary(
         found.study,
         conductor.counts(),
         _problems(found, conductor),
-        best(found.trials, found.study),
-        against(found.trials, found.curves, found.study),
-        fitted,
-        unfitted,
-        impossible(found.trials, found.curves),
-        _report(store, found),
+        findings,
+        _report(store, found, findings),
         conductor.meter.spending if conductor.meter else Spending(),
     )
 
 
-def _report(store: "Store", found: "Reading") -> Path | None:
+def _report(store: "Store", found: "Reading", findings: "Findings") -> Path | None:
     """A page that cannot be written is no reason to keep the answer back."""
     from loopscale.cli.report import write_report
 
     try:
-        return write_report(store, found)[0]
+        return write_report(store, found, findings=findings)[0]
     except Wrong as problem:
         tell(str(problem))
         return None
@@ -98,22 +88,26 @@ def _report(store: "Store", found: "Reading") -> Path | None:
 
 def summarised(found: Summary, ui: str) -> None:
     """Print it."""
+    findings = found.findings
     say(found.study["question"])
-    show_best(found.best, found.study)
-    if found.against:
-        show_against(found.against)
-    for law in found.laws:
+    say(findings.sentences[0])
+    show_best(findings.answers, found.study)
+    if findings.standings:
+        show_against(findings.standings)
+    for law in findings.laws:
         say(line(law))
-    for law in found.unfitted:
+    for law in findings.missing:
         say(f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}")
     say(", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in found.outcomes.items()))
     for problem in found.problems:
         which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
         say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
-    for one in found.impossible[:3]:
+    for one in findings.impossible[:3]:
         say(one.text)
-    if len(found.impossible) > 3:
-        say(f"{len(found.impossible) - 3:,} more results cannot be; the report has them")
+    if len(findings.impossible) > 3:
+        say(f"{len(findings.impossible) - 3:,} more results cannot be; the report has them")
+    if findings.needed:
+        say(f"{counted(len(findings.needed), 'question')} open; the report says what would decide them")
     say(f"used {found.spent}")
     if found.report:
         say(f"report: {found.report}")

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from loopscale.runner.hardware import gpus, machine
+
 PACKAGES = ("loopscale", "torch", "ray", "optuna", "mlflow", "numpy", "pandas")
 COMMIT = ("git_commit", "git_changed")
 """Tags that the parent run and every trial have: from which commit, and whether files were changed since."""
@@ -19,7 +21,8 @@ def provenance(folder: Path) -> dict[str, str]:
     """Tags for a study's parent run; `folder` is where the study file lies. What is not to be had is left out."""
     tags = {f"version.{name}": found for name, found in versions(PACKAGES).items()}
     tags |= {"version.python": platform.python_version(), "platform": platform.platform()}
-    tags |= {"command": " ".join(sys.argv)[:500]}
+    tags |= {"command": " ".join(sys.argv)[:500], "hardware": machine()}
+    tags |= {"gpus": found} if (found := gpus()) else {}
     if sent := _origin(folder):
         return tags | sent
     if commit := _git(folder, "rev-parse", "HEAD"):

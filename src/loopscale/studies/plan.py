@@ -9,7 +9,7 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.pruning import share
 from loopscale.studies.spec import Study
 from loopscale.studies.warn import warnings
-from loopscale.training.cost import Cost, cost, measure
+from loopscale.training.cost import Cost, cost, measure, step_flops
 from loopscale.training.trial import Trial
 
 MEASURED_FLOPS = 2e10
@@ -143,6 +143,22 @@ def plan(
     )
 
 
+def counted(study: Study) -> list[dict[str, Any]]:
+    """Of every cell what needs no machine to be known: trials, FLOPs of one, the share that pruning leaves."""
+    return [
+        {
+            "key": cell.key,
+            "tuning": study.points(cell),
+            "replicates": study.replicates,
+            "flops": _span(
+                step_flops(trial) * trial.training.steps for trial in study.layout.corners[cell.key]
+            ),
+            "trained_share": _share(study, cell),
+        }
+        for cell in study.cells()
+    ]
+
+
 def measured_rate(trial: Trial) -> float:
     """FLOP/s of a training step of such a trial, on this machine's CPU with the threads that torch has."""
     whole = costs(trial)
@@ -168,13 +184,11 @@ def _cost(trial: str) -> Cost:
 def _cell(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
     trials = study.layout.corners[cell.key]
     found = [costs(trial) for trial in trials]
-    points = study.points(cell)
     flops = _span(c.flops_total for c in found)
-    pruner, fewest = study.scheduler, min(trial.training.steps for trial in trials)
     return CellPlan(
         key=cell.key,
         label=cell.label,
-        tuning=points,
+        tuning=study.points(cell),
         replicates=study.replicates,
         steps=_span(trial.training.steps for trial in trials),
         parameters=_span(c.parameters for c in found),
@@ -182,8 +196,15 @@ def _cell(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
         memory_bytes=max(c.memory_bytes for c in found),
         checkpoint_bytes=max(c.checkpoint_bytes for c in found),
         seconds=_over(flops, rates[trials[0].model.kind]),
-        trained_share=share(pruner.kind, pruner.first_rung, pruner.reduction, points, fewest),
+        trained_share=_share(study, cell),
     )
+
+
+def _share(study: Study, cell: Cell) -> float:
+    """What of a cell's tuning is expected to be trained, given the pruning."""
+    fewest = min(trial.training.steps for trial in study.layout.corners[cell.key])
+    pruner = study.scheduler
+    return share(pruner.kind, pruner.first_rung, pruner.reduction, study.points(cell), fewest)
 
 
 def _span(values: Any) -> Span:

@@ -1,0 +1,132 @@
+"""What would decide what is open: how many replicates or values more, computed from the noise that was seen."""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from loopscale.analysis.best import Best
+from loopscale.analysis.intervals import pool, student
+from loopscale.analysis.laws import Law
+from loopscale.analysis.tables import StudyTable, answers, finished, numbers
+from loopscale.analysis.tested import CURVES, Unfitted
+from loopscale.analysis.verdict import MOST
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What one open question would take. `None` where that would not decide it, or cannot be said."""
+
+    what: str
+    because: str
+    replicates: int | None
+    """Of every cell concerned, in all."""
+    values: int | None
+    """On the axis, in all."""
+    more_trials: int | None
+    """Trainings that the replicates add."""
+    seconds: float | None
+    flops: float | None
+    """What these would cost, at what the finished replicates (else tuning trials) took on average."""
+
+
+def needed(
+    study: StudyTable,
+    trials: pd.DataFrame,
+    found: Sequence[Best],
+    laws: Sequence[Law],
+    missing: Sequence[Unfitted],
+) -> list[Needed]:
+    """Every undecided verdict, every law that could not be fitted, and the best two cells if they overlap."""
+    return [
+        *_cells(study, trials, found),
+        *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
+        *(_unfitted(one) for one in missing),
+    ]
+
+
+def _law(trials: pd.DataFrame, law: Law) -> Needed:
+    """Along a curve a replicate is one run, along a setting one at every value."""
+    verdict = law.verdict
+    assert verdict
+    where = f" ({law.cell})" if law.cell else ""
+    places = 1 if law.along in CURVES else len(law.x)
+    replicates = verdict.replicates
+    more = None if replicates is None else places * max(0, replicates - min(law.runs))
+    what = f"Whether {law.of} along {law.along}{where} falls as {law.theory} says"
+    return _priced(trials, what, verdict.because, replicates, verdict.values, more)
+
+
+def _unfitted(one: Unfitted) -> Needed:
+    where = f" ({one.cell})" if one.cell else ""
+    return Needed(f"A law of {one.of} along {one.along}{where}", one.because, None, None, None, None, None)
+
+
+def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> Iterator[Needed]:
+    """How many replicates would tell the best two cells apart, were their means and noise what they seem now.
+
+    The interval of the difference of two mean log errors of n runs each has half width t sqrt(2 s² / n), with
+    the noise s² pooled over all cells.
+    """
+    known = sorted((one for one in found if one.error is not None), key=lambda one: one.error or 0.0)[:2]
+    if len(known) < 2:
+        return
+    first, second = known
+    what = f"Whether {first.label} is better than {second.label}"
+    both = [answers(trials, one.cell) for one in known]
+    groups = [
+        np.log(numbers(rows["error"]))
+        for cell in study["cells"]
+        for rows, replicated in [answers(trials, cell["key"])]
+        if replicated
+    ]
+    spread = pool(groups)
+    if spread is None or not all(replicated for _, replicated in both):
+        runs = min(one.replicates for one in known)
+        because = "fewer than two replicates say nothing of the noise; at least 2 of each would"
+        yield _priced(trials, what, because, 2, None, 4 - 2 * runs)
+        return
+    one, other = (np.log(numbers(rows["error"])) for rows, _ in both)
+    gap, now = abs(float(other.mean() - one.mean())), min(len(one), len(other))
+    noise = math.sqrt(spread.variance)
+    if student(spread.freedom) * noise * math.sqrt(1 / len(one) + 1 / len(other)) < gap:
+        return
+    runs = next((n for n in range(now + 1, MOST + 1) if _half(noise, n, len(groups)) < gap), None)
+    because = (
+        f"their errors differ by a factor of {math.exp(gap):.3g}, and runs of one cell by {math.exp(noise):.3g}"
+        f" (one standard deviation)"
+    )
+    if runs is None:
+        yield Needed(what, f"{because}: over {MOST} replicates of each", None, None, None, None, None)
+        return
+    yield _priced(trials, what, because, runs, None, 2 * (runs - now))
+
+
+def _half(noise: float, runs: int, cells: int) -> float:
+    return student(max(cells * (runs - 1), 1)) * noise * math.sqrt(2 / runs)
+
+
+def _priced(
+    trials: pd.DataFrame,
+    what: str,
+    because: str,
+    replicates: int | None,
+    values: int | None,
+    more: int | None,
+) -> Needed:
+    done = finished(trials, "replicate")
+    done = done if len(done) else finished(trials, "tuning")
+    seconds, flops = (_mean(done, name) for name in ("seconds", "flops"))
+    each = (None, None) if more is None else (seconds and more * seconds, flops and more * flops)
+    return Needed(what, because, replicates, values, more, *each)
+
+
+def _mean(rows: pd.DataFrame, name: str) -> float | None:
+    values = numbers(rows[name])
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None

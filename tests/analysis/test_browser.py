@@ -1,0 +1,184 @@
+"""The report and the comparison in a real browser, at a desktop's and a phone's width.
+
+Drawn, with nothing loaded from anywhere, no wider than the screen, and with nothing that axe-core finds serious.
+Debian's chromium, driven by playwright; axe comes with its package, so that nothing is downloaded.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from planted import comparison
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from loopscale.analysis.comparison import compare
+from loopscale.analysis.comparison_page import comparison_page
+from loopscale.analysis.report import report
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = {1280: 900, 390: 844}
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+LONG = "https://nowhere.example/" + "a" * 300
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    assert program, "no browser; `apt-get install chromium`"
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report with every kind of figure and table, and a comparison, as files."""
+    planted, rng = comparison(), np.random.default_rng(0)
+    cell = planted.study["cells"][0]["key"]
+    for number in range(20, 34):
+        planted.trial(cell, "tuning", number, 0.12 * (1 + float(rng.random())))
+    planted.study["nuisance"] = {
+        "training.lr": {"real": [1e-4, 1e-2], "scale": "log"}, "model.width": {"choice": [8, 16, 32]}
+    }  # fmt: skip
+    planted.study["laws"] = [
+        {"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": "gd_smooth"}
+    ]
+    planted.study["plan"] = [
+        {"key": each["key"], "tuning": 4, "replicates": 3, "flops": [1e9, 4e9], "trained_share": 0.5}
+        for each in planted.study["cells"]
+    ]
+    planted.trial(cell, "tuning", 50, np.nan, outcome="failed", detail=LONG)
+    trials, curves, history = planted.tables
+    tuning = trials["role"] == "tuning"
+    rates = pd.Series(10 ** rng.uniform(-4, -2, len(trials)), index=trials.index)
+    trials["training.lr"] = trials["training.lr"].where(~tuning, rates)
+    trials["model.width"] = rng.choice([8, 16, 32], len(trials))
+    about = {"Study": {"command": LONG}, "The study's file": f"question: {LONG}\n"}
+    made = {"report": report(planted.study, trials, curves, history, about)}
+    other = comparison(seed=7)
+    other.study["name"] = "other"
+    made["comparison"] = comparison_page(
+        compare((planted.study, trials, curves), (other.study, *other.tables[:2]))
+    )
+    folder = tmp_path_factory.mktemp("pages")
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.fixture(params=["report", "comparison"])
+def file(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
+    return pages[request.param]
+
+
+@pytest.fixture(params=WIDTHS)
+def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[tuple[Page, list[str]]]:
+    """The page at one width, and whatever it did that it should not."""
+    page = browser.new_page(viewport={"width": request.param, "height": WIDTHS[request.param]})
+    wrong: list[str] = []
+    page.on("request", lambda asked: _kept(wrong, asked.url, file))
+    page.on("pageerror", lambda problem: wrong.append(str(problem)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    page.goto(file.as_uri())
+    drawn, plots = ".plot svg.main-svg[role=img]", ".plot"
+    page.wait_for_function(
+        f"document.querySelectorAll('{drawn}').length === document.querySelectorAll('{plots}').length"
+    )
+    yield page, wrong
+    page.close()
+
+
+def _kept(wrong: list[str], url: str, file: Path) -> None:
+    if not (url == file.as_uri() or url.startswith(("data:", "blob:"))):
+        wrong.append(f"asked for {url}")
+
+
+def _serious(page: Page) -> list[str]:
+    found: Any = Axe().run(page).response
+    assert len(found["passes"]) > 10, "axe looked at nothing"
+    return [
+        f"{each['id']}: {each['nodes'][0]['html'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def _overflow(page: Page) -> int:
+    """Pixels by which the page is wider than the window."""
+    return page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+
+
+def test_the_page_is_drawn_loads_nothing_fits_and_is_accessible(opened):
+    page, wrong = opened
+    plots = page.locator(".plot")
+    assert plots.count() >= 2
+    for place in range(plots.count()):
+        plot = plots.nth(place)
+        assert plot.locator(".scatterlayer .trace").count() > 0, plot.get_attribute("id")
+        assert plot.locator("svg.main-svg[role=img]").count() == 1
+    assert _overflow(page) <= 0
+    assert _serious(page) == []
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    page.wait_for_function("document.querySelectorAll('details[id$=-numbers] table').length "
+                           "=== document.querySelectorAll('.plot').length")  # fmt: skip
+    assert _overflow(page) <= 0
+    assert _serious(page) == []
+    assert wrong == []
+
+
+def test_the_numbers_of_a_figure_are_those_that_it_draws(browser: Browser, pages: dict[str, Path]):
+    page = browser.new_page()
+    page.goto(pages["comparison"].as_uri())
+    page.locator("#errors-numbers summary").click()
+    rows = page.locator("#errors-numbers tbody tr")
+    shown = [float(rows.nth(place).locator("td").nth(1).inner_text()) for place in range(rows.count())]
+    drawn = json.loads(
+        page.evaluate("JSON.stringify(document.getElementById('errors').data.map(each => each.y))")
+    )
+    assert len(shown) == 6
+    assert shown == pytest.approx([value for each in drawn for value in each], rel=1e-3)
+    page.close()
+
+
+def test_a_figure_is_zoomed_by_dragging_over_it_and_its_sections_are_reached_by_keyboard(
+    browser: Browser, pages: dict[str, Path]
+):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(pages["report"].as_uri())
+    plot = page.locator("#loops0")
+    plot.scroll_into_view_if_needed()
+    before = page.evaluate("document.getElementById('loops0').layout.xaxis.range.slice()")
+    box = plot.locator(".nsewdrag").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.7 * box["height"], steps=5)
+    page.mouse.up()
+    page.wait_for_function(
+        f"document.getElementById('loops0').layout.xaxis.range[0] > {before[0]} + 0.01", timeout=10_000
+    )
+    page.evaluate("window.scrollTo(0, 0)")
+    page.locator("body").click(position={"x": 2, "y": 2})
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "A"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#best"
+    page.close()
+
+
+def test_axe_finds_what_is_wrong(browser: Browser, pages: dict[str, Path], tmp_path: Path):
+    text = pages["report"].read_text(encoding="utf-8").replace("color: #475467", "color: #e4e7ec")
+    (tmp_path / "faint.html").write_text(text.replace('<html lang="en">', "<html>"), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "faint.html").as_uri())
+    found = {each.partition(":")[0] for each in _serious(page)}
+    assert {"color-contrast", "html-has-lang"} <= found
+    page.close()

@@ -1,0 +1,110 @@
+"""Findings, what would decide what is open, and cost against plan, on records whose answers are known."""
+
+import numpy as np
+import pytest
+from planted import Planted, comparison
+
+from loopscale.analysis.best import best
+from loopscale.analysis.cost import costs
+from loopscale.analysis.deciding import Needed, needed
+from loopscale.analysis.findings import Findings, find
+
+
+def findings(planted: Planted) -> Findings:
+    trials, curves, _ = planted.tables
+    return find(planted.study, trials, curves)
+
+
+def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told_apart():
+    found = findings(comparison())
+    assert found.sentences[0].startswith("Lowest error: 0.12")
+    assert "by model.kind=algoformer" in found.sentences[0]
+    assert found.sentences[0].endswith("their intervals are apart.")
+
+
+def test_findings_hold_what_each_part_of_the_analysis_says():
+    planted = comparison()
+    found = findings(planted)
+    assert [one.label for one in found.answers] == [cell["label"] for cell in planted.study["cells"]]
+    assert len(found.standings) == 6
+    assert {law.along for law in found.laws} == {"loop"}
+    assert found.missing == []
+
+
+def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_many_do_it():
+    """Two cells 10 % apart, with a noise of 10 %: 2 (1.96 s / log 1.1)² runs each where the noise is known."""
+
+    def asked(seed: int, runs: int) -> list[Needed]:
+        rng = np.random.default_rng(seed)
+        planted = Planted()
+        for label, middle in (("a", 0.2), ("b", 0.22)):
+            cell = planted.cell(label)
+            for number in range(runs):
+                planted.trial(cell, "replicate", number, middle * float(np.exp(0.1 * rng.standard_normal())))
+        trials = planted.tables[0]
+        return needed(planted.study, trials, best(trials, planted.study), [], [])
+
+    known = 2 * (1.96 * 0.1 / np.log(1.1)) ** 2
+    few = [one for seed in range(10) for one in asked(seed, 4)]
+    assert all(one.replicates is None or one.more_trials == 2 * (one.replicates - 4) for one in few)
+    assert all(
+        one.seconds is None or one.seconds == pytest.approx(3.0 * (one.more_trials or 0)) for one in few
+    )
+    assert known / 3 < np.median([one.replicates or 1000 for one in few]) < 3 * known
+    assert sum(not asked(seed, int(3 * known)) for seed in range(8)) >= 6
+
+
+def test_one_replicate_each_asks_for_two():
+    planted = Planted()
+    for label, middle in (("a", 0.2), ("b", 0.3)):
+        planted.replicated(planted.cell(label), middle, runs=1)
+    (one,) = findings(planted).needed
+    assert (one.replicates, one.more_trials) == (2, 2)
+
+
+def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
+    planted = Planted(noise=0.4)
+    for loops in (2, 4, 8, 16, 32):
+        planted.replicated(planted.cell(f"T={loops}", **{"training.loops": float(loops)}), 1 / loops, tries=1)
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power", "theory": "ista"}]
+    found = findings(planted)
+    (law,) = found.laws
+    assert law.verdict is not None
+    assert law.verdict.word == "undecided"
+    (one,) = [one for one in found.needed if "falls as ista says" in one.what]
+    assert one.replicates is not None
+    assert one.replicates > 3
+    assert one.more_trials == 5 * (one.replicates - 3)
+    assert one.values is not None
+    assert one.values > 5
+    assert any("undecided against ista" in sentence for sentence in found.sentences)
+
+
+def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
+    planted = Planted()
+    cell = planted.cell("a")
+    steps = {"training.steps": 1000}
+    planted.trial(cell, "tuning", 0, 0.2, flops=1e9, step=1000, seconds=10.0, **steps)
+    planted.trial(cell, "tuning", 1, 0.4, flops=1e9, step=250, seconds=2.5, outcome="pruned", **steps)
+    planted.trial(cell, "replicate", 0, 0.2, flops=1e9, step=1000, seconds=10.0, **steps)
+    planted.trial(cell, "replicate", 1, 0.2, flops=None, step=500, seconds=5.0, outcome=None, **steps)
+    planted.trial("", "baseline", 0, 0.1, label="newton", flops=None)
+    plan = {"key": cell, "tuning": 2, "replicates": 2, "flops": [1e9, 1e9], "trained_share": 0.5}
+    planted.study["plan"] = [plan]
+    trials = planted.tables[0].assign(**{"training.steps": 1000})
+    (one,), total = costs(planted.study, trials)
+    assert (one.begun, one.planned) == (4, 4)
+    assert one.flops == total.flops == pytest.approx(2.75e9)
+    assert one.flops_planned == (4e9, 4e9)
+    assert one.flops_expected == (3e9, 3e9)
+    assert total.seconds == pytest.approx(27.5)
+    assert one.seconds_expected == pytest.approx((30.0, 30.0))
+
+
+def test_a_study_without_a_recorded_plan_still_says_what_it_cost():
+    planted = comparison()
+    cells, total = costs(planted.study, planted.tables[0])
+    assert [one.planned for one in cells] == [None] * 3
+    assert total.planned == 14
+    assert total.flops_planned is None
+    assert total.seconds == pytest.approx(3.0 * total.begun)
