@@ -1,8 +1,7 @@
 """How the best-matching step grows from layer to layer: along a line, exponentially, or not at all.
 
 Fu et al. 2023 (arXiv:2310.17086, section 4): a transformer's best-matching steps of Newton's iteration lie on a line,
-those of gradient descent on an exponential, since k Newton steps from a multiple of the identity are 2^k gradient steps.
-Here both are fitted, to the logarithm of the matches, by least squares, each replicate with a level and a rate of its
+those of gradient descent on an exponential: k Newton steps from a multiple of the identity are 2^k gradient steps. Here both are fitted, to the logarithm of the matches, by least squares, each replicate with a level and a rate of its
 own and all with one noise, and compared by AICc (Hurvich and Tsai 1989) with no growth at all. A match is a whole
 number, so no noise below that of rounding is believed.
 """
@@ -110,11 +109,7 @@ def _fitted(form: Form, data: list[tuple[Array, Array]]) -> Fit:
     for steps, iterates in data:
         straight = form is _line
         rate, level = np.polyfit(steps, iterates if straight else np.log(iterates), 1)
-        best = least_squares(
-            lambda p: form(p[0], p[1], steps) - np.log(iterates),
-            (level, rate),
-            x_scale="jac" if straight else 1.0,
-        )  # noqa: B023, E501
+        best = least_squares(_gaps, (level, rate), args=(form, steps, np.log(iterates)))
         square += float(np.sum(best.fun**2))
         rounding += float(np.sum(1 / (12 * iterates**2)))
         count += len(steps)
