@@ -1,9 +1,10 @@
 """How the best-matching step grows from layer to layer: along a line, exponentially, or not at all.
 
 Fu et al. 2023 (arXiv:2310.17086, section 4): a transformer's best-matching steps of Newton's iteration lie on a line,
-those of gradient descent on an exponential: k Newton steps from a multiple of the identity are 2^k gradient steps. Here both are fitted, to the logarithm of the matches, by least squares, each replicate with a level and a rate of its
-own and all with one noise, and compared by AICc (Hurvich and Tsai 1989) with no growth at all. A match is a whole
-number, so no noise below that of rounding is believed.
+those of gradient descent on an exponential: k Newton steps from a multiple of the identity are 2^k gradient steps. Here
+both are fitted, to the logarithm of the matches, by least squares, each replicate with a level and a rate of its own
+and all with one noise, and compared by AICc (Hurvich and Tsai 1989) with no growth at all. A match is a whole number,
+so no noise below that of rounding is believed.
 """
 
 from collections.abc import Callable
