@@ -47,18 +47,26 @@ def similarity_of_errors(one: Predictor, other: Predictor, batch: Batch, steps: 
 
     `steps` are those of `one` and of `other`. A vector of zeros is like nothing: its cosine is 0.
     """
-    residuals = (
-        answers(each, batch, many) - batch.targets for each, many in zip((one, other), steps, strict=True)
-    )
-    return _cosines(*(each.flatten(2) for each in residuals))
+    return cosines(*(residuals(each, batch, many) for each, many in zip((one, other), steps, strict=True)))
 
 
 @torch.no_grad()
 def similarity_of_weights(one: Predictor, other: Predictor, asked: Asked, steps: Steps) -> Matrix:
     """The mean over problems of the cosine of the weights that the two induce."""
-    return _cosines(
+    return cosines(
         *(induced_weights(each, asked, many) for each, many in zip((one, other), steps, strict=True))
     )
+
+
+def cosines(one: Float64[Tensor, "a batch n"], other: Float64[Tensor, "b batch n"]) -> Matrix:
+    """The mean over prompts of the cosines of vectors of n numbers, of every step with every step."""
+    return torch.einsum("abn,cbn->ac", F.normalize(one, dim=-1), F.normalize(other, dim=-1)) / one.shape[1]
+
+
+@torch.no_grad()
+def residuals(predictor: Predictor, batch: Batch, steps: int) -> Float64[Tensor, "steps batch queries"]:
+    """ŷ - y at every query, coordinates of the target one after the other."""
+    return (answers(predictor, batch, steps) - batch.targets).flatten(2)
 
 
 @torch.no_grad()
@@ -128,7 +136,3 @@ def best_matches(similarities: pd.DataFrame, by: Iterable[str] = ()) -> pd.DataF
         best = int(np.argmax(values >= values.max() - TIE))
         rows.append((*at, int(group["iterate"].iloc[best]), values[best], best == len(values) - 1))
     return pd.DataFrame(rows, columns=[*columns, "iterate", "similarity", "last"])
-
-
-def _cosines(one: Float64[Tensor, "a batch n"], other: Float64[Tensor, "b batch n"]) -> Matrix:
-    return torch.einsum("abn,cbn->ac", F.normalize(one, dim=-1), F.normalize(other, dim=-1)) / one.shape[1]
