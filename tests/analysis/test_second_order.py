@@ -92,6 +92,12 @@ def test_solvers_errors_are_theirs_and_a_probed_net_is_no_worse_than_nothing(unt
     assert "no gain can be told" in repr(second_order.gained(gains))
 
 
+def test_the_states_of_untrained_nets_hold_little_of_the_weights(untrained: Reading):
+    found = compared.held(untrained, prompts=256)
+    assert found.groupby("cell")["step"].max().to_dict() == {"gpt2": 6, "looped": 8, "lstm": 4}
+    assert (found["error"] > 0.5).all()
+
+
 def test_what_the_paper_finds_is_said_where_it_is_so():
     trends = compared.trends(planted(PAPER))
     assert trends["trend"].tolist() == ["linear", "exponential"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from loopscale.analysis.intervals import student
-from loopscale.analysis.probing import read_through
+from loopscale.analysis.probing import Target, probed, read_through, the_weights
 from loopscale.analysis.reading import Reading
 from loopscale.analysis.similarity import ask, best_matches, cosines, induced_weights, residuals, table
 from loopscale.analysis.trained import Trained
@@ -68,6 +68,20 @@ def errors(found: Reading, solvers: Iterates, prompts: int = 1024) -> pd.DataFra
             _error(solver, task, prompts, many).assign(cell=_name(solver), replicate=0)
             for solver, many in _solvers(solvers)
         ]
+    columns = ["cell", "replicate", "step", "error"]
+    return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
+
+
+def held(found: Reading, target: Target = the_weights, prompts: int = 512) -> pd.DataFrame:
+    """Columns cell, replicate, step, error: what a probe of each step's state misses of the target, on fresh prompts.
+
+    Over the target's mean square, so that reading nothing costs 1. The default target is the weights that least squares
+    gives on the pairs seen.
+    """
+    rows = [
+        probed(one.net, one.trial.task, target, _steps(one), prompts).assign(cell=cell, replicate=number)
+        for cell, number, one in _nets(found)
+    ]
     columns = ["cell", "replicate", "step", "error"]
     return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
 
