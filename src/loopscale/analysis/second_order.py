@@ -1,7 +1,8 @@
 """Figures and sentences of Fu et al. 2023 (arXiv:2310.17086, section 4), from the tables of `compared.py`."""
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false
 
 from collections.abc import Iterator
 

@@ -8,6 +8,9 @@ Both are near 1 for any two predictors that solve the problem, whichever way the
 algorithms apart. What does is how the best-matching step grows, for which see `trend.py`.
 """
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -89,7 +92,7 @@ def ask(
     Questions are drawn as the problem's own inputs are: they are the rest of a longer prompt. By default there are four
     for every coordinate. Raises ValueError for a task that is no regression on pairs, or more pairs than it has.
     """
-    points = getattr(task, "points", 0)
+    points = int(getattr(task, "points", 0))
     seen = points - 1 if seen is None else seen
     if not 0 < seen < points:
         raise ValueError(

@@ -7,6 +7,9 @@ and all with one noise, and compared by AICc (Hurvich and Tsai 1989) with no gro
 so no noise below that of rounding is believed.
 """
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
