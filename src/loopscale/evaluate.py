@@ -68,7 +68,7 @@ def error_curve(
     predictor: Predictor, task: Task, steps: int, rng: torch.Generator, prompts: int = 256
 ) -> Float[Tensor, "steps points"]:
     """The mean error after every step at every query, over fresh prompts drawn at once from `rng`."""
-    batch = _suited(task.sample(prompts, rng), predictor, "cpu")
+    batch = suited(task.sample(prompts, rng), predictor, "cpu")
     return task.error(predictor.predict(batch, steps), batch).mean(1)
 
 
@@ -82,7 +82,7 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
     zero = torch.zeros((), dtype=torch.float64, device=device)
     total, squares, raw, measures = zero, zero, zero, defaultdict[str, Tensor](lambda: zero)
     for block in _blocks("evaluate", task, evaluation.prompts):
-        batch = _suited(block, predictor, device)
+        batch = suited(block, predictor, device)
         prediction = predictor.predict(batch, loops)
         error = task.error(prediction, batch).double()
         total, squares = total + error.sum(1), squares + error.square().sum(1)
@@ -107,7 +107,7 @@ def validate(net: Net, task: Task, steps: int, device: str = "cpu") -> dict[str,
     net.to(device)
     total = torch.zeros((), dtype=torch.float64, device=device)
     for block in _validation_set(task.model_dump_json()):
-        batch = _suited(block, net, device)
+        batch = suited(block, net, device)
         prediction = net(batch.tokens, steps, first=steps)[:, :, batch.queries]
         total = total + task.error(prediction, batch).double().sum((0, 1))
     points = total / VALIDATION_PROMPTS
@@ -162,7 +162,7 @@ def _block_size(task: Task) -> int:
     return max(16, min(LARGEST_BLOCK, fits))
 
 
-def _suited(batch: Batch, predictor: Predictor, device: str) -> Batch:
+def suited(batch: Batch, predictor: Predictor, device: str) -> Batch:
     """The batch where the predictor computes, in the precision of its weights."""
     weights = next(predictor.parameters(), None) if isinstance(predictor, Net) else None
     return batch.to(device, None if weights is None else weights.dtype)

@@ -18,10 +18,12 @@ def make() -> Make:
     ) -> Trial:
         fields = Model.choices()[kind].model_fields
         looped = {"loops": 4, "window": 2}
+        small = {name: value for name, value in {"width": 8, "heads": 2}.items() if name in fields}
         return Trial.model_validate(
             {
                 "task": {"kind": "linear_regression", "dim": 2, "points": 5} | (task or {}),
-                "model": {"kind": kind, "width": 8, "heads": 2}
+                "model": {"kind": kind}
+                | small
                 | {name: value for name, value in settings.items() if name in fields},
                 "training": looped
                 | {"steps": 12, "batch_size": 8, "eval_every": 4, "lr": 3e-3}

@@ -67,6 +67,11 @@ class Model(Family, package="loopscale.models"):
         """Whether a token sees those after it, as in an encoder."""
         return False
 
+    @property
+    def kept_factor(self) -> float:
+        """What its kernels keep for the backward pass over what the operations do that they are made of."""
+        return 1.0
+
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         """A net with fresh weights, float32, on the CPU; `rng` fixes every weight.

@@ -107,17 +107,21 @@ class Averaging(RegressionSolver, kind="averaging"):
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
     """Steps of one size down |Xw - y|² / 2n, from 0 (AlgoFormer eq. 3, for a decoder eq. 5)."""
 
-    rate: PositiveFloat | None = None
+    rate: PositiveFloat | Literal["safe"] | None = None
     """The step η for the mean over the pairs seen, the same for all prompts; stable below 2n / λmax(X'X).
 
     By default every prefix has its own best fixed step for the worst case, 2n / (λmin + λmax) over the
-    eigenvalues that are not zero, which contracts by (κ-1)/(κ+1) (the bound `gd_contraction`).
+    eigenvalues that are not zero, which contracts by (κ-1)/(κ+1) (the bound `gd_contraction`), and swings from
+    side to side in the direction of λmax. `safe` is n / λmax, with which nothing swings: k steps of Newton's
+    iteration from a multiple of the identity are 2^k of these.
     """
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
         if self.rate is None:
             step = 2 / (prefixes.largest + prefixes.smallest)
+        elif self.rate == "safe":
+            step = 1 / prefixes.largest
         else:
             step = self.rate / prefixes.seen.clamp_min(1)[:, None]
         weights = torch.zeros_like(prefixes.moment)

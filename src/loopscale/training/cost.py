@@ -69,12 +69,13 @@ def cost(trial: Trial) -> Cost:
     count, names = _by_loops(trial)
     trained = [weight for name, weight in net.named_parameters() if name in names]
     weights, moving = _bytes(net.parameters()), _bytes(trained)
+    kept = round(count.saved * trial.model.kept_factor)
     return Cost(
         parameters=sum(weight.numel() for weight in trained),
         flops_forward=count.forward,
         flops_step=count.step,
         flops_total=count.step * options.steps,
-        memory_bytes=weights + 3 * moving + _bytes([batch.tokens, batch.targets]) + count.saved,
+        memory_bytes=weights + 3 * moving + _bytes([batch.tokens, batch.targets]) + kept,
         checkpoint_bytes=weights + 2 * moving + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
     )
 
