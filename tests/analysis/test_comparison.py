@@ -109,9 +109,13 @@ def test_what_differs_is_named_and_what_is_the_same_is_not():
     for row in other.rows:
         row["task.dim"] = 5
     other.study["evaluate"] = {"loops": 12, "prompts": 999}
-    found = compared(one, other).different
+    both = compared(one, other)
+    found = both.different
+    assert set(both.unlike) == {"task.dim", "evaluate.prompts"}
+    assert any("not of the same prompts" in sentence for sentence in sentences(both))
     assert found["task.dim"] == (2, 5)
-    assert found["evaluate"][1] == {"loops": 12, "prompts": 999}
+    assert found["evaluate.prompts"] == (64, 999)
+    assert "evaluate.loops" not in found
     assert found["training.loops"] == ([4.0, 8.0, 16.0], [4.0])
     assert not {"task.kind", "task.points", "replicates", "training.lr"} & set(found)
 

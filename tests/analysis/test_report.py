@@ -10,7 +10,7 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
-from loopscale.analysis.drawing import ticked
+from loopscale.analysis.drawing import blank, ticked
 from loopscale.analysis.findings import find
 from loopscale.analysis.report import report
 
@@ -135,6 +135,17 @@ def test_the_page_says_cost_reasons_and_what_is_open():
     assert "KeyError: 'x'" in text
     assert "7e+09" in text  # of one cell, without pruning
     assert "2.1e+10" in text
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.91, 0.93), (0.87, 0.96), (0.1, 0.2), (0.05, 2.0), (1e-6, 1.0)])
+def test_a_logarithmic_axis_has_ticks_enough_and_not_too_many(low, high):
+    figure = blank("x", "y", log_x=False)
+    figure.add_scatter(x=[1, 2], y=[low, high])
+    axis = ticked(figure).layout.yaxis
+    bottom, top = (10**end for end in axis.range)
+    shown = [text for place, text in zip(axis.tickvals, axis.ticktext, strict=True) if bottom <= place <= top]
+    assert 3 <= len(shown) <= 25
+    assert len(shown) == len(set(shown))
 
 
 def test_a_figure_shows_the_whole_of_every_interval():

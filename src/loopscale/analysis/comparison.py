@@ -73,6 +73,11 @@ class Comparison:
     """What all cells of one study have otherwise than all of the other, and what the studies themselves do."""
 
     @property
+    def unlike(self) -> list[str]:
+        """What makes the errors of the two studies be of other prompts: differences in task or evaluation."""
+        return [path for path in self.different if path.startswith(("task.", "evaluate."))]
+
+    @property
     def how(self) -> str:
         """In words, how cells were matched."""
         if not self.matched:
@@ -203,9 +208,10 @@ def _different(one: _Side, other: _Side) -> dict[str, tuple[Any, Any]]:
         if _plain(ours.get(path)) != _plain(theirs.get(path))
     }
     for name in OF_THE_STUDY:
-        mine, its = one.study.get(name), other.study.get(name)
-        if mine != its:
-            found[name] = (mine, its)
+        mine, its = (_flat(name, side.study.get(name)) for side in (one, other))
+        found |= {
+            path: (mine.get(path), its.get(path)) for path in mine | its if mine.get(path) != its.get(path)
+        }
     for path in dict.fromkeys(one.axes + other.axes):
         values = (_varied(one, path), _varied(other, path))
         if values[0] != values[1]:
@@ -224,6 +230,13 @@ def _constant(side: _Side) -> dict[str, Any]:
     known = [settings for settings in side.settings.values() if settings]
     first = known[0] if known else {}
     return {path: value for path, value in first.items() if all(each.get(path) == value for each in known)}
+
+
+def _flat(name: str, part: Any) -> dict[str, Any]:
+    """What a description says of one part, by dotted path where it has parts of its own."""
+    return (
+        {f"{name}.{key}": said for key, said in part.items()} if isinstance(part, Mapping) else {name: part}
+    )
 
 
 def _tuned(side: _Side) -> set[str]:

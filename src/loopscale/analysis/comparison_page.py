@@ -53,6 +53,11 @@ def sentences(found: Comparison) -> Iterator[str]:
         + "; ".join(f"{name} {_of(one)}" for name, one in zip(found.names, best, strict=True))
         + "."
     )
+    if found.unlike:
+        yield (
+            f"The studies are not evaluated alike ({', '.join(found.unlike)}; see what differs): their errors are not"
+            " of the same prompts."
+        )
     for law in found.laws:
         where = f" ({law.first.cell})" if law.first.cell else ""
         rates = f"{number(law.first.rate)} in {first}, {number(law.second.rate)} in {second}"

@@ -152,6 +152,12 @@ def _is_solid(trace: go.Scatter) -> bool:
 def _ticks(low: float, high: float) -> list[float]:
     """About ten round numbers, with a decade to spare on either side for zooming out."""
     decades = np.log10(high / low)
+    if decades < 0.35:  # so close together that a logarithm is nearly a line
+        wide = 1.25 * high - low / 1.25
+        power = 10.0 ** np.floor(np.log10(wide / 8))
+        step = power * next(each for each in (1, 2, 5, 10) if wide / (each * power) <= 8)
+        places = step * np.arange(np.ceil(low / 2 / step), 2 * high / step)
+        return [float(f"{place:.4g}") for place in places if place > 0]
     digits = (1, 1.5, 2, 3, 4, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
     powers = range(int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 2)
     return [digit * 10.0**power for power in powers[:: max(1, int(decades // 8))] for digit in digits]

@@ -12,6 +12,8 @@ from loopscale.analysis.tables import StudyTable, finished
 
 MOST_GROUPS = 12
 """Task settings, and tuned cells, that get figures of their own."""
+FEWEST_LINES = 5
+"""Finished trials below which a table of the slices says more than lines do."""
 MARKED = (
     " A ring marks T, the loop that was trained for; grey and dashed: classical algorithms; black: an exact"
     " bound below which nothing can be."
@@ -89,6 +91,8 @@ def _of_tuning(study: StudyTable, trials: pd.DataFrame, mattered: Sequence[Impor
 
 
 def _moved(trials: pd.DataFrame, cell: str, settings: Sequence[str]) -> list[str]:
-    """The settings that took more than one value in the cell."""
+    """The settings that took more than one value in the cell, if it has trials enough to be drawn."""
     rows = finished(trials, "tuning", cell)
+    if len(rows) < FEWEST_LINES:
+        return []
     return [path for path in settings if path in rows and rows[path].nunique() > 1]

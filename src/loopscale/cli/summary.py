@@ -107,7 +107,7 @@ def summarised(found: Summary, ui: str) -> None:
     if len(findings.impossible) > 3:
         say(f"{len(findings.impossible) - 3:,} more results cannot be; the report has them")
     if findings.needed:
-        say(f"{counted(len(findings.needed), 'question')} open; the report says what would decide them")
+        say(f"{counted(len(findings.needed), 'question')} open; the report says what an answer would take")
     say(f"used {found.spent}")
     if found.report:
         say(f"report: {found.report}")
