@@ -61,6 +61,8 @@ class Law:
     theta: tuple[float, ...]
     of: str = "error"
     along: str = ""
+    beside: tuple[str, ...] = ()
+    """Settings that vary in step with `along`, so that it is one axis with them."""
     cell: str = ""
     theory: str | None = None
     predicted: float | None = None
