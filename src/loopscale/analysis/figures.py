@@ -130,11 +130,13 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
     return figure
 
 
-def axes(study: StudyTable) -> list[str]:
-    """The scientific settings that have at least three numbers as values."""
+def axes(study: StudyTable, least: int = 3) -> list[str]:
+    """The scientific settings that have at least so many numbers as values."""
     values = [cell["values"] for cell in study["cells"]]
     paths = dict.fromkeys(path for each in values for path in each)
-    return [path for path in paths if len({each[path] for each in values if _is_number(each.get(path))}) >= 3]
+    return [
+        path for path in paths if len({each[path] for each in values if _is_number(each.get(path))}) >= least
+    ]
 
 
 def against_axis(study: StudyTable, trials: pd.DataFrame, path: str) -> go.Figure:

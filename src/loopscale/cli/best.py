@@ -29,9 +29,10 @@ def command(
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
     from loopscale.analysis.best import best, front
-    from loopscale.cli.recorded import recorded
+    from loopscale.analysis.reading import read
+    from loopscale.studies.find import recorded_name
 
-    found = recorded(opened(context, store, storage), study, where, curves=False)
+    found = read(opened(context, store, storage), recorded_name(study), where, curves=False)
     rows = best(found.trials, found.study)
     if where:
         rows = [row for row in rows if row.trial is not None]

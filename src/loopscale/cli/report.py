@@ -11,7 +11,7 @@ from loopscale.cli.output import say, show_json, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.cli.recorded import Recorded
+    from loopscale.analysis.reading import Reading
     from loopscale.records.store import Store
 
 
@@ -34,17 +34,18 @@ def command(
 
     [bold]Example[/bold]  loopscale report quickstart --out quickstart.html
     """
-    from loopscale.cli.recorded import recorded
+    from loopscale.analysis.reading import read
+    from loopscale.studies.find import recorded_name
 
     place = opened(context, store, storage)
-    file, attached = write_report(place, recorded(place, study), out)
+    file, attached = write_report(place, read(place, recorded_name(study)), out)
     if as_json:
         show_json({"file": file, "attached": attached})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 
 
-def write_report(store: "Store", found: "Recorded", out: Path | None = None) -> tuple[Path, bool]:
+def write_report(store: "Store", found: "Reading", out: Path | None = None) -> tuple[Path, bool]:
     """Write the page, and attach it to the study's parent run; where it lies, and whether it was attached.
 
     Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.

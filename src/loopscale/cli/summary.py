@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from loopscale.analysis.best import Best, Standing
     from loopscale.analysis.floors import Impossible
     from loopscale.analysis.laws import Law
+    from loopscale.analysis.reading import Reading
     from loopscale.analysis.tested import Unfitted
-    from loopscale.cli.recorded import Recorded
     from loopscale.records.spent import Spending
     from loopscale.records.store import Store
     from loopscale.runner.conductor import Conductor
@@ -65,11 +65,11 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
     from loopscale.analysis.best import against, best
     from loopscale.analysis.floors import impossible
+    from loopscale.analysis.reading import read
     from loopscale.analysis.tested import laws
-    from loopscale.cli.recorded import recorded
     from loopscale.records.spent import Spending
 
-    found = recorded(store, conductor.study.name)
+    found = read(store, conductor.study.name)
     fitted, unfitted = laws(found.study, found.trials, found.curves)
     return Summary(
         found.study,
@@ -85,7 +85,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     )
 
 
-def _report(store: "Store", found: "Recorded") -> Path | None:
+def _report(store: "Store", found: "Reading") -> Path | None:
     """A page that cannot be written is no reason to keep the answer back."""
     from loopscale.cli.report import write_report
 
@@ -140,7 +140,7 @@ def _ratio(standing: "Standing | None") -> str | None:
     return f"{standing.ratio:.3g}" + (f" ({spread})" if spread else "")
 
 
-def _problems(found: "Recorded", conductor: "Conductor") -> list[Problem]:
+def _problems(found: "Reading", conductor: "Conductor") -> list[Problem]:
     """Why trials of the study as it now is have no answer, the same reasons together."""
     mine = {job.key: job for job in conductor.jobs()}
     details = dict(zip(found.trials["trial"], found.trials["detail"], strict=True))

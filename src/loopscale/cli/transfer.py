@@ -25,12 +25,12 @@ def export(
 
     [bold]Example[/bold]  loopscale export quickstart --to quickstart-records
     """
-    from loopscale.cli.recorded import name_of
     from loopscale.records.transfer import export as write
+    from loopscale.studies.find import recorded_name
 
     if (study is None) is not everything:
         raise Wrong("export one study or all of them; give STUDY or --all")
-    trials = write(opened(context, store, storage), None if study is None else name_of(study), to)
+    trials = write(opened(context, store, storage), None if study is None else recorded_name(study), to)
     if as_json:
         show_json({"folder": to, "trials": trials})
     else:
@@ -48,7 +48,7 @@ def import_(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.records.transfer import check
+    from loopscale.records.exported import check
     from loopscale.records.transfer import import_ as read
 
     check(folder)  # before a store is made for nothing

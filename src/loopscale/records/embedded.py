@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import loopscale
-from loopscale.records.errors import StoreError
+from loopscale.records.errors import NoRecords, StoreError
 
 FORMAT = 1
 """The format of records that this version writes: raised when older versions could not read it."""
@@ -48,10 +48,10 @@ def check(root: Path, create: bool) -> None:
         _create(root)
         return
     if not (root / FORMAT_FILE).exists() and not (root / DATABASE).exists():
-        raise StoreError(f"no records in {root} yet", "`loopscale run` makes them")
+        raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
     _check_format(root)
     if not (root / DATABASE).exists():
-        raise StoreError(f"no records in {root} yet", "`loopscale run` makes them")
+        raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
     _check_database(root)
 
 

@@ -10,6 +10,10 @@ class StoreError(Exception):
         super().__init__(f"{' '.join(what.split())}; {remedy}")
 
 
+class NoRecords(StoreError):
+    """There is nothing to read, which is nobody's fault: it has not been run, or not here."""
+
+
 def forbidden(said: str, what: str = "do this") -> str | None:
     """The line for a tracking server's 401 or 403, in the words of whichever of MLflow's callers met it; else None."""
     if "Invalid Host header" in said:

@@ -48,7 +48,7 @@ class Mirror:
         stamp = _stamp(self.store)
         if stamp and stamp in (self._stamps.get(study or ALL), self._stamps.get(ALL)) and self._untouched:
             return
-        if not _writable(self.folder):  # somebody else's store
+        if self.store.exported or not _writable(self.folder):  # somebody else's store
             self.folder = Path(tempfile.mkdtemp(prefix="loopscale-mirror-"))
             atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         with embedded.lock(self.folder, LOCK):

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-from loopscale.records.errors import StoreError
+from loopscale.records.errors import NoRecords, StoreError
 
 DATABASES = ("postgresql", "mysql", "mssql", "sqlite")
 PATIENCE = 5.0
@@ -64,7 +64,7 @@ def _check_database(uri: str, create: bool) -> None:
         except ArgumentError:
             file = None
         if not file or not os.path.exists(file):
-            raise StoreError(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
+            raise NoRecords(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
     arguments = {"connect_timeout": int(PATIENCE)} if uri.startswith(("postgresql", "mysql")) else {}
     try:
         engine = sqlalchemy.create_engine(uri, connect_args=arguments, poolclass=sqlalchemy.NullPool)
@@ -79,4 +79,4 @@ def _check_database(uri: str, create: bool) -> None:
             f"no database answers at {shown(uri)} ({reason})", "start it, or check --store"
         ) from problem
     if not found and not create:
-        raise StoreError(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
+        raise NoRecords(f"no records in {shown(uri)} yet", "`loopscale run` makes them")

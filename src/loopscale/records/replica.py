@@ -156,6 +156,8 @@ def history_table(source: Source, runs: Sequence[Run]) -> "pa.Table":
 def curves_table(store: Store, runs: Sequence[Run]) -> "pa.Table":
     import pyarrow as pa
 
+    if store.exported:
+        return store.exported.curves(runs)
     threads = 1 if store.root else 8
     with TemporaryDirectory(prefix="loopscale-") as folder, ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(lambda run: _curve(store, run, Path(folder, run.id)), runs))

@@ -46,7 +46,7 @@ class Source(ABC):
 
 
 def source(store: Store) -> Source:
-    return Database(store) if store.root else Client(store)
+    return store.exported or (Database(store) if store.root else Client(store))
 
 
 class Database(Source):

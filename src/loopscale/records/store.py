@@ -18,6 +18,8 @@ from loopscale.training.storage import BadAddress, Shelf, StorageUnavailable
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
+    from loopscale.records.exported import Exported
+
 FORMAT_TAG = embedded.FORMAT_TAG
 DEFAULT = ".loopscale"
 CHECKPOINTS = "checkpoints"
@@ -52,12 +54,19 @@ def _bucket(url: str, create: bool) -> Shelf:
 class Store:
     """An open store. MLflow is imported when `client` is first asked for, not before."""
 
-    def __init__(self, root: Path | None, uri: str, storage: Path, checkpoints: Shelf | None = None) -> None:
-        """`root` is the folder of an embedded store; `None` for a server or database.
+    def __init__(
+        self,
+        root: Path | None,
+        uri: str,
+        storage: Path,
+        checkpoints: Shelf | None = None,
+        exported: "Exported | None" = None,
+    ) -> None:
+        """`root` is the folder of an embedded store; `None` for a server or database, and for what was exported.
 
         `storage` is a folder of this machine, `checkpoints` by default a folder in it.
         """
-        self.root, self.uri, self.storage = root, uri, storage
+        self.root, self.uri, self.storage, self.exported = root, uri, storage, exported
         self.checkpoints = checkpoints or Shelf.open(storage / CHECKPOINTS)
 
     @classmethod
@@ -66,10 +75,14 @@ class Store:
     ) -> Self:
         """The store at a folder, server or database; `storage` is a folder, or the URL of a bucket for checkpoints.
 
+        A folder that `loopscale export` wrote can be read, and never be written to.
+
         By default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`. Raises StoreError, one line
         with the remedy, for whatever is wrong. Unless `create`, a store that is not there is an error, and
         nothing is written.
         """
+        from loopscale.records.exported import WEIGHTS_FOLDER, Exported, is_export
+
         text = str(
             where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
         )
@@ -81,6 +94,12 @@ class Store:
         if root is None:
             remote.check(text, create)
             return cls(None, text.rstrip("/"), _folder(beside or DEFAULT, create), bucket)
+        if is_export(root) and not (root / embedded.DATABASE).exists():
+            if create:
+                remedy = f"give another --store; `loopscale import {root}` takes them into it"
+                raise StoreError(f"{root} holds exported records, which are only read", remedy)
+            weights = bucket or Shelf.open(root / WEIGHTS_FOLDER)
+            return cls(None, str(root), _folder(beside or DEFAULT), weights, Exported(root))
         place = _folder(beside, create) if beside else root  # before a store is made for nothing
         embedded.check(root, create)
         return cls(root, embedded.uri(root), place, bucket)
@@ -90,6 +109,10 @@ class Store:
         """MLflow's client, connected: StoreError if the store does not answer as it should."""
         from loopscale.records import client
 
+        if self.exported:
+            raise StoreError(
+                f"{self.name} holds exported records, without MLflow", "import them into a store"
+            )
         self.settle()
         if self.root is None and not self.uri.startswith("http"):
             with embedded.lock(self.storage):  # the first to come makes the tables
@@ -103,6 +126,8 @@ class Store:
 
     def find(self, study: str) -> str | None:
         """The id of the study's experiment, if there is one."""
+        if self.exported:
+            return self.exported.studies().get(study)
         experiment = self.client.get_experiment_by_name(study)
         if experiment is None:
             return None
@@ -134,6 +159,8 @@ class Store:
 
     def studies(self) -> list[str]:
         """The names of the studies that have records here."""
+        if self.exported:
+            return sorted(self.exported.studies())
         found, token = [], None
         while True:
             page = self.client.search_experiments(max_results=1000, page_token=token)
@@ -144,6 +171,8 @@ class Store:
 
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         """A run's artifact as a local file, `None` if it has none; fetched into `folder` if it is not one."""
+        if self.exported:
+            return self.exported.artifact(run, path, folder)
         if self.root:
             # not MLflow's own address, which is absolute: a store may be moved
             local = self.root / "artifacts" / run / "artifacts" / path

@@ -17,6 +17,7 @@ import loopscale
 from loopscale.records import read
 from loopscale.records.ended import FORGET
 from loopscale.records.errors import StoreError
+from loopscale.records.exported import ABOUT, FORMAT, Exported, told
 from loopscale.records.notes import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, Note, decode
 from loopscale.records.replica import curves_table, history_table
 from loopscale.records.runs import Run
@@ -27,20 +28,6 @@ from loopscale.records.write import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FORMAT, ABOUT = 1, "export.json"
-_NAMED = {"study": "text", "tags": "text", "settings": "text", "start": "number"}
-COLUMNS = {
-    "studies": {**_NAMED, STUDY_JSON: "bytes", STUDY_FILE: "bytes"},
-    "trials": {
-        **_NAMED, "trial": "text", "run": "text", "status": "text", "end": "number", "metrics": "text",
-    },
-    "history": {"run": "text", "step": "integer", "metric": "text", "value": "number"},
-    "curves": {"run": "text", "trial": "text"},
-}  # fmt: skip
-"""What must be in each table of an export, and as what; a column that is all empty has no kind."""
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
-"""What reading somebody else's export raises."""
 
 
 @dataclass(frozen=True)
@@ -85,23 +72,20 @@ def export(store: Store, study: str | None, folder: str | Path) -> int:
 def import_(store: Store, folder: str | Path) -> Imported:
     """Record what `export` wrote, but for what is finished here. Whoever calls holds the leases."""
     folder = Path(folder)
-    check(folder)
-    try:
-        return _import(store, folder)
-    except MALFORMED as problem:
-        what = f"{folder} holds something else than exported records ({type(problem).__name__}: {str(problem)[:200]})"
-        raise StoreError(what, "export again") from problem
+    found = Exported(folder)
+    with told(folder):
+        return _import(store, found)
 
 
-def _import(store: Store, folder: Path) -> Imported:
-    trials, histories, curves = defaultdict(list), defaultdict(dict), {}
-    for row in _rows(folder / "trials.parquet"):
+def _import(store: Store, found: Exported) -> Imported:
+    trials, histories = defaultdict(list), defaultdict(dict)
+    for row in found.rows("trials"):
         trials[row["study"]].append(row)
-    for row in _rows(folder / "history.parquet"):
+    for row in found.rows("history"):
         histories[row["run"]].setdefault(row["step"], {})[row["metric"]] = row["value"]
-    curves = _split(folder / "curves.parquet")
+    curves = _split(found.folder / "curves.parquet")
     new = present = 0
-    for study in _rows(folder / "studies.parquet"):
+    for study in found.rows("studies"):
         name = study["study"]
         known = {record.key: record for record in read.load(store, name)}
         with Writer(store, name, {key: record.run for key, record in known.items()}) as writer:
@@ -179,58 +163,6 @@ def _notes(
 
 def _imported() -> dict[str, str]:
     return {"imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
-
-
-def check(folder: Path) -> None:
-    """StoreError unless `folder` holds what `export` wrote, whole, in a format that this version reads."""
-    try:
-        about = json.loads((folder / ABOUT).read_text())
-        version, made_by = int(about["format"]), about.get("made_by", "of some version")
-    except MALFORMED:
-        raise StoreError(f"{folder} holds no exported records", "`loopscale export` makes them") from None
-    if version > FORMAT:
-        what = f"{folder} was exported by loopscale {made_by} in format {version}"
-        raise StoreError(f"{what}, this version reads up to {FORMAT}", "install a newer loopscale")
-    for name, columns in COLUMNS.items():
-        _check_table(
-            folder / f"{name}.parquet", columns, needed=name in ("studies", "trials") and about["trials"]
-        )
-
-
-def _check_table(file: Path, columns: dict[str, str], needed: bool) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    if not file.exists() and not needed:
-        return
-    try:
-        shape = parquet.read_schema(file)
-    except (OSError, pa.ArrowException) as problem:
-        raise StoreError(f"{file} is missing or damaged ({problem})", "export again") from problem
-    if missing := columns.keys() - set(shape.names):
-        raise StoreError(f"{file} has no {', '.join(sorted(missing))}", "export again")
-    for name, kind in columns.items():
-        found = shape.field(name).type
-        if not pa.types.is_null(found) and kind not in _kinds(found):
-            raise StoreError(f"{file} holds {found} where {name} should be {kind}", "export again")
-
-
-def _kinds(found: "pa.DataType") -> set[str]:
-    import pyarrow as pa
-
-    kinds = {
-        "text": pa.types.is_string(found) or pa.types.is_large_string(found),
-        "bytes": pa.types.is_binary(found) or pa.types.is_large_binary(found),
-        "integer": pa.types.is_integer(found),
-        "number": pa.types.is_integer(found) or pa.types.is_floating(found),
-    }
-    return {kind for kind, is_one in kinds.items() if is_one}
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    from pyarrow import parquet
-
-    return parquet.read_table(file).to_pylist() if file.exists() else []
 
 
 def _split(file: Path) -> dict[str, bytes]:

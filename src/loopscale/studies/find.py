@@ -63,6 +63,21 @@ def name_of(path: Path) -> str:
     return name
 
 
+def recorded_name(study: str) -> str:
+    """A study's name in the records, given its file or that name. The file need not be there any more.
+
+    Raises Mistakes for an empty text, and for a file whose name no study can have.
+    """
+    if not study.strip():
+        raise _wrong("STUDY", "the name is empty", f"give a study's file, or its name below {FOLDER}/")
+    path = Path(study)
+    try:
+        path = find(study)
+    except Mistakes:
+        return name_of(path) if path.suffix in SUFFIXES else study
+    return study if path.is_dir() else name_of(path)
+
+
 def _nearest(path: Path, studies: Path | None) -> str:
     """The remedy for a file that is not there: it may lie below studies/, or beside where it was sought."""
     if studies and os.path.isfile(studies / path):
