@@ -42,6 +42,10 @@ class Law:
     y: tuple[float, ...]
     """The geometric mean over runs at each x."""
     runs: tuple[int, ...]
+    halves: tuple[float, ...]
+    """Half the 95 % interval of log y at each x, from the replicates' pooled noise; empty without any, and for
+    whole curves.
+    """
     goodness: float
     """The part of the variance of the mean log errors that the law accounts for."""
     aicc: float
@@ -150,6 +154,7 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
         x=tuple(np.unique(data.x).tolist()),
         y=tuple(np.exp(means).tolist()),
         runs=tuple(len(group) for group in data.at()),
+        halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
         goodness=1 - float(np.sum(best.off**2)) / about,
         aicc=float(aicc),
         held_out=None,

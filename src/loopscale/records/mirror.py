@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STATE, LOCK, ALL = "state.json", "lock", "*"
-LAYOUT = 1
+LAYOUT = 2
 """Raised when the files change their shape: an older mirror is then made anew."""
 
 

@@ -23,8 +23,10 @@ STUDIES = {
 HISTORY = {"run": "string", "trial": "string", "step": "int64", "metric": "string", "value": "double"}
 CURVES = {
     "run": "string", "trial": "string", "loop": "int32", "point": "int32",
-    "error": "double", "sem": "double", "raw": "double",
+    "error": "double", "sem": "double", "raw": "double", "median": "double",
 }  # fmt: skip
+LATER = ("median",)
+"""Columns of curves that older records have not got: NULL there."""
 RAW_TRIALS = TRIALS | {"run": "string", "settings": "string"}
 """What the mirror keeps of a trial: settings as JSON, for their types depend on all that the store holds."""
 
@@ -67,6 +69,16 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         "run": run.id,
         "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())} | measures),
     }
+
+
+def completed(table: "pa.Table") -> "pa.Table":
+    """A table of curves with the columns that older records have not got, as NULL."""
+    import pyarrow as pa
+
+    for name in LATER:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), pa.float64()))
+    return table
 
 
 def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:
