@@ -11,7 +11,7 @@ from loopscale.records.mirror import Mirror
 from loopscale.records.notes import Note
 from loopscale.records.read import load
 from loopscale.records.store import Store, StoreError
-from loopscale.records.transfer import Imported, export, import_
+from loopscale.records.transfer import Imported, Written, export, import_
 from loopscale.records.write import Writer
 
 TABLES = {
@@ -49,7 +49,7 @@ def answers(store: Store, name: str) -> list[dict[str, object]]:
 
 
 def test_finished_trials_arrive_as_they_were(filled: Store, other: Store, tmp_path: Path):
-    assert export(filled, "one", tmp_path / "out") == 2
+    assert export(filled, "one", tmp_path / "out") == Written(trials=2, weights=0)
     assert import_(other, tmp_path / "out") == Imported(new=2, present=0)
     for name in TABLES:
         assert answers(other, name) == [row for row in answers(filled, name) if row["trial"] != "c"]

@@ -9,6 +9,9 @@ Tables are those of `loopscale query`, of this study alone. A study that nobody 
 trials: its tables are empty, and its figures say what is missing.
 """
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
 import json
 import os
 from collections.abc import Callable, Iterator

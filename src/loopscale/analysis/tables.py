@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 MEASURES = ("error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops")
-NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail")
+NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
 StudyTable = Mapping[str, Any]
 """The study.json of the records: name, question, cells, laws, baselines, replicates, ..."""
 

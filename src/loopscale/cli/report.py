@@ -46,7 +46,7 @@ def command(
 
 
 def write_report(store: "Store", found: "Reading", out: Path | None = None) -> tuple[Path, bool]:
-    """Write the page, and attach it to the study's parent run; where it lies, and whether it was attached.
+    """Write the page, and attach it to the study's parent run, if there is one: where it lies, and whether it was.
 
     Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.
     """
@@ -69,7 +69,7 @@ def write_report(store: "Store", found: "Reading", out: Path | None = None) -> t
         os.replace(part, file)
     except OSError as problem:
         raise Wrong(f"cannot write {file} ({problem.strerror}); give another file with --out") from problem
-    return file, _attach(store, name, page)
+    return file, not store.exported and _attach(store, name, page)
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:

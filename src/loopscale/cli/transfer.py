@@ -1,7 +1,7 @@
 """`loopscale export` and `loopscale import`: finished records, carried from one store to another."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,29 +12,100 @@ from loopscale.cli.wrong import Wrong
 
 def export(
     context: typer.Context,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write the Parquet files.")],
     study: Annotated[
         str | None, typer.Argument(metavar="[STUDY]", help="A study's file, or its name.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="FOLDER",
+            help="Records of what is finished, to be asked as a store or imported.",
+        ),
+    ] = None,
+    weights: Annotated[
+        bool,
+        typer.Option(
+            "--weights", help="With --to: the weights too that were kept, of replicates and cells' best."
+        ),
+    ] = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="FOLDER", help="The tables of `loopscale query` as CSV, for spreadsheets."
+        ),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option("--parquet", metavar="FOLDER", help="The same as Parquet, for pandas and its kin."),
+    ] = None,
+    optuna: Annotated[
+        str | None,
+        typer.Option(
+            "--optuna",
+            metavar="FILE",
+            help="The tuning as an Optuna storage: SQLite where it ends in .db.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every study of the store.")] = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Write what is finished as Parquet: settings, metrics, histories and curves, but no weights.
+    """Write records elsewhere: to carry them to another store, or for a spreadsheet, pandas, or optuna-dashboard.
 
-    [bold]Example[/bold]  loopscale export quickstart --to quickstart-records
+    What [cyan]--to[/cyan] writes says nothing of where it lay, and is small without weights: it can be committed.
+
+    [bold]Example[/bold]  loopscale export quickstart --to quickstart-records --weights
+
+    loopscale best quickstart --store quickstart-records
+
+    loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
-    from loopscale.records.transfer import export as write
+    from loopscale.records.sheets import write
+    from loopscale.records.transfer import export as records
     from loopscale.studies.find import recorded_name
 
     if (study is None) is not everything:
         raise Wrong("export one study or all of them; give STUDY or --all")
-    trials = write(opened(context, store, storage), None if study is None else recorded_name(study), to)
+    if not (to or csv or parquet or optuna):
+        raise Wrong(
+            "nothing says where to; give --to FOLDER, --csv FOLDER, --parquet FOLDER or --optuna FILE"
+        )
+    if weights and not to:
+        raise Wrong("--weights go with records; give --to FOLDER too")
+    if optuna and study is None:
+        raise Wrong("--optuna takes one study; give STUDY")
+    place, name = opened(context, store, storage), None if study is None else recorded_name(study)
+    done: dict[str, object] = {}
+    lines: list[str] = []
+    if to:
+        written = records(place, name, to, weights)
+        done |= {"folder": to, "trials": written.trials, "weights": written.weights}
+        what = counted(written.trials, "trial") + (f", of {written.weights:,} the weights" if weights else "")
+        lines.append(
+            f"{what} in {to}; `--store {to}` asks them, `loopscale import {to}` takes them into a store"
+        )
+    sheets: tuple[tuple[Literal["csv", "parquet"], Path | None], ...] = (("csv", csv), ("parquet", parquet))
+    for form, folder in sheets:
+        if folder:
+            rows = write(place, name, folder, form)
+            done[form] = {"folder": folder, **rows}
+            sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
+            lines.append(f"{sizes}; columns.{form} says what they are; all in {folder}")
+    if optuna and name:
+        from loopscale.analysis.export import address, to_optuna
+
+        studies = to_optuna(place, name, optuna)
+        done["optuna"] = {"file": optuna, "studies": studies}
+        lines.append(
+            f"{counted(sum(studies.values()), 'trial')} of {counted(len(studies), 'cell')} in {optuna}; "
+            f"`optuna-dashboard {address(optuna)}` shows them"
+        )
     if as_json:
-        show_json({"folder": to, "trials": trials})
+        show_json(done)
     else:
-        say(f"{counted(trials, 'trial')} in {to}; `loopscale import {to}` takes them into another store")
+        say("\n".join(lines))
 
 
 def import_(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from loopscale.records import embedded, tables
+from loopscale.records.columns import TABLES
 from loopscale.records.replica import Replica, load_json, save_json
 from loopscale.records.sources import source
 from loopscale.records.store import Store
@@ -119,6 +120,14 @@ class Mirror:
                 return connection.sql(statements[0].query).to_arrow_table()
             except duckdb.Error as problem:
                 raise QueryError(" ".join(str(problem).split())) from problem
+
+    def columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Every column of every table with DuckDB's name of its type, settings and all."""
+        with self.connect() as connection:
+            return {
+                table: [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {table}").fetchall()]
+                for table in TABLES
+            }
 
     @property
     def _stamps(self) -> dict[str, str | None]:

@@ -4,27 +4,15 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from loopscale.records.columns import kinds
 from loopscale.records.notes import EVALUATE, STUDY, decode
 from loopscale.records.runs import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRIALS = {
-    "trial": "string", "study": "string", "cell": "string", "label": "string", "role": "string",
-    "number": "int64", "seed": "int64", "outcome": "string", "detail": "string",
-    "error": "double", "error_last": "double", "raw_error": "double", "excess": "double",
-    "validate_error": "double", "step": "int64", "seconds": "double", "flops": "double",
-}  # fmt: skip
-STUDIES = {
-    "study": "string", "question": "string", "source": "string", "commit": "string", "status": "string",
-    "started": "timestamp[ms]", "cells": "string", "json": "string",
-}  # fmt: skip
-HISTORY = {"run": "string", "trial": "string", "step": "int64", "metric": "string", "value": "double"}
-CURVES = {
-    "run": "string", "trial": "string", "loop": "int32", "point": "int32",
-    "error": "double", "sem": "double", "raw": "double", "median": "double",
-}  # fmt: skip
+TRIALS, STUDIES = kinds("trials"), kinds("studies")
+HISTORY, CURVES = {"run": "string"} | kinds("history"), {"run": "string"} | kinds("curves")
 LATER = ("median",)
 """Columns of curves that older records have not got: NULL there."""
 RAW_TRIALS = TRIALS | {"run": "string", "settings": "string"}
@@ -58,6 +46,7 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         "seed": _integer(tags.get("seed")),
         "outcome": tags.get("outcome"),
         "detail": tags.get("detail"),
+        "commit": _commit(tags),
         "error": metrics.get(EVALUATE + "error", metrics.get("error")),
         "error_last": metrics.get(EVALUATE + "error_last", metrics.get("error_last")),
         "raw_error": metrics.get(EVALUATE + "raw_error"),
@@ -89,7 +78,7 @@ def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:
         "study": study,
         "question": _said(about.get("question")) or known.get("question"),
         "source": _said(about.get("source")) or known.get("source"),
-        "commit": known.get("commit") or known.get("git_commit"),
+        "commit": _commit(known),
         "status": parent.status if parent else None,
         "started": parent.start if parent else None,
         "cells": json.dumps(cells if isinstance(cells := about.get("cells"), list) else []),
@@ -130,6 +119,12 @@ def _kind(values: Iterable[Any]) -> str:
 
 def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _commit(tags: dict[str, str]) -> str | None:
+    """With `-dirty` behind it, as git says it, where files had been changed since."""
+    found = tags.get("commit") or tags.get("git_commit")
+    return found and found + "-dirty" * (tags.get("git_changed") == "yes")
 
 
 def _said(value: Any) -> str | None:

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("loopscale", "torch", "ray", "optuna", "mlflow", "numpy", "pandas")
+COMMIT = ("git_commit", "git_changed")
+"""Tags that the parent run and every trial have: from which commit, and whether files were changed since."""
 ORIGIN = "origin.json"
 """Beside `studies/` in a package that was sent to a cluster, where there is no repository: tags of its making."""
 
