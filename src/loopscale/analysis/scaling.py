@@ -3,6 +3,11 @@
 Each takes a reading (`loopscale.analysis.reading`), and of a study without records gives what is missing.
 """
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,6 +18,7 @@ from loopscale.analysis.reading import Reading
 from loopscale.analysis.shown import Sentences, drawn, lacking
 from loopscale.analysis.surface import Interval, Surface, fit
 from loopscale.analysis.tables import answers, numbers
+from loopscale.analysis.verdict import Word
 
 BUDGETS = 5
 """Rows of the table of best pairs, over the FLOPs that were spent."""
@@ -33,8 +39,8 @@ def surface(found: Reading, x: str, z: str, of: str = "error") -> Surface:
     rows = [
         row for cell in found.study["cells"] for _, row in answers(found.trials, cell["key"])[0].iterrows()
     ]
-    at = (np.array([place(row, along) for row in rows]) for along in (x, z))
-    return fit(*at, numbers(row[of] for row in rows), numbers(row["flops"] for row in rows))
+    at = [np.array([place(row, along) for row in rows]) for along in (x, z)]
+    return fit(at[0], at[1], numbers(row[of] for row in rows), numbers(row["flops"] for row in rows))
 
 
 def compute_optimal(found: Reading, x: str, z: str) -> go.Figure:
@@ -94,6 +100,36 @@ def allocation(found: Reading, x: str, z: str) -> Sentences:
         f"The least error then falls to {law.floor:.3g} as FLOPs^-{law.exponent:.2f}{_span(over.envelope_interval)}."
         + _decided(over, x, z),
     ])  # fmt: skip
+
+
+def verdicts(*readings: Reading) -> pd.DataFrame:
+    """The laws of several studies in one table, by study: rates with intervals, predictions, verdicts."""
+    tables = [
+        found.laws().reset_index().assign(study=found.study["name"])
+        for found in readings
+        if not found.missing
+    ]
+    if not tables:
+        return pd.DataFrame(columns=["study"])
+    return pd.concat([table.astype(object) for table in tables], ignore_index=True).set_index(
+        ["study", "cell"]
+    )
+
+
+def counted(*readings: Reading) -> Sentences:
+    """How many laws of these studies agree with theory, fall faster, slower, or are undecided; and what is lacking."""
+    said = [found.missing for found in readings if found.missing]
+    table = verdicts(*readings)
+    if "verdict" not in table:
+        return Sentences(said)
+    known = table[table["predicted"].notna()]
+    words = known["verdict"].value_counts().to_dict()
+    counts = ", ".join(f"{words[word]} {word}" for word in get_args(Word) if word in words)
+    fitted = int(table["rate"].notna().sum())
+    first = f"{fitted} laws are fitted; theory predicts the rate of {len(known)}" + (
+        f": {counts}." if counts else "."
+    )
+    return Sentences([first, *said])
 
 
 def heat_map(found: Reading, x: str, y: str) -> go.Figure:

@@ -264,6 +264,7 @@ def _ranges(
     """Each quantity's range over the exponents whose sum of squares is allowed; 0 or inf where these have no end."""
     allowed = spread.variance * student(spread.freedom) ** 2
     alpha = beta = np.geomspace(*LIMITS, GRID)
+    region, at = np.ones((GRID, GRID), bool), (alpha, beta)
     for _ in range(ZOOMS):
         alpha, beta = np.union1d(alpha, best[0]), np.union1d(beta, best[1])
         losses = _losses(cells, weight, alpha, beta)

@@ -1,6 +1,7 @@
 """Laws: data, fit, and what theory says of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -72,7 +73,7 @@ def _straight(law: Law) -> bool:
     return law.form in ("power", "power_floor", "log_power") or law.along in (FLOPS, PROMPTS)
 
 
-def _bars(law: Law) -> dict[str, object] | None:
+def _bars(law: Law) -> dict[str, Any] | None:
     if not law.halves:
         return None
     y, spread = np.array(law.y), np.exp(law.halves)
