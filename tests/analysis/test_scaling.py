@@ -36,7 +36,8 @@ def test_the_surface_of_a_study_is_the_one_that_was_planted():
 
 def test_the_allocation_is_told_in_words_and_as_a_table():
     said = scaling.allocation(trained(), X, Z)
-    assert "α = 0." in said[0]
+    assert "(training.loops)^-0." in said[0]
+    assert "exponent 0." in said[0]
     assert said[1] == "FLOPs grow as training.loops^1.00 model.width^2.00, to within 0 %."
     assert "95 % interval" in said[2]
     assert "The least error then falls to" in said[3]
@@ -55,6 +56,29 @@ def test_the_figure_has_the_cells_the_surface_and_its_envelope():
 def test_one_run_in_each_cell_has_no_interval_and_says_so():
     said = scaling.allocation(trained(replicates=1), X, Z)
     assert "no interval: one run in each cell" in said[0]
+
+
+def test_an_error_that_does_not_fall_along_an_axis_has_no_exponent_there():
+    found = trained()
+    flat = found.trials.assign(error=0.1 + 0.4 / found.trials[X] + 0.01 * found.trials[Z] / 40)
+    said = scaling.allocation(Reading(found.study, flat, found.curves, found.history), X, Z)
+    assert "does not fall along model.width" in said[0]
+    assert "No pair is best" in said[-1]
+
+
+def test_verdicts_of_several_studies_are_one_table_and_are_counted():
+    planted = Planted(noise=0.02)
+    for loops in (2, 4, 8, 16):
+        planted.replicated(planted.cell(str(loops), **{X: loops}), 0.5 * 0.9**loops)
+    theory = {"kind": "gd_contraction", "kappa": 19.0}
+    planted.study["laws"] = [{"of": "error", "along": X, "form": ["exponential"], "theory": theory}]
+    unrun = reading(Planted(), missing="Nothing has run: run it.")
+    found = reading(planted)
+    assert len(scaling.verdicts(found, unrun, found)) == 2
+    assert scaling.counted(found, unrun) == (
+        "1 laws are fitted; theory predicts the rate of 1: 1 agrees.", "Nothing has run: run it."
+    )  # fmt: skip
+    assert scaling.verdicts(unrun).empty
 
 
 def test_without_records_everything_says_what_is_missing():

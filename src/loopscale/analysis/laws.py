@@ -77,6 +77,11 @@ class Law:
     verdict: Verdict | None = None
     note: str = ""
 
+    @property
+    def axis(self) -> str:
+        """What it runs along, with the settings that vary in step."""
+        return " with ".join([self.along, *(path.rpartition(".")[2] for path in self.beside)])
+
     def value(self, x: Sequence[float] | Array) -> Array:
         """The law's error at x."""
         raw = self.shape.transform(np.asarray(x, dtype=np.float64))

@@ -6,6 +6,7 @@ Each takes a reading (`loopscale.analysis.reading`), and of a study without reco
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
+from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from loopscale.analysis import figures
 from loopscale.analysis.axes import PROMPTS, in_step, place
 from loopscale.analysis.reading import Reading
 from loopscale.analysis.shown import Sentences, drawn, lacking
-from loopscale.analysis.surface import Interval, Surface, fit
+from loopscale.analysis.surface import LIMITS, Interval, Surface, fit
 from loopscale.analysis.tables import answers, numbers
 from loopscale.analysis.verdict import Word
 
@@ -81,11 +82,9 @@ def allocation(found: Reading, x: str, z: str) -> Sentences:
         over = surface(found, x, z)
     except ValueError as problem:
         return Sentences([f"No surface of {found.study['name']} yet: {problem}."])
-    alpha, beta = over.intervals or (None, None)
     said = [
-        f"error = {over.floor:.3g} + {over.scales[0]:.3g} ({x})^-α + {over.scales[1]:.3g} ({z})^-β "
-        f"with α = {over.exponents[0]:.2f}{_span(alpha)} and β = {over.exponents[1]:.2f}{_span(beta)}; it accounts for "
-        f"{100 * over.goodness:.0f} % of the variance of the log errors of {len(over.cells.x)} cells"
+        f"error = {over.floor:.3g}{''.join(_terms(over, (x, z)))}; it accounts for {100 * over.goodness:.0f} % of the "
+        f"variance of the log errors of {len(over.cells.x)} cells"
         + (", which scatter about it by more than their replicates' noise." if over.scatter else "."),
         f"FLOPs grow as {x}^{over.cost[1]:.2f} {z}^{over.cost[2]:.2f}, to within {100 * over.cost_off:.0f} %.",
     ]
@@ -146,6 +145,16 @@ def against_references(found: Reading, task: str | None = None) -> go.Figure:
     groups = figures.by_task(found.study, found.trials)
     cells = groups.get(task or next(iter(groups), ""), [])
     return drawn(figures.against_references(found.study, found.trials, found.curves, cells))
+
+
+def _terms(over: Surface, names: tuple[str, str]) -> Iterator[str]:
+    """What the surface adds to its floor; where the error does not fall along an axis, its exponent means nothing."""
+    intervals = over.intervals or (None, None)
+    for name, scale, exponent, interval in zip(names, over.scales, over.exponents, intervals, strict=True):
+        if scale > 0 and LIMITS[0] * 1.01 < exponent:
+            yield f" + {scale:.3g} ({name})^-{exponent:.2f}, exponent {exponent:.2f}{_span(interval)}"
+        else:
+            yield f", and does not fall along {name}"
 
 
 def _span(interval: Interval | None) -> str:
