@@ -32,6 +32,8 @@ VALIDATION_PROMPTS = 512
 
 BLOCK_BYTES = 2**26
 LARGEST_BLOCK = 256
+MEDIAN_BYTES = 2**28
+"""Of single errors that are kept for medians: all of a usual evaluation's, the first ones of a huge one."""
 
 
 class Evaluation(Config):
@@ -61,6 +63,9 @@ class Curve:
     raw: Float64[np.ndarray, "loops points"]
     measures: dict[str, Float64[np.ndarray, " loops"]] = field(default_factory=dict)
     """What else the task measures, over all queries, by name."""
+    median: Float64[np.ndarray, "loops points"] | None = None
+    """Over prompts, where it was measured. Of a net that runs on for longer than it was trained, a few prompts may
+    explode and the mean with them, while most stay."""
 
 
 @torch.no_grad()
@@ -81,11 +86,15 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
         loops = min(loops, predictor.depth or loops)
     zero = torch.zeros((), dtype=torch.float64, device=device)
     total, squares, raw, measures = zero, zero, zero, defaultdict[str, Tensor](lambda: zero)
+    kept, room = list[Tensor](), MEDIAN_BYTES
     for block in _blocks("evaluate", task, evaluation.prompts):
         batch = suited(block, predictor, device)
         prediction = predictor.predict(batch, loops)
         error = task.error(prediction, batch).double()
         total, squares = total + error.sum(1), squares + error.square().sum(1)
+        if room > 0:
+            kept.append(error.float().cpu())
+            room -= kept[-1].nbytes
         raw = raw + task.raw_error(prediction, batch).double().sum(1)
         for name, each in task.measures(prediction, batch).items():
             measures[name] = measures[name] + each.double().sum(1)
@@ -94,7 +103,10 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
     spread = (squares / count - mean.square()).clamp(min=0)
     sem = (spread / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
     means = {name: (sums / count).cpu().numpy() for name, sums in measures.items()}
-    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means)
+    # A prompt whose error is nan has exploded: as far above the median as can be.
+    single = torch.nan_to_num(torch.cat(kept, dim=1), nan=torch.inf, posinf=torch.inf)
+    median = np.median(single.numpy(), axis=1).astype(np.float64)
+    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means, median)
 
 
 @torch.no_grad()

@@ -7,9 +7,11 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from loopscale.records import replica
+from loopscale.records.curves import pack
 from loopscale.records.mirror import Mirror, QueryError
 from loopscale.records.notes import Note
 from loopscale.records.read import load
@@ -86,11 +88,22 @@ def test_curves_hold_every_loop_and_point_of_trials_and_baselines(store: Store, 
     write(store, *trials.whole("a"), baseline)
     assert ask(store, "SELECT count(*) FROM curves") == [(12,)]
     assert ask(store, "SELECT * FROM curves WHERE trial = 'n' AND loop = 2 AND point = 1") == [
-        ("n", 2, 1, 4.0, 14.0, 24.0)
+        ("n", 2, 1, 4.0, 14.0, 24.0, None)
     ]
     assert ask(store, "SELECT seed, error, \"solver.kind\" FROM trials WHERE role = 'baseline'") == [
         (None, 0.1, "newton")
     ]
+
+
+def test_a_curve_has_its_median_where_one_was_recorded(store: Store, trials):
+    grid = np.arange(6.0).reshape(2, 3)
+    newer = Note(
+        "m", 2, {"evaluate/error": 0.1}, {}, {"role": "baseline"}, "FINISHED",
+        (("curve.parquet", pack(grid, grid, grid, grid + 30)),),
+    )  # fmt: skip
+    write(store, *trials.whole("a"), newer)
+    assert ask(store, "SELECT median FROM curves WHERE trial = 'm' AND loop = 2 AND point = 1") == [(34.0,)]
+    assert ask(store, "SELECT DISTINCT median FROM curves WHERE trial = 'a'") == [(None,)]
 
 
 def test_studies_are_there_with_their_questions(store: Store):

@@ -46,6 +46,24 @@ def test_the_standard_error_is_that_of_the_mean_over_prompts():
     np.testing.assert_allclose(curve.sem[0], errors.std(0) / 600**0.5, rtol=1e-6)
 
 
+def test_the_median_is_over_prompts_and_holds_where_the_mean_explodes():
+    predictor = Constant(0.3)
+    curve = evaluate(predictor, TASK, Evaluation(loops=1, prompts=601))
+    errors = torch.cat([TASK.error(predictor.predict(batch, 1), batch)[0] for batch in list(predictor.seen)])
+    np.testing.assert_allclose(curve.median[0], errors.median(0).values, rtol=1e-6)
+
+    class Exploding(Constant):
+        @override
+        def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
+            guesses = super().predict(batch, steps).clone()
+            guesses[:, ::4] = torch.nan
+            return guesses
+
+    curve = evaluate(Exploding(0.3), TASK, Evaluation(loops=1, prompts=600))
+    assert np.isnan(curve.error).all()
+    assert np.isfinite(curve.median).all()
+
+
 def test_all_predictors_see_the_same_prompts_whatever_the_seed(make):
     first, second = Constant(0.0), Constant(1.0)
     for predictor in (first, second):

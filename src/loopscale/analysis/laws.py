@@ -42,6 +42,10 @@ class Law:
     y: tuple[float, ...]
     """The geometric mean over runs at each x."""
     runs: tuple[int, ...]
+    halves: tuple[float, ...]
+    """Half the 95 % interval of log y at each x, from the replicates' pooled noise; empty without any, and for
+    whole curves.
+    """
     goodness: float
     """The part of the variance of the mean log errors that the law accounts for."""
     aicc: float
@@ -61,6 +65,8 @@ class Law:
     theta: tuple[float, ...]
     of: str = "error"
     along: str = ""
+    beside: tuple[str, ...] = ()
+    """Settings that vary in step with `along`, so that it is one axis with them."""
     cell: str = ""
     theory: str | None = None
     predicted: float | None = None
@@ -70,6 +76,11 @@ class Law:
     """Whether the bound is of the very same quantity and hides no constant: its height may be compared too."""
     verdict: Verdict | None = None
     note: str = ""
+
+    @property
+    def axis(self) -> str:
+        """What it runs along, with the settings that vary in step."""
+        return " with ".join([self.along, *(path.rpartition(".")[2] for path in self.beside)])
 
     def value(self, x: Sequence[float] | Array) -> Array:
         """The law's error at x."""
@@ -148,6 +159,7 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
         x=tuple(np.unique(data.x).tolist()),
         y=tuple(np.exp(means).tolist()),
         runs=tuple(len(group) for group in data.at()),
+        halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
         goodness=1 - float(np.sum(best.off**2)) / about,
         aicc=float(aicc),
         held_out=None,

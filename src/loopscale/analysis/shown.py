@@ -75,7 +75,7 @@ def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> pd.Da
     for one in fitted:
         law = (one.form.replace("_", " "), one.rate, one.low, one.high, min(one.x), max(one.x))
         judged = (str(one.verdict.word), one.verdict.because) if one.verdict else (None, one.note)
-        rows.append([one.cell or "all", one.of, one.along, *law, one.theory, one.predicted, *judged])
+        rows.append([one.cell or "all", one.of, one.axis, *law, one.theory, one.predicted, *judged])
     rows += [[one.cell or "all", one.of, one.along, *[None] * 9, one.because] for one in unfitted]
     return pd.DataFrame(rows, columns=["cell", *LAWS]).set_index("cell")
 

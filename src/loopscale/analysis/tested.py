@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from loopscale.analysis.axes import CURVES, combinations, in_step, place
 from loopscale.analysis.laws import Law, choose, fit, pooled
 from loopscale.analysis.tables import StudyTable, answers, curve_at, loop_of, numbers, settings_of
 from loopscale.analysis.theory import comparable, predict
 from loopscale.analysis.verdict import judge
-
-CURVES = ("loop", "point")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> tuple
             except ValueError as error:
                 missing.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
-            found.append((replace(law, of=of, along=along, cell=sample.cell), sample))
+            beside = () if along in CURVES else in_step(study, along)
+            found.append((replace(law, of=of, along=along, beside=beside, cell=sample.cell), sample))
         done = pooled([law for law, _ in found]) if along in CURVES else [law for law, _ in found]
         for law, (_, sample) in zip(done, found, strict=True):
             kin = sum(other.shape == law.shape for other in done) if along in CURVES else 0
@@ -91,25 +91,20 @@ def judged(
 def samples(
     study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, of: str, along: str
 ) -> Iterator[Sample]:
-    """The data of each law. Along a curve every cell has its own; along a setting, cells that differ in it
-    alone.
-    """
+    """The data of each law. Along a curve every cell has its own; along an axis, cells that differ along it alone."""
     if along in CURVES:
         for cell in study["cells"]:
             rows, _ = answers(trials, cell["key"])
             if len(rows):
                 yield _curve_sample(cell["label"], rows, curves, of, along)
         return
-    combinations: dict[str, list[tuple[Mapping[str, Any], pd.DataFrame]]] = {}
-    for cell in study["cells"]:
-        others = {path: value for path, value in cell["values"].items() if path != along}
-        label = ", ".join(f"{path}={value}" for path, value in others.items())
-        combinations.setdefault(label, []).append((cell, answers(trials, cell["key"])[0]))
-    for label, members in combinations.items():
-        rows = [row for _, mine in members for _, row in mine.iterrows() if pd.notna(row.get(along))]
-        if rows:
-            x, y = numbers(row[along] for row in rows), numbers(row[of] for row in rows)
-            yield Sample(label, x, y, np.arange(len(rows)), settings_of(rows[0]))
+    for label, members in combinations(study, trials, along).items():
+        rows = [row for _, mine in members for _, row in mine.iterrows()]
+        x = np.array([place(row, along) for row in rows])
+        here = [row for row, at in zip(rows, x, strict=True) if np.isfinite(at)]
+        if here:
+            y = numbers(row[of] for row in here)
+            yield Sample(label, x[np.isfinite(x)], y, np.arange(len(here)), settings_of(here[0]))
 
 
 def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> Sample:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points")}
-"""What a curve's axes are called among the settings of a bound."""
+ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
+"""What axes that are no settings are called among those of a bound."""
 
 
 def comparable(kind: str, of: str, along: str) -> bool:
@@ -34,5 +34,9 @@ def predict(
         raise ValueError(f"{kind} does not depend on {along}; it has {', '.join(fields)}")
     whole = [int(value) if float(value).is_integer() else value for value in x]
     others = {path: value for path, value in settings.items() if path.rpartition(".")[2] != axis}
+    if (
+        name == "prompts" and axis == "steps" and "batch_size" in fields
+    ):  # prompts are steps of one prompt each
+        rest = rest | {"batch_size": 1}
     bound = Bound.fill(kind, rest | ({axis: whole[0]} if axis else {}), others)
     return [float(value) for value in bound.along(str(axis), whole)]

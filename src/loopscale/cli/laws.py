@@ -12,7 +12,7 @@ def line(law: "Law") -> str:
     """What falls along what, in which form, how fast, over which range, and what theory makes of it."""
     where = f" ({law.cell})" if law.cell else ""
     spread = interval(law.low, law.high)
-    text = f"law: {law.of} along {law.along}{where} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
+    text = f"law: {law.of} along {law.axis}{where} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
     text += f" ({spread})" if spread else " (no interval)"
     text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
     if law.theory and law.predicted is not None:

@@ -60,6 +60,9 @@ TABLES: dict[str, tuple[str, dict[str, Column]]] = {
             "error": Column("double", OVER_VARIANCE, "mean over prompts"),
             "sem": Column("double", OVER_VARIANCE, "standard error of that mean, over prompts"),
             "raw": Column("double", SQUARED, "the error without division by the target's variance"),
+            "median": Column(
+                "double", OVER_VARIANCE, "median over prompts; none in records from before it was kept"
+            ),
         },
     ),
     "history": (

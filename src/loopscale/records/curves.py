@@ -8,21 +8,23 @@ from numpy.typing import NDArray
 Grid = NDArray[np.float64]
 
 
-def pack(error: Grid, sem: Grid, raw: Grid) -> bytes:
-    """Three arrays [loops, points] as Parquet with columns loop (from 1), point (from 0), error, sem, raw."""
+def pack(error: Grid, sem: Grid, raw: Grid, median: Grid | None = None) -> bytes:
+    """Arrays [loops, points] as Parquet with columns loop (from 1), point (from 0), error, sem, raw, median.
+
+    Without a median, as in records from before there was one, it has no such column.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
     loops, points = error.shape
-    table = pa.table(
-        {
-            "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
-            "point": pa.array(np.tile(np.arange(points), loops), pa.int32()),
-            "error": error.ravel(),
-            "sem": sem.ravel(),
-            "raw": raw.ravel(),
-        }
-    )
+    columns = {
+        "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
+        "point": pa.array(np.tile(np.arange(points), loops), pa.int32()),
+        "error": error.ravel(),
+        "sem": sem.ravel(),
+        "raw": raw.ravel(),
+    } | ({} if median is None else {"median": median.ravel()})
+    table = pa.table(columns)
     file = io.BytesIO()
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()

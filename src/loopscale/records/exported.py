@@ -87,7 +87,7 @@ class Exported(Source):
             found = self._table("curves", [("run", "in", [run.id for run in runs])] if runs else None)
             if found is None or not runs:
                 return shape.empty_table()
-            return found.select(shape.names).cast(shape)
+            return tables.completed(found).select(shape.names).cast(shape)
 
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         """A study's file or description, or a trial's weights, as a local file (in `folder`, if it is not one)."""

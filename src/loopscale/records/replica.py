@@ -175,10 +175,10 @@ def _curve(store: Store, run: Run, folder: Path) -> "pa.Table | None":
         return None
     shape = tables.schema(tables.CURVES)
     try:
-        table = parquet.read_table(file, columns=shape.names[2:])
+        table = tables.completed(parquet.read_table(file)).select(shape.names[2:])
         who = [pa.array([text] * len(table)) for text in (run.id, run.tags["trial"])]
         return pa.table([*who, *table.columns], names=shape.names).cast(shape)
-    except (pa.ArrowException, OSError) as problem:
+    except (pa.ArrowException, OSError, KeyError) as problem:
         what = f"the curve of trial {run.tags['trial']} is damaged ({problem})"
         raise StoreError(what, "evaluate it again") from problem
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 TRIALS, STUDIES = kinds("trials"), kinds("studies")
 HISTORY, CURVES = {"run": "string"} | kinds("history"), {"run": "string"} | kinds("curves")
+LATER = ("median",)
+"""Columns of curves that older records have not got: NULL there."""
 RAW_TRIALS = TRIALS | {"run": "string", "settings": "string"}
 """What the mirror keeps of a trial: settings as JSON, for their types depend on all that the store holds."""
 
@@ -56,6 +58,16 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         "run": run.id,
         "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())} | measures),
     }
+
+
+def completed(table: "pa.Table") -> "pa.Table":
+    """A table of curves with the columns that older records have not got, as NULL."""
+    import pyarrow as pa
+
+    for name in LATER:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), pa.float64()))
+    return table
 
 
 def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:

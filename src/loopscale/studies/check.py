@@ -12,7 +12,7 @@ from loopscale.studies.cells import MOST_CELLS, how_many
 from loopscale.studies.layout import Layout
 from loopscale.studies.limits import MOST_LOOPS, MOST_PROMPTS
 from loopscale.studies.mistakes import Fault, Place, one_of, shown
-from loopscale.studies.parts import ALONG, Law
+from loopscale.studies.parts import ALONG, DERIVED, Law
 from loopscale.studies.settings import PARTS, UNSEEN
 from loopscale.studies.space import Choice, leaves
 from loopscale.studies.where import paths
@@ -205,6 +205,12 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
         yield from _theory(n, law, layout)
         if law.along in ALONG or law.along in numeric:
             continue
+        if law.along in DERIVED:
+            if not any(path.startswith(DERIVED[law.along]) for path in numeric):
+                what = f"a law runs along {law.along}, which are the same in every cell"
+                remedy = f"vary a number of {' or '.join(name.rstrip('.') for name in DERIVED[law.along])}"
+                yield Fault(("laws", n, "along"), what, remedy)
+            continue
         words = (
             "is not numeric"
             if law.along in study.scientific and law.along not in values
@@ -213,7 +219,7 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
         if law.along in values:
             words = "has no two numbers to run along"
         what = f"a law runs along {law.along}, which {words.removeprefix('which ')}"
-        yield Fault(("laws", n, "along"), what, one_of(law.along, [*numeric, *ALONG]))
+        yield Fault(("laws", n, "along"), what, one_of(law.along, [*numeric, *ALONG, *DERIVED]))
 
 
 def _theory(n: int, law: Law, layout: Layout) -> Iterator[Fault]:

@@ -14,6 +14,9 @@ Objective = Literal["error", "flops"]
 Form = Literal["power", "power_floor", "exponential", "double_exponential", "log_power"]
 ALONG = ("loop", "point")
 """What a law may run along beside a scientific axis: the curve that every trial records."""
+DERIVED = {"prompts": ("training.steps", "training.batch_size"), "flops": ("model.", "training.")}
+"""And what follows from axes: the prompts seen in training, and its cost. Each with the settings, or the beginnings of
+their paths, of which the study has to vary a number."""
 
 
 def named(family: type[Family], data: Any) -> Any:
@@ -96,7 +99,7 @@ class Law(Config):
 
     of: Literal["error", "error_last", "raw_error", "excess"] = "error"
     along: str
-    """A numeric scientific axis, or `loop` or `point`."""
+    """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
     """A bound's kind and settings."""

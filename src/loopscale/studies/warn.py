@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loopscale.studies.parts import ALONG
+from loopscale.studies.parts import ALONG, DERIVED
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
@@ -51,7 +51,7 @@ def warnings(
         yield "with one replicate there are no intervals"
     for law in study.laws:
         values = {cell.values.get(law.along) for cell in study.cells()} - {None}
-        if law.along not in ALONG and len(values) < ENOUGH_VALUES:
+        if law.along not in (*ALONG, *DERIVED) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
     yield from _memory(study, memory_bytes / 2**30, offer)

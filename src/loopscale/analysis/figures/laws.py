@@ -1,0 +1,85 @@
+"""Laws: data, fit, and what theory says of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
+from loopscale.analysis.drawing import DEEPEST, ERROR, PALETTE, SYMBOLS, blank, rounded, safe
+from loopscale.analysis.laws import Law
+
+
+def law(fitted: Sequence[Law]) -> go.Figure:
+    """Laws along one axis: the means with intervals, the fit, and the bound.
+
+    Of a bound that hides its constant, or is of another quantity, the shape is drawn, with the constant fitted: the
+    legend says so, and which it is.
+    """
+    first = fitted[0]
+    figure = blank(axis_name(first.along, first.beside), _measure(first.of), log_x=_straight(first))
+    for index, one in enumerate(fitted):
+        colour, name = PALETTE[index % 8], safe(one.cell) or "all"
+        marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
+        figure.add_scatter(
+            x=one.x,
+            y=rounded(one.y),
+            error_y=_bars(one),
+            mode="markers",
+            marker=marker,
+            name=name,
+            legendgroup=name,
+        )
+        x = np.geomspace(*_ends(one.x), 80) if min(one.x) > 0 else np.linspace(*_ends(one.x), 80)
+        figure.add_scatter(
+            x=x,
+            y=rounded(one.value(x)),
+            mode="lines",
+            line={"color": colour},
+            showlegend=False,
+            legendgroup=name,
+            hovertemplate="fit %{y:.3g}<extra></extra>",
+        )
+        shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
+        if np.isfinite(shown).any():
+            shift = 1.0 if one.absolute else np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
+            figure.add_scatter(
+                x=one.x,
+                y=rounded(shown * shift),
+                mode="lines",
+                name=str(one.theory)
+                if one.absolute
+                else f"{one.theory}: its shape, constant fitted (× {shift:.2g})",
+                line={"color": colour, "dash": "dot"},
+                legendgroup=name,
+            )
+    if any(one.theory_y for one in fitted):
+        heights = [np.array(one.theory_y) for one in fitted if one.absolute]
+        values = np.concatenate([*(np.array(one.y) for one in fitted), *heights])
+        values = np.log10(np.maximum(values, min(min(one.y) for one in fitted) / DEEPEST))
+        figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
+    return figure
+
+
+def _measure(of: str) -> str:
+    return {"error": ERROR, "error_last": f"last query's {ERROR}"}.get(
+        of, of.replace("_", " ") + " (target's units²)"
+    )
+
+
+def _straight(law: Law) -> bool:
+    """Whether the law is a line where both axes are logarithmic."""
+    return law.form in ("power", "power_floor", "log_power") or law.along in (FLOPS, PROMPTS)
+
+
+def _bars(law: Law) -> dict[str, Any] | None:
+    if not law.halves:
+        return None
+    y, spread = np.array(law.y), np.exp(law.halves)
+    bars = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4}
+    return bars | {"array": rounded(y * (spread - 1)), "arrayminus": rounded(y * (1 - 1 / spread))}
+
+
+def _ends(x: Sequence[float]) -> tuple[float, float]:
+    return min(x), max(x)

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from planted import Planted
+
+from loopscale.analysis.axes import in_step, independent
+from loopscale.analysis.tested import laws
+
+
+def stepped() -> Planted:
+    """T and ΔT in step, crossed with the dimension; the error falls as T^-0.5."""
+    planted = Planted(noise=0.02)
+    for dim in (2, 4):
+        for loops, window in ((2, 1), (4, 3), (8, 6), (16, 12)):
+            values = {"task.dim": dim, "training.loops": loops, "training.window": window}
+            planted.replicated(planted.cell(f"{dim} {loops}", **values), dim * loops**-0.5)
+    return planted
+
+
+def test_settings_that_differ_in_step_are_one_axis():
+    planted = stepped()
+    assert in_step(planted.study, "training.loops") == ("training.window",)
+    assert in_step(planted.study, "task.dim") == ()
+    assert independent(planted.study) == ["task.dim", "training.loops"]
+    assert independent(planted.study, least=3) == ["training.loops"]
+
+
+def test_settings_that_are_crossed_are_axes_of_their_own():
+    planted = Planted()
+    for loops, window in ((4, 2), (8, 2), (4, 4), (8, 4)):
+        planted.cell(f"{loops} {window}", **{"training.loops": loops, "training.window": window})
+    assert in_step(planted.study, "training.loops") == ()
+    assert independent(planted.study) == ["training.loops", "training.window"]
+
+
+def test_a_law_along_settings_in_step_has_all_their_values_and_is_named_by_all():
+    planted = stepped()
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
+    found, missing = laws(planted.study, *planted.tables[:2])
+    assert missing == []
+    assert [(law.cell, law.beside, law.x) for law in found] == [
+        (f"task.dim={dim}", ("training.window",), (2, 4, 8, 16)) for dim in (2, 4)
+    ]
+    assert [law.rate for law in found] == pytest.approx([0.5, 0.5], abs=0.1)
+
+
+def test_a_law_along_the_prompts_is_along_steps_times_batch_size_and_so_is_its_bound():
+    planted = Planted(noise=0.02)
+    for steps in (100, 200, 400, 800):
+        values = {"training.steps": steps, "training.batch_size": 64, "task.dim": 2}
+        cell = planted.cell(str(steps), **{"training.steps": steps})
+        for number in range(3):
+            error = (steps * 64) ** -0.5 * np.exp(0.02 * planted.rng.standard_normal())
+            planted.trial(cell, "replicate", number, error, **values)
+    theory = {"kind": "bai_pretrain", "noise": 1e-4, "points": 20}
+    planted.study["laws"] = [{"of": "error", "along": "prompts", "form": ["power"], "theory": theory}]
+    planted.rows = [row | {"task.points": 20} for row in planted.rows]
+    ((law,), _) = laws(planted.study, *tables(planted))
+    assert law.x == (6400, 12800, 25600, 51200), law.note
+    assert law.note == ""
+    assert (law.predicted, law.rate) == pytest.approx((0.5, 0.5), abs=0.05)
+    assert law.verdict.word == "agrees"
+
+
+def test_a_law_along_flops_is_that_of_the_cells_which_no_other_beats():
+    planted = Planted(noise=0.02)
+    for loops in (1, 2, 4, 8):
+        for width in (8, 32):
+            flops = 1e6 * loops * width**2
+            cell = planted.cell(f"{loops} {width}", **{"training.loops": loops, "model.width": width})
+            for number in range(3):
+                error = (
+                    3 * flops**-0.3 * (1 if width == 8 else 3) * np.exp(0.01 * planted.rng.standard_normal())
+                )
+                planted.trial(cell, "replicate", number, error, flops=flops)
+    planted.study["laws"] = [{"of": "error", "along": "flops", "form": ["power"]}]
+    ((law,), _) = laws(planted.study, *tables(planted))
+    assert law.cell == ""
+    assert law.x == (64e6, 128e6, 256e6, 512e6), "the wide ones cost more and err more"
+    assert law.low < 0.3 < law.high
+
+
+def tables(planted: Planted):
+    """With a column for every setting that the rows have, as the mirror has."""
+    import pandas as pd
+
+    return pd.DataFrame(planted.rows), planted.tables[1]

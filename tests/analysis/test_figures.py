@@ -1,0 +1,112 @@
+import numpy as np
+import pandas as pd
+import pytest
+from planted import Planted, comparison
+
+from loopscale.analysis import figures
+from loopscale.analysis.tested import laws
+from loopscale.theory.bounds.base import Bound
+
+
+def crossed() -> Planted:
+    """Heads by layers, the error 1 / (heads · layers)."""
+    planted = Planted(noise=0.01)
+    for heads in (1, 2, 4):
+        for layers in (1, 2):
+            cell = planted.cell(f"{heads} {layers}", **{"model.heads": heads, "model.layers": layers})
+            planted.replicated(cell, 1 / (heads * layers))
+    return planted
+
+
+def test_a_heat_map_has_every_cells_error_in_its_square_with_the_interval_in_hover():
+    planted = crossed()
+    (squares,) = figures.heat_map(planted.study, planted.tables[0], "model.heads", "model.layers").data
+    at = {place: number for number, place in enumerate(zip(squares.x, squares.y, strict=True))}
+    assert len(at) == 6
+    for (heads, layers), number in at.items():
+        expected = -np.log10(float(heads) * float(layers))
+        assert squares.marker.color[number] == pytest.approx(expected, abs=0.02)
+        assert "95 % interval" in squares.hovertext[number]
+    assert squares.text[at["4", "2"]] == "0.12"
+
+
+def test_a_heat_map_of_an_axis_that_is_not_there_says_which_are():
+    planted = crossed()
+    with pytest.raises(
+        ValueError, match=r"does not vary model.depth; its axes are model.heads, model.layers"
+    ):
+        figures.heat_map(planted.study, planted.tables[0], "model.heads", "model.depth")
+
+
+def test_the_axes_of_a_figure_are_those_that_vary_alone():
+    planted = Planted(noise=0.01)
+    for loops, window in ((2, 1), (4, 3), (8, 6)):
+        values = {"training.loops": loops, "training.window": window}
+        planted.replicated(planted.cell(f"{loops}", **values), 1 / loops)
+    assert figures.axes(planted.study) == ["training.loops"]
+    figure = figures.against_axis(planted.study, planted.tables[0], "training.loops")
+    assert figure.layout.xaxis.title.text == "training.loops with window"
+    (line,) = figure.data
+    assert list(line.x) == [2, 4, 8]
+
+
+def test_references_stand_at_their_own_height():
+    planted = Planted(noise=0.01, points=6)
+    cell = planted.cell("looped")
+    planted.replicated(cell, 0.1)
+    trials, curves, _ = planted.tables
+    figure = figures.against_references(planted.study, trials, curves, [cell])
+    drawn = {trace.name: trace for trace in figure.data if trace.name}
+    bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": 2, "points": 6})
+    mean = np.mean([bayes.at(point=point).value() for point in range(6)]) / 2
+    assert drawn["bayes ridge, exact"].y[0] == pytest.approx(mean, rel=1e-3)
+    first = drawn["first order best, for large d and N"].y
+    assert (np.diff(first) <= 0).all(), "more gradients are never worse"
+    newton = [drawn[f"newton (start {start})"].y for start in ("spectral", "frobenius")]
+    assert newton[0][-1] == pytest.approx(mean, rel=0.15), "Newton ends at least squares"
+    assert newton[0][1] < newton[1][1], "the spectral start is nearer"
+
+
+def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
+    planted = comparison()
+    trials, curves, _ = planted.tables
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    before = len(figures.against_loops(planted.study, trials, curves, cells).data)
+    curves = curves.assign(median=np.where(curves["loop"] > 6, curves["error"] / 2, curves["error"]))
+    figure = figures.against_loops(planted.study, trials, curves, cells)
+    dotted = [trace for trace in figure.data if "median" in (trace.name or "")]
+    assert (len(dotted), len(figure.data)) == (3, before + 3)
+    mine = curves[curves["trial"].str.startswith("replicate-cell0")]
+    for trace in dotted:
+        assert list(trace.x) == [6, 7, 8, 9, 10, 11, 12]
+    expected = mine[mine["loop"] == 12].groupby("trial")["error"].mean().mean() / 2
+    assert dotted[0].y[-1] == pytest.approx(expected, rel=1e-3)
+    (shade,) = figure.layout.shapes
+    assert (shade.x0, shade.x1) == (6, 12)
+
+
+def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_named():
+    planted = Planted(noise=0.02)
+    for loops in (2, 4, 8, 16):
+        planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.9**loops)
+    theory = {"kind": "gd_contraction", "kappa": 19.0}
+    planted.study["laws"] = [
+        {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
+    ]
+    found, _ = laws(planted.study, *planted.tables[:2])
+    drawn = {trace.name: trace for trace in figures.law(found).data if trace.name}
+    (name,) = [name for name in drawn if name.startswith("gd_contraction")]
+    assert name == "gd_contraction: its shape, constant fitted (× 0.5)"
+    assert list(drawn[name].y) == pytest.approx(0.5 * 0.9 ** np.array([2, 4, 8, 16]), rel=0.05)
+    bars = drawn["all"].error_y
+    assert all(0 < bar < 0.2 * y for bar, y in zip(bars.array, drawn["all"].y, strict=True)), (
+        "intervals of the means"
+    )
+
+
+def test_a_figure_of_nothing_that_has_finished_has_nothing_in_it():
+    planted = Planted()
+    cell = planted.cell("a", **{"model.heads": 1, "model.layers": 1})
+    trials, curves, _ = planted.tables
+    assert not figures.heat_map(planted.study, trials, "model.heads", "model.layers").data
+    assert not figures.against_references(planted.study, trials, pd.DataFrame(curves), [cell]).data
