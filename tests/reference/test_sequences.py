@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -162,13 +163,37 @@ def test_every_chain_of_a_prompt_is_of_one_net_and_stands_state_by_state():
         assert (weight[0] - weight[1]).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("weights", ["gaussian", "orthogonal"])
 @pytest.mark.parametrize("slope", [0.01, 0.5, 1.0])
-def test_every_state_of_a_chain_has_variance_one(slope: float):
-    task = ChainOfThought(dim=8, points=3, slope=slope)
+def test_every_state_of_a_chain_has_variance_one(slope: float, weights: Literal["gaussian", "orthogonal"]):
+    task = ChainOfThought(dim=8, points=3, slope=slope, weights=weights)
     targets = task.sample(20_000, stream(0)).targets
     square = targets.square().mean(-1).unflatten(1, (3, 6)).mean(1)
     off = (square.mean(0) - 1) / (square.std(0) / 20_000**0.5)
     assert off.abs().max() < 4.5
+
+
+@pytest.mark.parametrize(
+    ("weights", "growth"), [("gaussian", 1 + 3.08 / 5), ("orthogonal", 1 + 3 * 0.36 / 7)]
+)
+def test_the_size_of_states_spreads_from_layer_to_layer_as_said(
+    weights: Literal["gaussian", "orthogonal"], growth: float
+):
+    """The formulas of the docstring at dim 5, slope 0.5; after two layers, where their estimate is still sharp."""
+    task = ChainOfThought(dim=5, points=1, depth=2, slope=0.5, weights=weights)
+    square = task.sample(60_000, stream(0)).targets.double().square().mean(-1)
+    first, second = square.square().mean(0).tolist()
+    assert second / first == pytest.approx(growth, rel=0.06)
+
+
+def test_orthogonal_layers_keep_lengths_and_have_no_bayes_predictor():
+    task = ChainOfThought(dim=3, points=6, depth=2, slope=0.2, weights="orthogonal")
+    problem = task.sample(2, stream(0)).problem
+    xs, ys = problem.xs[:, 1::2].double(), problem.ys[:, 1::2].double()
+    before = torch.where(ys < 0, ys / 0.2, ys)
+    torch.testing.assert_close(before.norm(dim=-1), xs.norm(dim=-1) * (2 / 1.04) ** 0.5, rtol=1e-4, atol=1e-5)
+    assert LayerLeastSquares().takes(problem)
+    assert not LayerBayes().takes(problem)
 
 
 def test_a_chain_that_cannot_be_undone_is_refused():
@@ -214,7 +239,7 @@ def test_bayes_is_the_mean_over_what_a_layer_may_be():
     """Against integration over the Gaussian that is left of one coordinate, and against sampled prompts."""
     xs = torch.tensor([[[2.0, 0.0], [1.0, 3.0]]])
     ys = torch.tensor([[[1.2, -0.4], [0.0, 0.0]]])
-    problem = Chains(xs, ys, depth=1, slope=0.2, weight_variance=0.7)
+    problem = Chains(xs, ys, depth=1, slope=0.2, weight_variance=0.7, gaussian=True)
     ours = LayerBayes().predict(Batch(xs, ys, torch.arange(2), problem), 1)[0, 0, 1]
     for coordinate, slope_known in enumerate((0.6, -1.0)):
         mean, spread = slope_known, 3 * math.sqrt(0.7)
