@@ -61,9 +61,10 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
 class LayerBayes(LayerSolver, kind="layer_bayes"):
     """The mean of the next state given all that was seen: no predictor has less error at any query.
 
-    For Gaussian weights alone. Given the pairs of its layer, what the activation is applied to is Gaussian: its mean is the least-squares forecast,
-    its variance that of W's entries times the square of the part of s that no state seen spans. With m and v, the mean
-    of leaky_relu is slope m + (1 - slope)(m P(m/√v) + √v p(m/√v)), P and p the normal distribution and its density.
+    For Gaussian weights alone. Given the pairs of its layer, what the activation is applied to is then Gaussian: its
+    mean is the least-squares forecast, its variance that of W's entries times the square of the part of s that no state
+    seen spans. With m and v, the mean of leaky_relu is slope m + (1 - slope)(m P(m/√v) + √v p(m/√v)), P and p the
+    normal distribution and its density.
     """
 
     @override
