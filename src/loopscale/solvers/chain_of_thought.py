@@ -7,7 +7,7 @@ one regression a layer. AlgoFormer reduces the task to it as well (theorem 3.3),
 from abc import abstractmethod
 from collections.abc import Iterator
 from math import pi
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -61,10 +61,15 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
 class LayerBayes(LayerSolver, kind="layer_bayes"):
     """The mean of the next state given all that was seen: no predictor has less error at any query.
 
-    Given the pairs of its layer, what the activation is applied to is Gaussian: its mean is the least-squares forecast,
-    its variance that of W's entries times the square of the part of s that no state seen spans. With m and v, the mean
-    of leaky_relu is slope m + (1 - slope)(m P(m/√v) + √v p(m/√v)), P and p the normal distribution and its density.
+    For Gaussian weights alone. Given the pairs of its layer, what the activation is applied to is then Gaussian: its
+    mean is the least-squares forecast, its variance that of W's entries times the square of the part of s that no state
+    seen spans. With m and v, the mean of leaky_relu is slope m + (1 - slope)(m P(m/√v) + √v p(m/√v)), P and p the
+    normal distribution and its density.
     """
+
+    @override
+    def takes(self, problem: Any) -> bool:
+        return isinstance(problem, Chains) and problem.gaussian
 
     @property
     @override

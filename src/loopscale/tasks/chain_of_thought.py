@@ -6,18 +6,21 @@ state, with no mark of where in its chain a token stands but its position. A pre
 but the last states: of every state of every chain. The last chain is the query, all before it its demonstrations;
 that the earlier ones are asked for as well is the paper's loss (eq. 6, over all positions).
 
-The paper leaves the weights and the slope open. Here W^l ~ N(0, 2/((1 + slope²) dim) I), without biases: given any
-state the next one has the same mean square on average, so every state of every chain has variance 1, exactly. There
-is no noise, so the floor is 0 once a chain has `dim` demonstrations. Gaussian weights, not orthogonal ones, since the
-Bayes predictor is then known in closed form (solver `layer_bayes`). Their price is that the size of deep states
-varies from chain to chain: by a factor 1 + (6(1 + slope⁴)/(1 + slope²)² - 1)/dim a layer in the mean square of
-|s|², 3.8 after 6 layers at dim 20 and slope 0.01, but 64 at dim 5; a small study takes a larger slope.
+The paper leaves the weights and the slope open. Here W^l has entries N(0, v), v = 2/((1 + slope²) dim), or is a
+uniform orthogonal matrix times sqrt(v dim); no biases. Given any state the next one has the same mean square on
+average, so every state of every chain has variance 1, exactly. There is no noise, so the floor is 0 once a chain has
+`dim` demonstrations. With Gaussian weights the Bayes predictor is known in closed form (solver `layer_bayes`), so
+they are the default. Their price is that the size of deep states varies from chain to chain: the mean square of |s|²
+grows by 1 + (6(1 + slope⁴)/(1 + slope²)² - 1)/dim a layer, to 3.8 after 6 layers at dim 20 and slope 0.01, to 18 at
+dim 5 and slope 0.5, where few chains carry all of the loss and small nets hardly learn. Orthogonal weights make it
+1 + 3((1 - slope²)/(1 + slope²))²/(dim + 2): 2.2 and 2.4.
 
 States are not centred: the best guess before any demonstration is their mean, and costs 1 - (1 - slope)² / (π (1 +
-slope²)), not 1.
+slope²)) with Gaussian weights, not 1.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -28,6 +31,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Task
+from loopscale.tasks.linear_regression import uniform_bases
 from loopscale.tasks.regression import check_easier
 
 
@@ -47,6 +51,8 @@ class Chains:
     slope: float
     weight_variance: float
     """Of an entry of W."""
+    gaussian: bool
+    """Whether entries of W are Gaussian, and so independent."""
 
 
 class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
@@ -58,6 +64,8 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
     """L, layers of the net, and so the states after x in every chain; every one of them is a query."""
     slope: float = Field(0.01, gt=0, le=1)
     """Of the leaky ReLU below zero; more than 0, so that a state tells what the activation was applied to."""
+    weights: Literal["gaussian", "orthogonal"] = "gaussian"
+    """How W is drawn; orthogonal ones keep the size of deep states from varying much, which small nets need."""
     active: PositiveInt | None = None
     """Coordinates of every state at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
 
@@ -95,8 +103,7 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
         active = self.active or self.dim
         states = [torch.randn(batch_size, self.points, active, generator=rng)]
         for _ in range(self.depth):
-            weight = torch.randn(batch_size, active, active, generator=rng) * self.weight_variance**0.5
-            states.append(leaky_relu(states[-1] @ weight, self.slope))
+            states.append(leaky_relu(states[-1] @ self._layer(batch_size, active, rng), self.slope))
         chains = torch.nn.functional.pad(torch.stack(states, dim=2), (0, self.dim - active))
         before, after = chains[:, :, :-1].flatten(1, 2), chains[:, :, 1:].flatten(1, 2)
         positions = torch.arange(self.points * (self.depth + 1)).unflatten(0, (self.points, self.depth + 1))
@@ -104,8 +111,15 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
             tokens=chains.flatten(1, 2)[:, :-1],
             targets=after,
             queries=positions[:, :-1].flatten(),
-            problem=Chains(before, after, self.depth, self.slope, self.weight_variance),
+            problem=Chains(
+                before, after, self.depth, self.slope, self.weight_variance, self.weights == "gaussian"
+            ),
         )
+
+    def _layer(self, batch_size: int, dim: int, rng: torch.Generator) -> Float[Tensor, "batch dim dim"]:
+        if self.weights == "orthogonal":
+            return (self.weight_variance * dim) ** 0.5 * uniform_bases(batch_size, dim, rng)
+        return self.weight_variance**0.5 * torch.randn(batch_size, dim, dim, generator=rng)
 
     @override
     def easier(self, dim: int, points: int) -> "ChainOfThought":

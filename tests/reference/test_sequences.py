@@ -1,0 +1,282 @@
+"""Autoregressions and chains of thought against their definitions, and their solvers against numpy and scikit-learn."""
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.linear_model import Ridge as ScikitRidge
+
+from loopscale.core.prompt import Batch
+from loopscale.core.seeds import stream
+from loopscale.solvers.chain_of_thought import LayerBayes, LayerLeastSquares
+from loopscale.solvers.regression import (
+    Averaging,
+    ConjugateGradient,
+    GradientDescent,
+    LeastSquares,
+    Newton,
+    RegressionSolver,
+    Ridge,
+)
+from loopscale.studies.spec import Study
+from loopscale.tasks.autoregression import Autoregression
+from loopscale.tasks.chain_of_thought import ChainOfThought, Chains
+from loopscale.tasks.regression import Regression
+from loopscale.tasks.representation_regression import Representation, RepresentationRegression
+
+SERIES = Autoregression(q=2, dim=3, points=9, width=4, noise=0.4, slope=0.4, w_scale=0.8)
+CHAINS = ChainOfThought(dim=4, points=8, depth=3, slope=0.3)
+
+
+def test_a_series_follows_its_equation_with_weights_of_its_own():
+    """Without noise the values after the first q are one linear map of the features, found again by least squares."""
+    task = Autoregression(q=2, dim=3, points=30, width=4, noise=0)
+    problem = task.sample(2, stream(0)).problem
+    features, after = problem.representation.double(), problem.ys.double()
+    maps = torch.linalg.lstsq(features, after).solution
+    torch.testing.assert_close(features @ maps, after, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(maps[0], maps[1], atol=0.1)
+
+
+def test_features_are_the_shared_net_of_the_last_q_values_at_a_set_length():
+    batch = SERIES.sample(3, stream(0))
+    net = Representation(dim=6, layers=3, width=4, slope=0.4, gain=1.0, representation_seed=0)
+    assert net == RepresentationRegression(dim=6, width=4, slope=0.4).representation
+    for point, query in enumerate(batch.queries.tolist()):
+        window = torch.cat([batch.tokens[:, query - 1], batch.tokens[:, query]], dim=-1)
+        torch.testing.assert_close(batch.problem.xs[:, point], window)
+        plain = net(window)
+        expected = plain / plain.square().mean(-1, keepdim=True).sqrt()
+        torch.testing.assert_close(batch.problem.representation[:, point], expected)
+        if point + 1 < SERIES.points:
+            torch.testing.assert_close(batch.targets[:, point], batch.tokens[:, query + 1])
+
+
+@pytest.mark.parametrize("settings", [{}, {"dim": 5, "width": 5, "q": 2, "noise": 0.5}, {"w_scale": 3.0}])
+def test_series_stay_bounded_over_the_whole_prompt_for_every_representation(settings: dict):
+    """Their mean square hardly grows, on average and in the worst of many series."""
+    for seed in range(12):
+        task = Autoregression.model_validate(settings | {"representation_seed": seed, "points": 60})
+        square = task.sample(128, stream("bounded", seed)).tokens.square().mean(-1) / task.variance
+        assert square.mean(0).max() < 1.5
+        assert square.max() < 12
+        late, early = square[:, -20:].mean(), square[:, 5:25].mean()
+        assert late < 1.1 * early
+
+
+def test_the_variance_at_every_query_is_that_of_other_series():
+    task = Autoregression(q=1, dim=3, points=25, width=3, slope=0.5)
+    targets = task.sample(20_000, stream("others")).targets
+    square = targets.square().mean(-1)
+    off = (square.mean(0) - task.variances) / (square.std(0) / 20_000**0.5)
+    assert off.abs().max() < 5
+    assert task.variances[0].item() == pytest.approx(task.variance)
+    assert task.variances[-1] > 1.01 * task.variance, "else a constant would do"
+
+
+def test_a_curriculum_leaves_a_series_in_its_first_coordinates():
+    easier = SERIES.easier(dim=2, points=4)
+    batch = easier.sample(2000, stream(0))
+    assert (batch.tokens[..., 2:] == 0).all()
+    assert (batch.targets[..., :2] != 0).all()
+    assert easier.noise_variance == pytest.approx(0.16 * 2 / 3)
+    whole = SERIES.error(torch.zeros_like(batch.targets), batch)
+    assert whole.mean().item() == pytest.approx(2 / 3, rel=0.1), "the scale stays that of the whole task"
+
+
+@pytest.mark.parametrize("features", ["xs", "representation"])
+def test_least_squares_of_a_vector_is_that_of_numpy(features: str):
+    batch = SERIES.sample(4, stream("reference"))
+    ours = LeastSquares(features=_named(features)).predict(batch, 1)[0].numpy()
+    for prompt, point, xs, ys, query in each_prefix(batch, features):
+        theirs = query @ np.linalg.lstsq(xs, ys, rcond=None)[0]
+        np.testing.assert_allclose(ours[prompt, point], theirs, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("features", ["xs", "representation"])
+@pytest.mark.parametrize("penalty", [None, 2.0])
+def test_ridge_of_a_vector_is_that_of_scikit_learn(features: str, penalty: float | None):
+    batch = SERIES.sample(4, stream("reference"))
+    ours = Ridge(features=_named(features), penalty=penalty).predict(batch, 1)[0].numpy()
+    alpha = (0.4 / 0.8) ** 2 if penalty is None else penalty
+    for prompt, point, xs, ys, query in each_prefix(batch, features):
+        theirs = ScikitRidge(alpha=alpha, fit_intercept=False, solver="svd").fit(xs, ys).predict(query[None])
+        np.testing.assert_allclose(ours[prompt, point], theirs[0], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "solver", [GradientDescent(), Newton(), ConjugateGradient(), Averaging(), Ridge(penalty=0.3)]
+)
+def test_a_vector_is_regressed_coordinate_by_coordinate(solver: RegressionSolver):
+    batch = SERIES.sample(4, stream("reference"))
+    ours = solver.predict(batch, 6)
+    for coordinate in range(SERIES.dim):
+        alone = Regression(batch.problem.xs, batch.problem.ys[..., coordinate], 0.16, 0.64)
+        theirs = solver.predict(replace(batch, problem=alone), 6)
+        torch.testing.assert_close(ours[..., coordinate : coordinate + 1], theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_predicts_a_series_better_than_ridge_on_its_features():
+    """The Bayes predictor: no other penalty, and nothing on x, has less error; its own lies above the noise."""
+    batch = SERIES.sample(4000, stream(0))
+    best = SERIES.raw_error(Ridge(features="representation").predict(batch, 1), batch)[0]
+    assert (best.mean(0) > SERIES.noise_variance).all()
+    bayes = (0.4 / 0.8) ** 2
+    others = [Ridge(features="representation", penalty=factor * bayes) for factor in (0.2, 5.0)]
+    for other in (*others, Ridge()):
+        gain = (SERIES.raw_error(other.predict(batch, 1), batch)[0] - best).mean(-1)
+        assert gain.mean() > 3 * gain.std() / 4000**0.5, other
+
+
+def test_ridge_on_the_features_has_the_risk_that_bayes_rule_gives():
+    """Given the past, the forecast misses by σ² + τ² (φ'(I + S τ²/σ²)^-1 φ) in every coordinate."""
+    batch = SERIES.sample(4000, stream(0))
+    raw = SERIES.raw_error(Ridge(features="representation").predict(batch, 1), batch)[0].double()
+    phi = batch.problem.representation.double()
+    noise, weight = batch.problem.noise_variance, batch.problem.weight_variance
+    for point in range(SERIES.points):
+        gram = phi[:, :point].mT @ phi[:, :point]
+        spread = torch.linalg.inv(torch.eye(4) / weight + gram / noise)
+        risk = noise + torch.einsum("bi,bij,bj->b", phi[:, point], spread, phi[:, point])
+        off = raw[:, point] - risk
+        assert off.mean().abs() < 4 * off.std() / 4000**0.5, point
+
+
+def test_every_chain_of_a_prompt_is_of_one_net_and_stands_state_by_state():
+    task = ChainOfThought(dim=3, points=9, depth=2, slope=0.2)
+    batch = task.sample(2, stream(0))
+    assert batch.tokens.shape == (2, 26, 3)
+    assert batch.queries.tolist() == [n for n in range(26) if n % 3 < 2]
+    torch.testing.assert_close(batch.problem.xs, batch.tokens[:, batch.queries])
+    inner = batch.queries[:-1] + 1
+    torch.testing.assert_close(batch.targets[:, :-1], batch.tokens[:, inner])
+    for layer in range(2):
+        xs, ys = (each[:, layer::2].double() for each in (batch.problem.xs, batch.problem.ys))
+        before = torch.where(ys < 0, ys / 0.2, ys)
+        weight = torch.linalg.lstsq(xs, before).solution
+        torch.testing.assert_close(xs @ weight, before, rtol=1e-4, atol=1e-4)
+        assert (weight[0] - weight[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("weights", ["gaussian", "orthogonal"])
+@pytest.mark.parametrize("slope", [0.01, 0.5, 1.0])
+def test_every_state_of_a_chain_has_variance_one(slope: float, weights: Literal["gaussian", "orthogonal"]):
+    task = ChainOfThought(dim=8, points=3, slope=slope, weights=weights)
+    targets = task.sample(20_000, stream(0)).targets
+    square = targets.square().mean(-1).unflatten(1, (3, 6)).mean(1)
+    off = (square.mean(0) - 1) / (square.std(0) / 20_000**0.5)
+    assert off.abs().max() < 4.5
+
+
+@pytest.mark.parametrize(
+    ("weights", "growth"), [("gaussian", 1 + 3.08 / 5), ("orthogonal", 1 + 3 * 0.36 / 7)]
+)
+def test_the_size_of_states_spreads_from_layer_to_layer_as_said(
+    weights: Literal["gaussian", "orthogonal"], growth: float
+):
+    """The formulas of the docstring at dim 5, slope 0.5; after two layers, where their estimate is still sharp."""
+    task = ChainOfThought(dim=5, points=1, depth=2, slope=0.5, weights=weights)
+    square = task.sample(60_000, stream(0)).targets.double().square().mean(-1)
+    first, second = square.square().mean(0).tolist()
+    assert second / first == pytest.approx(growth, rel=0.06)
+
+
+def test_orthogonal_layers_keep_lengths_and_have_no_bayes_predictor():
+    task = ChainOfThought(dim=3, points=6, depth=2, slope=0.2, weights="orthogonal")
+    problem = task.sample(2, stream(0)).problem
+    xs, ys = problem.xs[:, 1::2].double(), problem.ys[:, 1::2].double()
+    before = torch.where(ys < 0, ys / 0.2, ys)
+    torch.testing.assert_close(before.norm(dim=-1), xs.norm(dim=-1) * (2 / 1.04) ** 0.5, rtol=1e-4, atol=1e-5)
+    assert LayerLeastSquares().takes(problem)
+    assert not LayerBayes().takes(problem)
+    assert LayerBayes.kind not in Study.solvers_of(task)
+
+
+def test_a_chain_that_cannot_be_undone_is_refused():
+    with pytest.raises(ValidationError, match="slope"):
+        ChainOfThought(slope=0)
+
+
+def test_errors_are_recorded_for_every_step_of_the_chain():
+    batch = CHAINS.sample(5, stream(0))
+    guess = torch.zeros_like(batch.targets).unflatten(1, (8, 3))
+    guess[:, :, 1] = batch.targets.unflatten(1, (8, 3))[:, :, 1]
+    measured = CHAINS.measures(guess.flatten(1, 2)[None], batch)
+    error = CHAINS.error(torch.zeros_like(batch.targets), batch)
+    assert list(measured) == ["chain_step_1", "chain_step_2", "chain_step_3"]
+    assert (measured["chain_step_2"] == 0).all()
+    torch.testing.assert_close(measured["chain_step_3"][0], error[:, 2::3].mean(-1))
+    whole = CHAINS.error(guess.flatten(1, 2), batch).mean(-1)
+    torch.testing.assert_close(torch.stack(list(measured.values())).mean(0)[0], whole)
+
+
+def test_least_squares_of_a_layer_is_that_of_numpy_on_what_the_activation_was_applied_to():
+    batch = CHAINS.sample(4, stream("reference"))
+    ours = LayerLeastSquares().predict(batch, 2)
+    xs, ys = batch.problem.xs.double().numpy(), batch.problem.ys.double().numpy()
+    for prompt in range(4):
+        for query in range(3, 24):
+            seen = [n for n in range(query) if n % 3 == query % 3]
+            before = np.where(ys[prompt, seen] < 0, ys[prompt, seen] / 0.3, ys[prompt, seen])
+            forecast = xs[prompt, query] @ np.linalg.lstsq(xs[prompt, seen], before, rcond=None)[0]
+            theirs = np.where(forecast < 0, 0.3 * forecast, forecast)
+            np.testing.assert_allclose(ours[:, prompt, query], np.stack([theirs] * 2), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", [LayerLeastSquares(), LayerBayes()], ids=lambda each: each.kind)
+def test_a_chain_is_known_once_it_has_as_many_demonstrations_as_coordinates(solver):
+    batch = CHAINS.sample(500, stream(0))
+    error = CHAINS.error(solver.predict(batch, 1), batch)[0].unflatten(1, (8, 3))
+    assert error[:, 4:].median() < 1e-10
+    assert error[:, 3].median() > 1e-3
+
+
+def test_bayes_is_the_mean_over_what_a_layer_may_be():
+    """Against integration over the Gaussian that is left of one coordinate, and against sampled prompts."""
+    xs = torch.tensor([[[2.0, 0.0], [1.0, 3.0]]])
+    ys = torch.tensor([[[1.2, -0.4], [0.0, 0.0]]])
+    problem = Chains(xs, ys, depth=1, slope=0.2, weight_variance=0.7, gaussian=True)
+    ours = LayerBayes().predict(Batch(xs, ys, torch.arange(2), problem), 1)[0, 0, 1]
+    for coordinate, slope_known in enumerate((0.6, -1.0)):
+        mean, spread = slope_known, 3 * math.sqrt(0.7)
+        theirs, _ = quad(
+            lambda z, m=mean, s=spread: (z if z > 0 else 0.2 * z) * norm.pdf(z, m, s), -40, 40, points=[0]
+        )
+        assert ours[coordinate].item() == pytest.approx(theirs, rel=1e-6)
+
+
+def test_before_any_demonstration_bayes_misses_what_the_slope_says():
+    task = ChainOfThought(dim=6, points=1, slope=0.1)
+    batch = task.sample(20_000, stream(0))
+    error = task.error(LayerBayes().predict(batch, 1), batch)[0]
+    expected = 1 - (1 - 0.1) ** 2 / (math.pi * (1 + 0.1**2))
+    off = (error.mean(0) - expected) / (error.std(0) / 20_000**0.5)
+    assert off.abs().max() < 4.5
+
+
+def test_nothing_continues_a_chain_better_than_bayes():
+    batch = CHAINS.sample(4000, stream(0))
+    best = CHAINS.error(LayerBayes().predict(batch, 1), batch)[0].unflatten(1, (8, 3))[:, :4].mean((1, 2))
+    plain = (
+        CHAINS.error(LayerLeastSquares().predict(batch, 1), batch)[0].unflatten(1, (8, 3))[:, :4].mean((1, 2))
+    )
+    gain = plain - best
+    assert gain.mean() > 3 * gain.std() / 4000**0.5
+
+
+def each_prefix(batch: Batch, features: str):
+    """Prompt, point, the pairs seen and the input asked about, in float64; from the first pair on."""
+    xs, ys = getattr(batch.problem, features).double().numpy(), batch.problem.ys.double().numpy()
+    for prompt in range(len(xs)):
+        for point in range(1, xs.shape[1]):
+            yield prompt, point, xs[prompt, :point], ys[prompt, :point], xs[prompt, point]
+
+
+def _named(features: str):
+    return "inputs" if features == "xs" else "representation"
