@@ -67,6 +67,9 @@ class Model(Family, package="loopscale.models"):
         """Whether a token sees those after it, as in an encoder."""
         return False
 
+    def require(self, prompt: Prompt) -> None:
+        """Raises ValueError, in one line, for prompts that it cannot read. A trial asks before anything is spent."""
+
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         """A net with fresh weights, float32, on the CPU; `rng` fixes every weight.

@@ -37,13 +37,13 @@ class Prefixes:
     @classmethod
     def of(cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> "Prefixes":
         xs, ys = xs.double(), ys.double()
-        gram = _before(torch.einsum("bni,bnj->bnij", xs, xs))
+        gram = before(torch.einsum("bni,bnj->bnij", xs, xs))
         eigenvalues, basis = torch.linalg.eigh(gram)
         # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
         # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
-        moment = torch.einsum("bnij,bni->bnj", basis, _before(xs * ys[..., None]))
+        moment = torch.einsum("bnij,bni->bnj", basis, before(xs * ys[..., None]))
         return cls(
             eigenvalues=eigenvalues * spanned,
             moment=moment * spanned,
@@ -79,6 +79,6 @@ def chunks(xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch poi
         yield Prefixes.of(some_xs, some_ys)
 
 
-def _before(terms: Float[Tensor, "batch points *rest"]) -> Float[Tensor, "batch points *rest"]:
+def before(terms: Float[Tensor, "batch points *rest"]) -> Float[Tensor, "batch points *rest"]:
     """The sum of the terms strictly before each point, added up without its own term rather than less it."""
     return torch.cat([torch.zeros_like(terms[:, :1]), terms[:, :-1].cumsum(1)], dim=1)
