@@ -24,8 +24,8 @@ class Lista(Unrolled, kind="lista"):
 class ListaNet(UnrolledNet):
     def __init__(self, settings: Lista, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
-        self.measured = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(self.depth))
-        self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(self.depth - 1))
+        self.measured = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
+        self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(settings.layers - 1))
 
     @override
     def step(

@@ -23,7 +23,7 @@ class ListaCp(Unrolled, kind="lista_cp"):
 class ListaCpNet(UnrolledNet):
     def __init__(self, settings: ListaCp, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
-        self.coupled = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(self.depth))
+        self.coupled = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
 
     @override
     def step(

@@ -105,8 +105,6 @@ class Square(nn.Module):
 class UnrolledNet(Net):
     """What the two have in common: how tokens are read, and that β goes through the layers one by one."""
 
-    depth: int
-
     def __init__(self, settings: Unrolled, prompt: Prompt) -> None:
         super().__init__()
         settings.require(prompt)
