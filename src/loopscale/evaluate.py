@@ -85,7 +85,8 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
         predictor.to(device)
         loops = min(loops, predictor.depth or loops)
     zero = torch.zeros((), dtype=torch.float64, device=device)
-    total, squares, raw, measures = zero, zero, zero, defaultdict[str, Tensor](lambda: zero)
+    total, squares, raw = zero, zero, zero
+    measures, measured = defaultdict[str, Tensor](lambda: zero), defaultdict[str, int](int)
     kept, room = list[Tensor](), MEDIAN_BYTES
     for block in _blocks("evaluate", task, evaluation.prompts):
         batch = suited(block, predictor, device)
@@ -96,13 +97,15 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
             kept.append(error.float().cpu())
             room -= kept[-1].nbytes
         raw = raw + task.raw_error(prediction, batch).double().sum(1)
-        for name, each in task.measures(prediction, batch).items():
+        others = task.measures(prediction, batch) | task.probes(predictor, batch, loops)
+        for name, each in others.items():
             measures[name] = measures[name] + each.double().sum(1)
+            measured[name] += each.shape[1]
     count = evaluation.prompts
     mean = total / count
     spread = (squares / count - mean.square()).clamp(min=0)
     sem = (spread / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
-    means = {name: (sums / count).cpu().numpy() for name, sums in measures.items()}
+    means = {name: (sums / measured[name]).cpu().numpy() for name, sums in measures.items()}
     # A prompt whose error is nan has exploded: as far above the median as can be.
     single = torch.nan_to_num(torch.cat(kept, dim=1), nan=torch.inf, posinf=torch.inf)
     median = np.median(single.numpy(), axis=1).astype(np.float64)

@@ -88,9 +88,14 @@ def test_survives_a_round_trip_through_yaml(solver: Solver, task: Task):
 
 
 def _changed_from(batch: Batch, point: int) -> Batch:
-    """The same prompts with every y from `point` on, and every input after it, replaced."""
+    """The same prompts with every y from `point` on, and every input after it, replaced.
+
+    What has no row for each point, as what an oracle is told, stays.
+    """
 
     def change(name: str, value: torch.Tensor) -> torch.Tensor:
+        if value.shape[1] != batch.targets.shape[1]:
+            return value
         changed = value.clone()
         first = point if name == "ys" else point + 1
         changed[:, first:] = 7 * torch.randn(changed[:, first:].shape, generator=stream("other", name))

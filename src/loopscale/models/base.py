@@ -72,6 +72,9 @@ class Model(Family, package="loopscale.models"):
         """What its kernels keep for the backward pass over what the operations do that they are made of."""
         return 1.0
 
+    def require(self, prompt: Prompt) -> None:
+        """Raises ValueError, in one line, for prompts that it cannot read. A trial asks before anything is spent."""
+
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         """A net with fresh weights, float32, on the CPU; `rng` fixes every weight.

@@ -39,14 +39,14 @@ class Prefixes:
         cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points *dim_out"]
     ) -> "Prefixes":
         xs, ys = xs.double(), ys.double()
-        gram = _before(torch.einsum("bni,bnj->bnij", xs, xs), dim=1)
+        gram = before(torch.einsum("bni,bnj->bnij", xs, xs), dim=1)
         terms = xs * (ys.movedim(2, 0) if ys.ndim == 3 else ys)[..., None]
         eigenvalues, basis = torch.linalg.eigh(gram)
         # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
         # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
-        moment = torch.einsum("bnij,...bni->...bnj", basis, _before(terms, dim=-2))
+        moment = torch.einsum("bnij,...bni->...bnj", basis, before(terms, dim=-2))
         return cls(
             eigenvalues=eigenvalues * spanned,
             moment=moment * spanned,
@@ -87,7 +87,7 @@ def chunks(
         yield Prefixes.of(some_xs, some_ys)
 
 
-def _before(terms: Tensor, dim: int) -> Tensor:
+def before(terms: Tensor, dim: int = 1) -> Tensor:
     """The sum of the terms strictly before each point, added up without its own term rather than less it."""
     first, others = terms.narrow(dim, 0, 1), terms.narrow(dim, 0, terms.shape[dim] - 1)
     return torch.cat([torch.zeros_like(first), others.cumsum(dim)], dim=dim)

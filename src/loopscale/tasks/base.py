@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from loopscale.core.config import Family
-from loopscale.core.prompt import Batch, Prompt
+from loopscale.core.prompt import Batch, Predictor, Prompt
 
 
 class Task(Family, package="loopscale.tasks"):
@@ -77,4 +77,12 @@ class Task(Family, package="loopscale.tasks"):
         self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
     ) -> dict[str, Float[Tensor, "steps batch"]]:
         """What else is recorded of a prediction, a number a prompt, by name."""
+        return {}
+
+    def probes(
+        self, predictor: Predictor, batch: Batch, steps: int
+    ) -> dict[str, Float[Tensor, "steps some"]]:
+        """What else is recorded that takes guesses on other prompts than the batch's own, which the predictor is asked
+        for here: a number for each of as many prompts as the task likes, by name.
+        """
         return {}

@@ -88,6 +88,11 @@ class Trial(Config):
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
+    def _model_reads_the_prompts(self) -> "Trial":
+        self.model.require(self.task.prompt)
+        return self
+
+    @model_validator(mode="after")
     def _gradient_reaches_every_weight(self) -> "Trial":
         training = self.training
         if self.model.truncatable or not training.truncate or training.window == training.loops:

@@ -1,0 +1,41 @@
+"""LISTA: iterative soft thresholding in which both matrices are learned (Gregor and LeCun 2010, algorithm 3).
+
+Layer k is β <- S_θ(W y + R β), with W, R and θ of its own, as in Chen et al. 2018, eq. 2; in the original all layers
+share theirs, and θ differs by coordinate. With ISTA's W = X'/nL and R = I - X'X/nL it is ISTA. X itself is never read
+but for the query: what it is, the weights have learned, so that it must be the same in all prompts.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.base import Net
+from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, drawn
+
+
+class Lista(Unrolled, kind="lista"):
+    @override
+    def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
+        return drawn(lambda: ListaNet(self, prompt), rng)
+
+
+class ListaNet(UnrolledNet):
+    def __init__(self, settings: Lista, prompt: Prompt) -> None:
+        super().__init__(settings, prompt)
+        self.measured = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
+        self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(settings.layers - 1))
+
+    @override
+    def step(
+        self,
+        layer: int,
+        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
+        xs: Float[Tensor, "batch pairs dim"],
+        ys: Float[Tensor, "batch pairs dim_out"],
+    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+        entering = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
+        if weights is None:
+            return entering
+        return entering + self.recurrent[layer - 1](weights)

@@ -1,0 +1,179 @@
+"""Iterative soft thresholding, unrolled into layers that are learned: what `lista` and `lista_cp` share.
+
+Tokens are read as pairs, x1, y1, x2, y2, .., an x in the first coordinates and a y in the last `dim_out`. Both models
+were made for one measurement matrix. Here every prefix of the prompt is a problem, with a matrix that has as many rows
+as pairs were seen, so they have weights of their own for every number of pairs: as many nets as there are prefixes,
+trained side by side. A token's β rests on the pairs before its own; its output is <x, β> for the x in it.
+
+Differs from the sources: weights start small and random rather than at ISTA's, since a net is built before it has seen
+any matrix, and all layers are trained at once on the last one's guess rather than one after the other on β.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.base import Model, Net
+
+
+class Unrolled(Model):
+    layers: PositiveInt = 8
+    """K, iterations."""
+    threshold: PositiveFloat = 0.01
+    """θ of every layer before training, for every number of pairs."""
+    start: PositiveFloat = 0.1
+    """The standard deviation of the first weights, over the number of pairs that they are summed over."""
+
+    @property
+    @override
+    def depth(self) -> int:
+        return self.layers
+
+    @override
+    def require(self, prompt: Prompt) -> None:
+        if prompt.dim_in <= prompt.dim_out or prompt.length < 4:
+            raise ValueError(
+                f"model {self.kind} reads pairs x1, y1, x2, y2, .. in tokens of x's coordinates and then y's, and "
+                f"two pairs at least; these prompts have {prompt.length} tokens of {prompt.dim_in} coordinates for "
+                f"targets of {prompt.dim_out}: write a task that poses a regression, or another model"
+            )
+
+
+class Threshold(nn.Module):
+    """S_θ of one layer, with a θ for every number of pairs, positive by a softplus."""
+
+    def __init__(self, prefixes: int, start: float) -> None:
+        super().__init__()
+        self.before = nn.Parameter(torch.full((prefixes,), math.log(math.expm1(start))))
+
+    @override
+    def forward(
+        self, value: Float[Tensor, "batch prefixes dim dim_out"]
+    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+        threshold = F.softplus(self.before[: value.shape[1], None, None])
+        return value.sign() * (value.abs() - threshold).relu()
+
+
+class Rows(nn.Module):
+    """A matrix with a row for each pair seen, for every number of pairs: row i of n, for i <= n only."""
+
+    def __init__(self, prefixes: int, dim: int) -> None:
+        super().__init__()
+        self.prefixes = prefixes
+        self.weight = nn.Parameter(torch.zeros(prefixes * (prefixes + 1) // 2, dim))
+
+    def initialise(self, rng: torch.Generator, start: float) -> None:
+        pairs = torch.arange(1, self.prefixes + 1)
+        nn.init.normal_(self.weight, generator=rng)
+        self.weight.mul_(start / pairs.repeat_interleave(pairs)[:, None])
+
+    @override
+    def forward(self, prefixes: int) -> Float[Tensor, "prefixes pairs dim"]:
+        """Of the first so many, rows of pairs that are not seen being 0."""
+        number, pair = torch.tril_indices(prefixes, prefixes, device=self.weight.device)
+        whole = self.weight.new_zeros(prefixes, prefixes, self.weight.shape[1])
+        return whole.index_put((number, pair), self.weight[: len(number)])
+
+
+class Square(nn.Module):
+    """A matrix from β to β for every number of pairs, the identity but for something small at first."""
+
+    def __init__(self, prefixes: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(dim).repeat(prefixes, 1, 1))
+
+    def initialise(self, rng: torch.Generator, start: float) -> None:
+        size = self.weight.shape[-1]
+        self.weight.add_(torch.randn(self.weight.shape, generator=rng), alpha=start / size)
+
+    @override
+    def forward(
+        self, weights: Float[Tensor, "batch prefixes dim dim_out"]
+    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+        return torch.einsum("pde,bpeo->bpdo", self.weight[: weights.shape[1]], weights)
+
+
+class UnrolledNet(Net):
+    """What the two have in common: how tokens are read, and that β goes through the layers one by one."""
+
+    def __init__(self, settings: Unrolled, prompt: Prompt) -> None:
+        super().__init__()
+        settings.require(prompt)
+        self.depth, self.start = settings.layers, settings.start
+        self.dim, self.dim_out = prompt.dim_in - prompt.dim_out, prompt.dim_out
+        self.prefixes = (prompt.length + 1) // 2 - 1
+        self.thresholds = nn.ModuleList(
+            Threshold(self.prefixes, settings.threshold) for _ in range(settings.layers)
+        )
+
+    @abstractmethod
+    def step(
+        self,
+        layer: int,
+        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
+        xs: Float[Tensor, "batch pairs dim"],
+        ys: Float[Tensor, "batch pairs dim_out"],
+    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+        """What layer number `layer`, from 0, is about to threshold; `weights` is the β before it, `None` for 0."""
+
+    @override
+    def forward(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
+    ) -> Float[Tensor, "supervised batch length dim_out"]:
+        self.check(steps, first)
+        device = tokens.device.type
+        # Iterations that are to converge: never in reduced precision.
+        with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
+            found = self._iterates(tokens, steps, first - 1 if truncate else 0)[first - 1 :]
+            return torch.stack(
+                [torch.einsum("bld,bldo->blo", tokens[..., : self.dim], weights) for weights in found]
+            )
+
+    @override
+    def states(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
+    ) -> Float[Tensor, "steps batch length width"]:
+        """β at every token, flat."""
+        self.check(steps, 1)
+        return torch.stack(self._iterates(tokens, steps, 0)).flatten(-2)
+
+    def _iterates(
+        self, tokens: Tensor, steps: int, cut: int
+    ) -> list[Float[Tensor, "batch length dim dim_out"]]:
+        """β at every token after layers 1 .. `steps`, without gradient through the first `cut`."""
+        length = tokens.shape[1]
+        prefixes = (length + 1) // 2 - 1
+        if prefixes > self.prefixes:
+            raise ValueError(
+                f"a prompt of {length} tokens has more pairs than the {self.prefixes} before a query that this net "
+                "has weights for; give shorter ones"
+            )
+        xs = tokens[:, 0 : 2 * prefixes : 2, : self.dim]
+        ys = tokens[:, 1 : 2 * prefixes + 1 : 2, self.dim :]
+        weights, found = None, []
+        for layer in range(steps):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and layer >= cut):
+                weights = self.thresholds[layer](self.step(layer, weights, xs, ys))
+            at_pairs = F.pad(weights, (0, 0, 0, 0, 1, 0))
+            found.append(at_pairs.repeat_interleave(2, dim=1)[:, :length])
+        return found
+
+
+def drawn(make: Callable[[], UnrolledNet], rng: torch.Generator) -> UnrolledNet:
+    """The net that `make` makes, with weights from `rng` alone; under `torch.device("meta")` nothing is drawn."""
+    net = make()
+    if torch.get_default_device().type != "meta":
+        with torch.no_grad():
+            for part in net.modules():
+                if isinstance(part, Rows | Square):
+                    part.initialise(rng, net.start)
+    return net

@@ -1,0 +1,194 @@
+"""The classical ways to regress on few coordinates, from the pairs seen so far: by l1, greedily, by an oracle.
+
+Those by l1 lower |Xβ - y|² / 2n + λ |β|₁ over the n pairs that a query has seen (scikit-learn's convention), so that
+λ means the same for every prefix. Before the first pair every one of them predicts 0.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice, repeat
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale.core.prompt import Batch
+from loopscale.solvers.base import Solver
+from loopscale.solvers.feature_sign import lasso
+from loopscale.solvers.prefixes import AT_ONCE, before
+from loopscale.solvers.regression import Ridge
+from loopscale.tasks.regression import Regression
+from loopscale.tasks.sparse_recovery import SparseRegression
+
+
+class Correlations:
+    """A regression before each of its queries: all that these methods read of the pairs. float64.
+
+    With n pairs seen, `gram` is X'X/n and `moment` X'y/n; both are 0 before the first.
+    """
+
+    def __init__(self, xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]) -> None:
+        xs, ys = xs.double(), ys.double()
+        self.seen = torch.arange(xs.shape[1], dtype=torch.float64, device=xs.device)
+        pairs = self.seen.clamp_min(1)
+        self.gram: Float[Tensor, "batch points dim dim"] = (
+            before(torch.einsum("bni,bnj->bnij", xs, xs)) / pairs[:, None, None]
+        )
+        self.moment: Float[Tensor, "batch points dim"] = before(xs * ys[..., None]) / pairs[:, None]
+        self.query = xs
+
+    def gradient(self, weights: Float[Tensor, "batch points dim"]) -> Float[Tensor, "batch points dim"]:
+        """Of |Xβ - y|² / 2n."""
+        return torch.einsum("bnij,bnj->bni", self.gram, weights) - self.moment
+
+    @property
+    def step(self) -> Float[Tensor, "batch points 1"]:
+        """1/L, L the largest eigenvalue of the Gram matrix; 1 before the first pair."""
+        largest = torch.linalg.eigvalsh(self.gram)[..., -1:]
+        return 1 / torch.where(largest > 0, largest, 1)
+
+
+class SparseSolver(Solver, allow_inf_nan=False):
+    """A method that is a sequence of β for every prefix."""
+
+    solves: ClassVar[type] = Regression
+
+    @abstractmethod
+    def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
+        """β after step 1, 2, .., without end."""
+
+    def told(self, problem: Regression) -> "SparseSolver":
+        """This solver with the settings that it takes from the problem filled in."""
+        return self
+
+    @override
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
+        xs, ys = batch.problem.xs, batch.problem.ys
+        solver, prompts = self.told(batch.problem), max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
+        parts = []
+        for some in zip(xs.split(prompts), ys.split(prompts), strict=True):
+            pairs = Correlations(*some)
+            weights = torch.stack(list(islice(solver.iterates(pairs), steps)))
+            parts.append((weights * pairs.query).sum(-1, keepdim=True))
+        return torch.cat(parts, dim=1)
+
+
+class Ista(SparseSolver, kind="ista"):
+    """β <- S_{λ/L}(β - X'(Xβ - y) / nL) from 0, S the soft threshold, L the largest eigenvalue of X'X/n: iterative soft
+    thresholding (Daubechies et al. 2004; the display before eq. 4 of the slides on Liu et al. 2025).
+    """
+
+    penalty: NonNegativeFloat = 0.01
+    """λ. Without noise the limit is wrong by about as much; smaller ones converge more slowly."""
+
+    @override
+    def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
+        weights, step = torch.zeros_like(pairs.moment), pairs.step
+        while True:
+            weights = soft_threshold(weights - step * pairs.gradient(weights), step * self.penalty)
+            yield weights
+
+
+class Fista(SparseSolver, kind="fista"):
+    """ISTA's step from a point beyond the last one, with Nesterov's momentum (Beck, Teboulle 2009, eqs. 4.1 to 4.3)."""
+
+    penalty: NonNegativeFloat = 0.01
+    """λ, as in `ista`."""
+
+    @override
+    def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
+        weights = ahead = torch.zeros_like(pairs.moment)
+        step, momentum = pairs.step, 1.0
+        while True:
+            last, weights = weights, soft_threshold(ahead - step * pairs.gradient(ahead), step * self.penalty)
+            last_momentum, momentum = momentum, (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+            ahead = weights + (last_momentum - 1) / momentum * (weights - last)
+            yield weights
+
+
+class Lasso(SparseSolver, kind="lasso"):
+    """The minimum of |Xβ - y|² / 2n + λ |β|₁ itself, by feature-sign search (Lee et al. 2007)."""
+
+    penalty: PositiveFloat = 0.01
+    """λ; 0.01 is the best of those that Garg et al. tried. Against noise, about σ √(2 ln d / n)."""
+
+    @override
+    def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
+        return repeat(lasso(pairs.gram, pairs.moment, self.penalty))
+
+
+class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"):
+    """In every step the coordinate whose column of X is most aligned with the residual, then least squares on all of
+    them (Pati et al. 1993; Tropp and Gilbert 2007). Columns are compared at equal length.
+    """
+
+    atoms: PositiveInt | None = None
+    """How many coordinates are chosen, one a step; `None` for the s of a sparse task, else until nothing is left."""
+
+    @override
+    def told(self, problem: Regression) -> "OrthogonalMatchingPursuit":
+        known = problem.nonzero if isinstance(problem, SparseRegression) else None
+        return OrthogonalMatchingPursuit(atoms=self.atoms or known)
+
+    @override
+    def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
+        size = pairs.gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        weights, chosen = torch.zeros_like(pairs.moment), torch.zeros_like(pairs.moment, dtype=torch.bool)
+        start = _aligned(pairs.moment, size, chosen).amax(-1)
+        for _ in range(self.atoms or pairs.moment.shape[-1]):
+            alignment = _aligned(pairs.gradient(weights), size, chosen)
+            # A residual that is rounding has no direction.
+            going = (alignment.amax(-1) > 1e-10 * start) & (chosen.sum(-1) < pairs.seen)
+            best = torch.nn.functional.one_hot(alignment.argmax(-1), size.shape[-1]).bool()
+            chosen = chosen | (best & going[..., None])
+            weights = _least_squares(pairs, chosen)
+            yield weights
+        yield from repeat(weights)
+
+
+class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
+    """Ridge on the coordinates that are not zero, which nobody else is told: at its default the Bayes predictor given
+    the support where values are Gaussian, and so below every predictor's error. With penalty 0, least squares.
+    """
+
+    solves: ClassVar[type] = SparseRegression
+    penalty: NonNegativeFloat | None = None
+    """Of |Xβ - y|² + penalty |β|², both sums; by default the task's own σ²/τ²."""
+
+    @override
+    def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
+        problem: SparseRegression = batch.problem
+        on_support = problem.xs * problem.support[:, None, :]
+        bayes = problem.noise_variance / problem.value_variance
+        ridge = Ridge(penalty=bayes if self.penalty is None else self.penalty)
+        return ridge.predict(replace(batch, problem=replace(problem, xs=on_support)), steps)
+
+
+def soft_threshold(
+    value: Float[Tensor, "*batch dim"], threshold: Float[Tensor, "*batch 1"]
+) -> Float[Tensor, "*batch dim"]:
+    """Towards zero by `threshold`, and zero from there on."""
+    return value - torch.maximum(torch.minimum(value, threshold), -threshold)
+
+
+def _aligned(
+    moment: Float[Tensor, "batch points dim"],
+    size: Float[Tensor, "batch points dim"],
+    chosen: Bool[Tensor, "batch points dim"],
+) -> Float[Tensor, "batch points dim"]:
+    """How much of the residual lies along each column; 0 along those that are chosen, or are 0."""
+    possible = (size > 0) & ~chosen
+    return torch.where(possible, moment.abs() / torch.where(possible, size, 1), 0)
+
+
+def _least_squares(
+    pairs: Correlations, chosen: Bool[Tensor, "batch points dim"]
+) -> Float[Tensor, "batch points dim"]:
+    """On the chosen coordinates, the others being 0."""
+    both = chosen[..., :, None] & chosen[..., None, :]
+    system = torch.where(both, pairs.gram, 0) + torch.diag_embed((~chosen).double())
+    return torch.linalg.solve(system, torch.where(chosen, pairs.moment, 0))

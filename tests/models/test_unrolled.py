@@ -1,0 +1,130 @@
+"""LISTA and LISTA-CP: with ISTA's weights they are ISTA; what they read, and what they cannot."""
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from loopscale.core.prompt import Prompt
+from loopscale.core.seeds import stream
+from loopscale.models.base import Model
+from loopscale.models.unrolled import UnrolledNet
+from loopscale.solvers.sparse import Correlations, Ista
+from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.spec import Study
+from loopscale.tasks.sparse_recovery import SparseRecovery
+from loopscale.training.loop import train
+from loopscale.training.trial import Trial
+
+TASK = SparseRecovery(dim=6, points=6, nonzero=2, matrices="fixed")
+UNROLLED = ["lista", "lista_cp"]
+
+
+def with_weights_of_ista(kind: str, layers: int, penalty: float) -> UnrolledNet:
+    """Written into every layer, for every number of pairs."""
+    net = Model.model_validate({"kind": kind, "layers": layers}).build(TASK.prompt, stream(0)).double()
+    assert isinstance(net, UnrolledNet)
+    problem = TASK.sample(1, stream(0)).problem
+    pairs = Correlations(problem.xs, problem.ys)
+    step, gram, xs = pairs.step[0, 1:, 0], pairs.gram[0, 1:], problem.xs[0].double()
+    over_pairs = step / torch.arange(1, len(step) + 1)
+    rows = torch.cat([over_pairs[n - 1] * xs[:n] for n in range(1, len(step) + 1)])
+    states = {name: value.clone() for name, value in net.state_dict().items()}
+    for name, value in states.items():
+        if name.startswith("thresholds"):
+            value.copy_((step * penalty).expm1().log())
+        elif name.startswith("recurrent"):
+            value.copy_(torch.eye(6) - step[:, None, None] * gram)
+        else:
+            value.copy_(rows)
+    net.load_state_dict(states)
+    return net
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_with_the_weights_of_ista_it_is_ista_at_every_query(kind: str):
+    batch = TASK.sample(5, stream("ista")).to("cpu", torch.float64)
+    net = with_weights_of_ista(kind, 5, penalty=0.05)
+    torch.testing.assert_close(
+        net.predict(batch, 5), Ista(penalty=0.05).predict(batch, 5), atol=1e-9, rtol=1e-7
+    )
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_its_states_are_the_iterates(kind: str):
+    batch = TASK.sample(5, stream("ista")).to("cpu", torch.float64)
+    net = with_weights_of_ista(kind, 4, penalty=0.05)
+    states = net.states(batch.tokens, 4)[:, :, batch.queries]
+    torch.testing.assert_close((states * batch.problem.xs).sum(-1, keepdim=True), net.predict(batch, 4))
+    assert (states[:, :, 3:] == 0).any(), "a soft threshold leaves zeros"
+    assert not states[:, :, 0].any()
+
+
+def test_lista_does_not_read_the_matrix_and_lista_cp_does():
+    batch = TASK.sample(3, stream("read"))
+    changed = batch.tokens.clone()
+    changed[:, 2, :6] += 1  # the second x
+    for kind, reads in (("lista", False), ("lista_cp", True)):
+        net = Model.model_validate({"kind": kind}).build(TASK.prompt, stream(0))
+        same = torch.equal(net(batch.tokens, 8)[:, :, 4:], net(changed, 8)[:, :, 4:])
+        assert same is not reads
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_a_row_of_weights_for_each_pair_that_is_seen_and_no_other(kind: str):
+    net = Model.model_validate({"kind": kind, "layers": 1}).build(TASK.prompt, stream(0))
+    assert sum(weight.numel() for weight in net.parameters()) == 5 * 6 // 2 * 6 + 5
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_the_thresholds_start_where_they_are_set(kind: str):
+    net = Model.model_validate({"kind": kind, "threshold": 0.3}).build(TASK.prompt, stream(0))
+    before = next(value for name, value in net.named_parameters() if "thresholds" in name)
+    assert torch.nn.functional.softplus(before).tolist() == pytest.approx([0.3] * 5)
+    assert before[0].item() == pytest.approx(math.log(math.expm1(0.3)))
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("prompt", [Prompt(10, 3, 3), Prompt(10, 3, 5), Prompt(3, 4, 1)])
+def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
+    with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a task that poses") as refused:
+        Model.model_validate({"kind": kind}).build(prompt, stream(0))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_a_study_that_asks_it_to_read_no_pairs_is_refused_before_it_runs(kind: str):
+    with pytest.raises(ValidationError, match=f"model {kind} reads pairs"):
+        Trial.model_validate({"task": TASK.model_dump() | {"points": 1}, "model": {"kind": kind}})
+    fixed = {"task": {"kind": "sparse_recovery", "points": 1}, "model": {"kind": kind}}
+    with pytest.raises(Mistakes) as refused:
+        Study.parse({"question": "Can it read one pair?", "fixed": fixed}, "pairs")
+    assert len(str(refused.value).splitlines()) == 1
+    assert f"model {kind} reads pairs" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_a_prompt_with_more_pairs_than_it_has_weights_for_is_an_error(kind: str):
+    net = Model.model_validate({"kind": kind}).build(TASK.prompt, stream(0))
+    with pytest.raises(ValueError, match="14 tokens has more pairs than the 5 before a query"):
+        net(torch.randn(2, 14, 7), 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_learned_on_one_matrix_it_beats_as_many_steps_of_ista_and_on_drawn_ones_it_learns_nothing(kind: str):
+    training = {"steps": 300, "lr": 5e-3, "eval_every": 300}
+    errors = {}
+    for matrices in ("fixed", "drawn"):
+        task = TASK.model_copy(update={"matrices": matrices})
+        settings = {"task": task, "model": {"kind": kind, "layers": 4}, "training": training}
+        *_, last = train(Trial.model_validate(settings))
+        errors[matrices] = last.metrics["error_last"]
+    batch = TASK.sample(2000, stream("ista"))
+    ista = min(
+        TASK.error(Ista(penalty=penalty).predict(batch, 4), batch)[-1, :, -1].mean().item()
+        for penalty in (0.001, 0.01, 0.1)
+    )
+    assert errors["fixed"] < ista / 3
+    assert errors["drawn"] > 0.9
