@@ -61,6 +61,8 @@ class Curve:
     raw: Float64[np.ndarray, "loops points"]
     measures: dict[str, Float64[np.ndarray, " loops"]] = field(default_factory=dict)
     """What else the task measures, over all queries, by name."""
+    seen: tuple[int, ...] | None = None
+    """How many pairs each query has seen; `None` for 0, 1, 2 .."""
 
 
 @torch.no_grad()
@@ -94,7 +96,7 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
     spread = (squares / count - mean.square()).clamp(min=0)
     sem = (spread / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
     means = {name: (sums / count).cpu().numpy() for name, sums in measures.items()}
-    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means)
+    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means, task.seen)
 
 
 @torch.no_grad()

@@ -7,8 +7,20 @@ from pydantic import ValidationError
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
 
+FORMATS = ("decoder", "encoder")
+
+
+def _named(task: Task) -> str:
+    return " ".join([task.kind, *([task.format] if hasattr(task, "format") else [])])
+
+
+def _formats(choice: type[Task]) -> list[Task]:
+    """The task as it comes, in every format that it has."""
+    return [choice(format=each) for each in FORMATS] if "format" in choice.model_fields else [choice()]
+
+
 EVERY = pytest.mark.parametrize(
-    "task", [choice() for choice in Task.choices().values()], ids=lambda t: t.kind
+    "task", [task for choice in Task.choices().values() for task in _formats(choice)], ids=_named
 )
 NOISY = [
     (kind, noise)
@@ -36,6 +48,8 @@ def test_prompts_have_the_geometry_that_was_promised(task: Task):
     assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
     assert batch.tokens.dtype == batch.targets.dtype == torch.float32
     assert 0 <= batch.queries.min() <= batch.queries.max() < task.prompt.length
+    assert len(task.seen) == len(batch.queries)
+    assert sorted(set(task.seen)) == list(task.seen)
 
 
 @EVERY
@@ -88,19 +102,19 @@ def test_survives_a_round_trip_through_yaml(task: Task):
 @EVERY
 def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
     whole = task.sample(2, stream(0))
-    points = whole.targets.shape[1]
+    points = task.seen[-1] + 1
     for size in (1, points // 2, points):
         easier = task.easier(dim=2, points=size)
         batch = easier.sample(2, stream(0))
         assert batch.tokens.shape[-1] == whole.tokens.shape[-1]
-        assert batch.targets.shape[1] == size
+        assert easier.seen == tuple(n for n in range(size) if not task.whole or n == size - 1)
         assert (easier.prompt.dim_in, easier.prompt.dim_out) == (task.prompt.dim_in, task.prompt.dim_out)
 
 
 @EVERY
 def test_an_easier_task_of_full_size_is_the_task(task: Task):
-    points, dim = task.sample(1, stream(0)).targets.shape[1], task.prompt.dim_in - task.prompt.dim_out
-    whole = task.easier(dim=dim, points=points)
+    dim = getattr(task, "dim", task.prompt.dim_in - task.prompt.dim_out)
+    whole = task.easier(dim=dim, points=task.seen[-1] + 1)
     torch.testing.assert_close(whole.sample(2, stream(0)).tokens, task.sample(2, stream(0)).tokens)
     assert whole.variance == pytest.approx(task.variance)
 

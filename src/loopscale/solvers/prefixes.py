@@ -35,20 +35,25 @@ class Prefixes:
     """The number of pairs in the prefix, 0 for the first query."""
 
     @classmethod
-    def of(cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> "Prefixes":
+    def of(
+        cls, xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs"], first: int = 0
+    ) -> "Prefixes":
+        """Before the queries `first` and later."""
         xs, ys = xs.double(), ys.double()
-        gram = _before(torch.einsum("bni,bnj->bnij", xs, xs))
+        sooner, known, later = xs[:, :first], ys[:, :first], xs[:, first:]
+        gram = sooner.mT.matmul(sooner)[:, None] + _before(torch.einsum("bni,bnj->bnij", later, later))
+        sums = torch.einsum("bni,bn->bi", sooner, known)[:, None] + _before(later * ys[:, first:, None])
         eigenvalues, basis = torch.linalg.eigh(gram)
         # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
         # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
-        moment = torch.einsum("bnij,bni->bnj", basis, _before(xs * ys[..., None]))
+        moment = torch.einsum("bnij,bni->bnj", basis, sums)
         return cls(
             eigenvalues=eigenvalues * spanned,
             moment=moment * spanned,
-            query=torch.einsum("bnij,bni->bnj", basis, xs),
-            seen=torch.arange(xs.shape[1], dtype=torch.float64, device=xs.device),
+            query=torch.einsum("bnij,bni->bnj", basis, later),
+            seen=torch.arange(first, xs.shape[1], dtype=torch.float64, device=xs.device),
         )
 
     @property
@@ -72,11 +77,13 @@ class Prefixes:
         return (weights * self.query).sum(-1, keepdim=True)
 
 
-def chunks(xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points"]) -> Iterator[Prefixes]:
-    """The prefixes of as many prompts at a time as fit into memory."""
-    prompts = max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
+def chunks(
+    xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs"], first: int = 0
+) -> Iterator[Prefixes]:
+    """The prefixes before the queries `first` and later, of as many prompts at a time as fit into memory."""
+    prompts = max(1, AT_ONCE // ((xs.shape[1] - first) * xs.shape[2] ** 2))
     for some_xs, some_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
-        yield Prefixes.of(some_xs, some_ys)
+        yield Prefixes.of(some_xs, some_ys, first)
 
 
 def _before(terms: Float[Tensor, "batch points *rest"]) -> Float[Tensor, "batch points *rest"]:

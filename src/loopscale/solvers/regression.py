@@ -46,7 +46,9 @@ class RegressionSolver(Solver, allow_inf_nan=False):
             raise ValueError(
                 f"{self.kind} with features: representation, but the task has none; write features: inputs"
             )
-        parts = [self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys)]
+        parts = [
+            self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys, problem.first)
+        ]
         return torch.cat(parts, dim=1)
 
     def _guesses(
