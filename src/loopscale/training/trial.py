@@ -110,7 +110,7 @@ class Trial(Config):
         asks = "format: encoder, " if "format" in type(self.task).model_fields else ""
         raise ValueError(
             f"model {self.model.kind} looks ahead, and would see the answers that stand in prompts of "
-            f"{self.task.kind}; write {asks}causal: true, or a model that does not look ahead"
+            f"{self.task.kind}; write causal: true, {asks}or a model that does not look ahead"
         )
 
     @model_validator(mode="after")
