@@ -4,6 +4,7 @@ Before the first pair every one of them predicts 0. Fewer pairs than unknowns le
 ridge and averaging to the solution of minimum norm.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import islice, repeat
@@ -82,8 +83,11 @@ class Ridge(RegressionSolver, kind="ridge"):
 
     @override
     def told(self, problem: Regression) -> "Ridge":
-        bayes = problem.noise_variance / problem.weight_variance
-        return Ridge(features=self.features, penalty=bayes if self.penalty is None else self.penalty)
+        if self.penalty is not None:
+            return self
+        known = problem.weight_variance
+        bayes = problem.noise_variance / known if known else math.inf  # nothing to learn: predict nothing
+        return self.model_copy(update={"penalty": bayes})
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "batch points width"]]:
