@@ -150,7 +150,10 @@ def test_a_seed_fixes_the_weights_and_another_changes_them(model: Model):
     assert all(torch.equal(once[name], again[name]) for name in once)
     drawn = [name for name in once if once[name].ndim > 1]
     assert drawn
-    assert all(not torch.equal(once[name], other[name]) for name in drawn)
+    # A weight that starts the same whatever the seed holds one value, and zeros.
+    fixed = [name for name in drawn if torch.equal(once[name], other[name])]
+    assert len(fixed) < len(drawn)
+    assert all(len(once[name][once[name] != 0].unique()) <= 1 for name in fixed)
 
 
 @every_model
@@ -229,7 +232,7 @@ def test_it_is_built_and_run_on_the_meta_device(model: Model):
     real = model.build(PROMPT, stream(0))
     with torch.device("meta"):
         net = model.build(PROMPT, stream(0))
-        grads = gradients(net, net(torch.empty(3, 10, 4), steps(model), 2, truncate=False))
+        grads = gradients(net, net(torch.empty(3, 10, 4), steps(model), min(2, steps(model)), truncate=False))
     assert all(weight.device.type == "meta" for weight in net.parameters())
     assert all(grad is not None for grad in grads.values())
     shapes = {name: weight.shape for name, weight in real.named_parameters()}
