@@ -66,6 +66,8 @@ class Curve:
     median: Float64[np.ndarray, "loops points"] | None = None
     """Over prompts, where it was measured. Of a net that runs on for longer than it was trained, a few prompts may
     explode and the mean with them, while most stay."""
+    seen: tuple[int, ...] | None = None
+    """How many pairs each query has seen; `None` for 0, 1, 2 .."""
 
 
 @torch.no_grad()
@@ -109,7 +111,7 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
     # A prompt whose error is nan has exploded: as far above the median as can be.
     single = torch.nan_to_num(torch.cat(kept, dim=1), nan=torch.inf, posinf=torch.inf)
     median = np.median(single.numpy(), axis=1).astype(np.float64)
-    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means, median)
+    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means, median, task.seen)
 
 
 @torch.no_grad()

@@ -26,6 +26,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"injection": "none", "repeat_positions": False, "norm": "none"},
     {"pre_layers": 0, "post_layers": 0, "loop_layers": 2},
     {"pre_layers": 2, "post_layers": 0, "repeat_positions": False},
+    {"causal": False},
+    {"causal": False, "positions": "none", "attention": "relu", "layers": 2},
 ]
 
 
@@ -43,8 +45,14 @@ every_model = pytest.mark.parametrize("model", _members())
 every_truncatable_model = pytest.mark.parametrize(
     "model", _members(lambda model: model.depth is None and model.truncatable)
 )
-every_model_blind_to_the_length = pytest.mark.parametrize(
-    "model", _members(lambda model: getattr(model, "normaliser", None) != "length")
+every_decoder = pytest.mark.parametrize("model", _members(lambda model: not model.looks_ahead))
+every_encoder = pytest.mark.parametrize("model", _members(lambda model: model.looks_ahead))
+every_encoder_without_positions = pytest.mark.parametrize(
+    "model", _members(lambda model: model.looks_ahead and getattr(model, "positions", None) == "none")
+)
+every_decoder_blind_to_the_length = pytest.mark.parametrize(
+    "model",
+    _members(lambda model: not model.looks_ahead and getattr(model, "normaliser", None) != "length"),
 )
 
 
@@ -70,24 +78,39 @@ def test_the_output_is_a_guess_at_every_position_after_every_step(model: Model):
 @every_model
 def test_states_are_there_at_every_position_after_every_step(model: Model):
     net = model.build(PROMPT, stream(0))
-    before = net.states(tokens(), steps(model))
-    assert before.shape[:3] == (steps(model), 3, 10)
-    changed = tokens()
-    changed[:, 6:] += 1
-    torch.testing.assert_close(before[:, :, :6], net.states(changed, steps(model))[:, :, :6])
+    assert net.states(tokens(), steps(model)).shape[:3] == (steps(model), 3, 10)
     for wrong in (0, (model.depth or 0) + 1 if model.depth else -1):
         with pytest.raises(ValueError, match="steps"):
             net.states(tokens(), wrong)
 
 
-@every_model
-def test_later_tokens_do_not_change_earlier_outputs(model: Model):
+@every_decoder
+def test_later_tokens_do_not_change_earlier_outputs_nor_states(model: Model):
     net = model.build(PROMPT, stream(0))
     changed = tokens()
     changed[:, 6:] += 1
-    before, after = net(tokens(), steps(model)), net(changed, steps(model))
-    torch.testing.assert_close(before[:, :, :6], after[:, :, :6])
-    assert not torch.allclose(before[:, :, 6:], after[:, :, 6:])
+    for read in (net, net.states):
+        before, after = read(tokens(), steps(model)), read(changed, steps(model))
+        torch.testing.assert_close(before[:, :, :6], after[:, :, :6])
+        assert not torch.allclose(before[:, :, 6:], after[:, :, 6:])
+
+
+@every_encoder
+def test_later_tokens_change_every_output_of_a_model_that_looks_ahead(model: Model):
+    net = model.build(PROMPT, stream(0)).double()
+    changed = tokens().double()
+    before = net(changed, steps(model))
+    changed[:, 8] += 1
+    assert ((net(changed, steps(model)) - before)[-1].abs() > 1e-9).any(-1).all()
+
+
+@every_encoder_without_positions
+def test_without_positions_a_model_that_looks_ahead_permutes_its_outputs_with_its_tokens(model: Model):
+    net = model.build(PROMPT, stream(0)).double()
+    order = torch.randperm(PROMPT.length, generator=stream("order"))
+    before, after = (net(each, steps(model)) for each in (tokens().double(), tokens().double()[:, order]))
+    torch.testing.assert_close(before[:, :, order], after)
+    assert not torch.allclose(before, after)
 
 
 @every_model
@@ -127,7 +150,10 @@ def test_a_seed_fixes_the_weights_and_another_changes_them(model: Model):
     assert all(torch.equal(once[name], again[name]) for name in once)
     drawn = [name for name in once if once[name].ndim > 1]
     assert drawn
-    assert all(not torch.equal(once[name], other[name]) for name in drawn)
+    # A weight that starts the same whatever the seed holds one value, and zeros.
+    fixed = [name for name in drawn if torch.equal(once[name], other[name])]
+    assert len(fixed) < len(drawn)
+    assert all(len(once[name][once[name] != 0].unique()) <= 1 for name in fixed)
 
 
 @every_model
@@ -186,7 +212,7 @@ def test_float64_is_float64_throughout(model: Model):
     torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
 
 
-@every_model_blind_to_the_length
+@every_decoder_blind_to_the_length
 def test_a_shorter_prompt_is_read_as_the_beginning_of_a_longer_one(model: Model):
     net = model.build(PROMPT, stream(0))
     torch.testing.assert_close(net(tokens()[:, :4], steps(model)), net(tokens(), steps(model))[:, :, :4])
@@ -206,7 +232,7 @@ def test_it_is_built_and_run_on_the_meta_device(model: Model):
     real = model.build(PROMPT, stream(0))
     with torch.device("meta"):
         net = model.build(PROMPT, stream(0))
-        grads = gradients(net, net(torch.empty(3, 10, 4), steps(model), 2, truncate=False))
+        grads = gradients(net, net(torch.empty(3, 10, 4), steps(model), min(2, steps(model)), truncate=False))
     assert all(weight.device.type == "meta" for weight in net.parameters())
     assert all(grad is not None for grad in grads.values())
     shapes = {name: weight.shape for name, weight in real.named_parameters()}

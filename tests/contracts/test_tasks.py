@@ -7,8 +7,20 @@ from pydantic import ValidationError
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
 
+FORMATS = ("decoder", "encoder")
+
+
+def _named(task: Task) -> str:
+    return " ".join([task.kind, *([task.format] if hasattr(task, "format") else [])])
+
+
+def _formats(choice: type[Task]) -> list[Task]:
+    """The task as it comes, in every format that it has."""
+    return [choice(format=each) for each in FORMATS] if "format" in choice.model_fields else [choice()]
+
+
 EVERY = pytest.mark.parametrize(
-    "task", [choice() for choice in Task.choices().values()], ids=lambda t: t.kind
+    "task", [task for choice in Task.choices().values() for task in _formats(choice)], ids=_named
 )
 NOISY = [
     (kind, noise)
@@ -42,6 +54,8 @@ def test_prompts_have_the_geometry_that_was_promised(task: Task):
     assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
     assert batch.tokens.dtype == batch.targets.dtype == torch.float32
     assert 0 <= batch.queries.min() <= batch.queries.max() < task.prompt.length
+    assert len(task.seen) == len(batch.queries)
+    assert sorted(set(task.seen)) == list(task.seen)
 
 
 @EVERY
@@ -101,7 +115,10 @@ def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
         easier = task.easier(dim=2, points=size)
         batch = easier.sample(2, stream(0))
         assert batch.tokens.shape[-1] == whole.tokens.shape[-1]
-        assert batch.targets.shape[1] * points == whole.targets.shape[1] * size
+        if task.whole:
+            assert easier.seen == (size - 1,)
+        else:
+            assert batch.targets.shape[1] * points == whole.targets.shape[1] * size
         assert (easier.prompt.dim_in, easier.prompt.dim_out) == (task.prompt.dim_in, task.prompt.dim_out)
 
 

@@ -12,6 +12,7 @@ average. With each query's own the Bayes predictor itself was suspected in 4 of 
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -91,20 +92,27 @@ def floors_of(row: pd.Series, curve: pd.DataFrame) -> Iterator[tuple[str, pd.Ser
 
 def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
     """The raw error below which none can be, at each query, from every bound that says so of this task."""
+    from loopscale.tasks.base import Task
     from loopscale.theory.bounds.base import Bound
 
     if settings.get("task.active") is not None:  # fewer coordinates at work than the bound would count
         return
-    task = {path: value for path, value in settings.items() if path.startswith("task.")}
+    task = {path: _listed(value) for path, value in settings.items() if path.startswith("task.")}
     for kind, chosen in Bound.choices().items():
         if chosen.floor_of != settings.get("task.kind"):
             continue
         try:
+            posed = Task.model_validate({path.removeprefix("task."): value for path, value in task.items()})
             bound = Bound.fill(kind, {"point": points[0]}, task)
             excess = np.array(_along(bound.model_dump_json(), points))
         except ValueError:
             continue  # not for these settings
-        yield kind, excess + float(settings.get("task.noise") or 0.0) ** 2
+        yield kind, excess + posed.noise_variance
+
+
+def _listed(value: Any) -> Any:
+    """A list, which the mirror keeps as text, as a list again."""
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
 
 
 @cache

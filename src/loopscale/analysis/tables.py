@@ -77,11 +77,7 @@ def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
     """The classical algorithms that were run on the same task as a trial."""
     rows = trials[(trials["role"] == "baseline") & (trials["outcome"] == "finished")]
     task = task_of(row)
-    same = [
-        other["cell"] == row["cell"]
-        or all(task[path] == value for path, value in task_of(other).items() if path in task)
-        for _, other in rows.iterrows()
-    ]
+    same = [other["cell"] == row["cell"] or task_of(other) == task for _, other in rows.iterrows()]
     return _told_apart(rows[same])
 
 

@@ -120,7 +120,7 @@ def risks(
     trial = {f"task.{name}": value for name, value in posed.model_dump().items() if name != "kind"}
     for index, (solver, bound) in enumerate(pairs):
         curve = evaluate(_member(Solver, solver), posed, Evaluation(loops=steps, prompts=prompts))
-        x, colour = np.arange(curve.raw.shape[1]), PALETTE[index % 8]
+        x, colour = np.array(posed.seen), PALETTE[index % 8]
         given = {"kind": bound} if isinstance(bound, str) else dict(bound)
         exact = Bound.fill(given.pop("kind"), given, trial)
         y = np.array([_value(exact, "point", int(point)) for point in x])

@@ -24,7 +24,7 @@ NOT_FINITE = "not_finite/"
 STUDY = "study"
 """The role and key of a study's parent run, of which the trials' runs are children."""
 CURVE, WEIGHTS = "curve.parquet", "weights.safetensors"
-"""Artifacts of a trial. The curve has columns loop (from 1), point (from 0), error, sem, raw."""
+"""Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
 

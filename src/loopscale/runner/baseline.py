@@ -7,6 +7,7 @@ from typing import Any
 from loopscale.core.config import Config
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
+from loopscale.training.trial import as_before
 
 
 class Baseline(Config):
@@ -23,4 +24,4 @@ class Baseline(Config):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
+        return as_before(self.model_dump(mode="json"))

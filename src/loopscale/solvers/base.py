@@ -15,6 +15,8 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
 
     solves: ClassVar[type]
     """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
+    oracle: ClassVar[bool] = False
+    """Whether it is told what is drawn for a prompt, and so need not guess 0 before the first pair."""
 
     def takes(self, problem: Any) -> bool:
         """Whether it is for problems of this type."""

@@ -64,8 +64,8 @@ class Constructed(Solver, kind="construction"):
         problem = batch.problem
         tokens = interleave(problem.xs.double(), problem.ys.double())
         if self.construction.every_query:
-            return self._net(tokens)(tokens, steps)[:, :, batch.queries]
-        prefixes = (tokens[:, : query + 1] for query in batch.queries.tolist())
+            return self._net(tokens)(tokens, steps)[:, :, 2 * problem.first :: 2]
+        prefixes = (tokens[:, : 2 * query + 1] for query in range(problem.first, problem.xs.shape[1]))
         return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)
 
     def _net(self, tokens: Tensor) -> Net:

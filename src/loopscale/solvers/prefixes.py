@@ -36,22 +36,28 @@ class Prefixes:
 
     @classmethod
     def of(
-        cls, xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points *dim_out"]
+        cls,
+        xs: Float[Tensor, "batch pairs width"],
+        ys: Float[Tensor, "batch pairs *dim_out"],
+        first: int = 0,
     ) -> "Prefixes":
+        """Before the queries `first` and later."""
         xs, ys = xs.double(), ys.double()
-        gram = before(torch.einsum("bni,bnj->bnij", xs, xs), dim=1)
+        sooner, later = xs[:, :first], xs[:, first:]
+        gram = sooner.mT.matmul(sooner)[:, None] + before(torch.einsum("bni,bnj->bnij", later, later))
         terms = xs * (ys.movedim(2, 0) if ys.ndim == 3 else ys)[..., None]
+        sums = terms[..., :first, :].sum(-2, keepdim=True) + before(terms[..., first:, :], dim=-2)
         eigenvalues, basis = torch.linalg.eigh(gram)
         # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
         # the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
-        moment = torch.einsum("bnij,...bni->...bnj", basis, before(terms, dim=-2))
+        moment = torch.einsum("bnij,...bni->...bnj", basis, sums)
         return cls(
             eigenvalues=eigenvalues * spanned,
             moment=moment * spanned,
-            query=torch.einsum("bnij,bni->bnj", basis, xs),
-            seen=torch.arange(xs.shape[1], dtype=torch.float64, device=xs.device),
+            query=torch.einsum("bnij,bni->bnj", basis, later),
+            seen=torch.arange(first, xs.shape[1], dtype=torch.float64, device=xs.device),
         )
 
     @property
@@ -79,12 +85,12 @@ class Prefixes:
 
 
 def chunks(
-    xs: Float[Tensor, "batch points width"], ys: Float[Tensor, "batch points *dim_out"]
+    xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs *dim_out"], first: int = 0
 ) -> Iterator[Prefixes]:
-    """The prefixes of as many prompts at a time as fit into memory."""
-    prompts = max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
+    """The prefixes before the queries `first` and later, of as many prompts at a time as fit into memory."""
+    prompts = max(1, AT_ONCE // ((xs.shape[1] - first) * xs.shape[2] ** 2))
     for some_xs, some_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
-        yield Prefixes.of(some_xs, some_ys)
+        yield Prefixes.of(some_xs, some_ys, first)
 
 
 def before(terms: Tensor, dim: int = 1) -> Tensor:

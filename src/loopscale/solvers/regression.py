@@ -4,6 +4,7 @@ Before the first pair every one of them predicts 0. Fewer pairs than unknowns le
 ridge and averaging to the solution of minimum norm.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import islice, repeat
@@ -46,7 +47,9 @@ class RegressionSolver(Solver, allow_inf_nan=False):
             raise ValueError(
                 f"{self.kind} with features: representation, but the task has none; write features: inputs"
             )
-        parts = [self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys)]
+        parts = [
+            self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys, problem.first)
+        ]
         return torch.cat(parts, dim=1)
 
     def _guesses(
@@ -80,8 +83,11 @@ class Ridge(RegressionSolver, kind="ridge"):
 
     @override
     def told(self, problem: Pairs) -> "Ridge":
-        bayes = problem.noise_variance / problem.weight_variance
-        return Ridge(features=self.features, penalty=bayes if self.penalty is None else self.penalty)
+        if self.penalty is not None:
+            return self
+        known = problem.weight_variance
+        bayes = problem.noise_variance / known if known else math.inf  # nothing to learn: predict nothing
+        return self.model_copy(update={"penalty": bayes})
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:

@@ -74,7 +74,7 @@ class SparseSolver(Solver, allow_inf_nan=False):
             pairs = Correlations(*some)
             weights = torch.stack(list(islice(solver.iterates(pairs), steps)))
             parts.append((weights * pairs.query).sum(-1, keepdim=True))
-        return torch.cat(parts, dim=1)
+        return torch.cat(parts, dim=1)[:, :, batch.problem.first :]
 
 
 class Ista(SparseSolver, kind="ista"):

@@ -27,6 +27,11 @@ class Task(Family, package="loopscale.tasks"):
         return False
 
     @property
+    def seen(self) -> tuple[int, ...]:
+        """How many pairs of the prompt each query has seen: 0, 1, 2 .. unless a task says otherwise."""
+        return tuple(range(len(self.sample(1, torch.Generator().manual_seed(0)).queries)))
+
+    @property
     @abstractmethod
     def variance(self) -> float:
         """The mean square of one coordinate of the (noisy) target: the raw error of predicting nothing."""

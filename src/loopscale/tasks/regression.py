@@ -1,12 +1,22 @@
-"""What the regression tasks share: the pairs that a solver reads, and the tokens that a model reads."""
+"""What the regression tasks share: the pairs that a solver reads, and the tokens that a model reads.
 
-from dataclasses import dataclass
+A prompt comes in one of two formats (slides on He et al. 2025, definitions of the inputs). In a decoder's, x_1, y_1,
+x_2, y_2, .., every x is a query, which under a causal mask sees the pairs before it. In an encoder's a token holds a
+pair, and the last one the only query: it sees all pairs, and nothing in the prompt tells its answer, so that a net may
+look ahead.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from loopscale.core.prompt import Batch
+from loopscale.core.prompt import Batch, Prompt
+
+Format = Literal["decoder", "encoder"]
+"""Of a prompt: x_1, y_1, x_2, y_2, .. with a query at every x, or pairs side by side with one query at the end."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +33,13 @@ class Pairs:
     """τ², of every weight before a pair is seen: of w on `xs`, or on `representation` where there is one."""
     representation: Float[Tensor, "batch points width"] | None = None
     """Φ(x), where y is linear in that rather than in x."""
+    first: int = 0
+    """The first x at which a prediction is asked for, and then at all after it: 0, or the last one alone."""
 
 
 @dataclass(frozen=True)
 class Regression(Pairs):
-    """Pairs that stand in the prompt as x1, y1, x2, y2, ..., every y a number."""
+    """Pairs in one of the two formats, every y a number."""
 
     ys: Float[Tensor, "batch points"]
 
@@ -39,17 +51,49 @@ class VectorRegression(Pairs):
     ys: Float[Tensor, "batch points dim_out"]
 
 
-def pose(problem: Regression) -> Batch:
-    """The problem as a prompt x1, y1, x2, y2, ... with a prediction asked for at every x.
+def geometry(dim: int, points: int, format: Format) -> Prompt:
+    """Of the prompts that `pose` makes."""
+    if format == "encoder":
+        return Prompt(length=points, dim_in=dim + 2, dim_out=1)
+    return Prompt(length=2 * points, dim_in=dim + 1, dim_out=1)
 
-    The last y is fed as well, as in Garg et al. and Yang et al.; under a causal mask no query sees it.
+
+def asked(points: int, format: Format) -> tuple[int, ...]:
+    """How many pairs each query has seen."""
+    return (points - 1,) if format == "encoder" else tuple(range(points))
+
+
+def pose(problem: Regression, format: Format = "decoder") -> Batch:
+    """The problem as a prompt.
+
+    For a decoder the last y is fed as well, as in Garg et al. and Yang et al.; under a causal mask no query sees it.
     """
+    points = problem.ys.shape[1]
+    if format == "encoder":
+        return Batch(
+            tokens=side_by_side(problem.xs, problem.ys),
+            targets=problem.ys[:, -1:, None],
+            queries=torch.tensor([points - 1]),
+            problem=replace(problem, first=points - 1),
+        )
     return Batch(
         tokens=interleave(problem.xs, problem.ys),
         targets=problem.ys[..., None],
-        queries=torch.arange(0, 2 * problem.ys.shape[1], 2),
+        queries=torch.arange(0, 2 * points, 2),
         problem=problem,
     )
+
+
+def side_by_side(
+    xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]
+) -> Float[Tensor, "batch points dim+2"]:
+    """(x_1, 1, y_1), .., (x_N, 0, 0): a pair a token, its flag 1, and last the query, its flag and its y 0.
+
+    The slides put the flag last, after a position, which a net here has of its own; y stays the last coordinate.
+    """
+    known = torch.ones_like(ys)
+    known[:, -1] = 0
+    return torch.cat([xs, known[..., None], (ys * known)[..., None]], dim=-1)
 
 
 def interleave(

@@ -25,7 +25,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
-from loopscale.tasks.regression import Regression, check_easier, only_first, pose
+from loopscale.tasks.regression import Format, Regression, asked, check_easier, geometry, only_first, pose
 
 MONTE_CARLO = 2**18
 """Inputs behind `variance`, which is thereby right to about 0.2 %."""
@@ -53,6 +53,8 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     """Which Φ."""
     active: PositiveInt | None = None
     """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
+    format: Format = "decoder"
+    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
     @model_validator(mode="after")
     def _active_within_dim(self) -> "RepresentationRegression":
@@ -66,7 +68,17 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     @property
     @override
     def prompt(self) -> Prompt:
-        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+        return geometry(self.dim, self.points, self.format)
+
+    @property
+    @override
+    def whole(self) -> bool:
+        return self.format == "encoder"
+
+    @property
+    @override
+    def seen(self) -> tuple[int, ...]:
+        return asked(self.points, self.format)
 
     @property
     def representation(self) -> "Representation":
@@ -90,7 +102,7 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
         noise = self.noise * torch.randn(batch_size, self.points, generator=rng)
         features = self.representation(xs)
         ys = torch.einsum("bnd,bd->bn", features, weights) + noise
-        return pose(Regression(xs, ys, self.noise_variance, self.w_scale**2, features))
+        return pose(Regression(xs, ys, self.noise_variance, self.w_scale**2, features), self.format)
 
     @override
     def easier(self, dim: int, points: int) -> "RepresentationRegression":

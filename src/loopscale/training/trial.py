@@ -19,7 +19,11 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
 
-LATER = {"model": {"causal": True, "registers": 0}, "training": {"start": None}}
+LATER: dict[str, dict[str, Any]] = {
+    "task": {"format": "decoder"},
+    "model": {"causal": True, "registers": 0},
+    "training": {"start": None},
+}
 """Settings that older trials have not got, with what was so for them: they keep their identity."""
 
 
@@ -108,9 +112,10 @@ class Trial(Config):
     def _no_query_sees_its_answer(self) -> "Trial":
         if self.task.whole or not self.model.looks_ahead:
             return self
+        asks = "format: encoder, " if "format" in type(self.task).model_fields else ""
         raise ValueError(
             f"model {self.model.kind} looks ahead, and would see the answers that stand in prompts of "
-            f"{self.task.kind}; write causal: true, or a model that does not look ahead"
+            f"{self.task.kind}; write causal: true, {asks}or a model that does not look ahead"
         )
 
     @model_validator(mode="after")
@@ -123,6 +128,11 @@ class Trial(Config):
             raise ValueError(
                 f"training.start {start.kind} does not guess at every query of a prompt; write a kind that does, "
                 f"{' or '.join(able)}"
+            )
+        if self.task.whole:
+            raise ValueError(
+                f"training.start {start.kind} guesses at every query, and this task asks at the end of a prompt alone; "
+                f"write format: decoder"
             )
         wanted = start.model(self.task.prompt)
         if wanted != self.model:
@@ -174,11 +184,7 @@ class Trial(Config):
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
-        for part, settings in LATER.items():
-            for name, old in settings.items():
-                if tree[part].get(name) == old:
-                    del tree[part][name]
-        return tree
+        return as_before(tree)
 
     @property
     def key(self) -> str:
@@ -189,6 +195,15 @@ class Trial(Config):
     def steps_per_prompt(self) -> int:
         """How many loops or layers the trained net runs: the T of the objective."""
         return self.model.depth or self.training.loops
+
+
+def as_before(tree: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a trial, or of a baseline, without those of `LATER` that are what was so before."""
+    for part in LATER.keys() & tree.keys():
+        for name, old in LATER[part].items():
+            if tree[part].get(name) == old:
+                del tree[part][name]
+    return tree
 
 
 def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:

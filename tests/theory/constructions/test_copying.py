@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.gpt2 import Gpt2Net
+from loopscale.models.layered import LayeredNet
 from loopscale.theory.constructions.base import blocks
 from loopscale.theory.constructions.copying import Copying, lagged
 
@@ -31,7 +31,7 @@ def test_relu_copies_exactly_with_scores_of_one(dim: int, length: int, lags: int
     xs = series(dim, length)
     net = Copying(lags=lags, causal=causal, attention="relu").net(Prompt(length, dim, (lags + 1) * dim))
     torch.testing.assert_close(net(xs, 1)[0], lagged(xs, lags), rtol=0, atol=1e-14)
-    assert isinstance(net, Gpt2Net)
+    assert isinstance(net, LayeredNet)
     large = 2 * lags**2 + length + 2
     assert max(weight.abs().max().item() for weight in net.stack.blocks.parameters()) <= large
 

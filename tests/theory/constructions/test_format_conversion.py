@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.gpt2 import Gpt2Net
+from loopscale.models.layered import LayeredNet
 from loopscale.theory.constructions.base import blocks
 from loopscale.theory.constructions.format_conversion import FormatConversion, converted
 from loopscale.theory.constructions.regression import paired
@@ -19,10 +19,10 @@ def drawn(dim: int, pairs: int, targets: int) -> Tensor:
     return paired(*(torch.randn(3, pairs + 1, k, generator=rng, dtype=torch.float64) for k in (dim, targets)))
 
 
-def converter(dim: int, pairs: int, targets: int) -> Gpt2Net:
+def converter(dim: int, pairs: int, targets: int) -> LayeredNet:
     width = dim + targets
     net = FormatConversion(targets=targets).net(Prompt(2 * pairs + 1, width, width))
-    assert isinstance(net, Gpt2Net)
+    assert isinstance(net, LayeredNet)
     return net
 
 

@@ -14,7 +14,8 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.algoformer import Algoformer, AlgoformerNet
 from loopscale.models.architecture import Architecture, Kind
 from loopscale.models.base import Net
-from loopscale.models.gpt2 import Gpt2, Gpt2Net
+from loopscale.models.gpt2 import Gpt2
+from loopscale.models.layered import LayeredNet
 from loopscale.models.layers import Block, Stack
 from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.plan import Plan, Rows
@@ -115,7 +116,7 @@ class Design:
         """The net for prompts of so many tokens, in float64 and without gradients asked for."""
         prompt = Prompt(length, self.read_in.shape[1], self.read_out.shape[0])
         net = self.model.build(prompt, torch.Generator().manual_seed(0)).double().requires_grad_(False)
-        assert isinstance(net, AlgoformerNet | Gpt2Net)
+        assert isinstance(net, AlgoformerNet | LayeredNet)
         for end, weight in ((net.read_in, self.read_in), (net.read_out, self.read_out)):
             end.weight.copy_(weight)
             end.bias.zero_()

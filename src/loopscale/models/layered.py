@@ -1,0 +1,62 @@
+"""What nets share whose layers have weights of their own: as many blocks as layers; one step is one layer."""
+
+import torch
+from jaxtyping import Float
+from pydantic import PositiveInt
+from torch import Tensor
+from typing_extensions import override
+
+from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Architecture
+from loopscale.models.base import Net
+from loopscale.models.layers import ReadIn, ReadOut, Stack, fresh
+
+
+class LayeredArchitecture(Architecture):
+    layers: PositiveInt = 4
+
+    @property
+    @override
+    def depth(self) -> int:
+        return self.layers
+
+    @override
+    def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
+        return fresh(lambda: LayeredNet(self, prompt), rng)
+
+
+class LayeredNet(Net):
+    """Every layer is read through the last one's norm and read-out: the logit lens, not a probe."""
+
+    def __init__(self, settings: LayeredArchitecture, prompt: Prompt) -> None:
+        super().__init__()
+        self.depth = settings.layers
+        self.read_in = ReadIn(settings, prompt.dim_in)
+        self.stack = Stack(settings, prompt.length, settings.kinds_of(settings.layers))
+        self.read_out = ReadOut(settings, prompt.dim_out)
+
+    @override
+    def forward(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
+    ) -> Float[Tensor, "supervised batch length dim_out"]:
+        self.check(steps, first)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
+            state = self.stack.place(self.read_in(tokens))
+            for block in self.stack.blocks[: first - 1]:
+                state = block(state)
+        outputs = []
+        for block in self.stack.blocks[first - 1 : steps]:
+            state = block(state)
+            outputs.append(self.read_out(self.stack.norm(state)))
+        return torch.stack(outputs)
+
+    @override
+    def states(
+        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
+    ) -> Float[Tensor, "steps batch length width"]:
+        self.check(steps, 1)
+        state, found = self.stack.place(self.read_in(tokens)), []
+        for block in self.stack.blocks[:steps]:
+            state = block(state)
+            found.append(state[:, self.read_out.registers :])
+        return torch.stack(found)
