@@ -100,8 +100,10 @@ def _changed_from(batch: Batch, point: int) -> Batch:
     What has no row for each point, as what an oracle is told, stays.
     """
 
+    rows = getattr(batch.problem, "ys", batch.targets).shape[1]
+
     def change(name: str, value: torch.Tensor) -> torch.Tensor:
-        if value.shape[1] != batch.targets.shape[1]:
+        if value.shape[1] != rows:
             return value
         changed = value.clone()
         first = point if name == "ys" else point + 1
