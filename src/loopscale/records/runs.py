@@ -42,6 +42,8 @@ class Run:
 
 def parents(store: Store, experiment: str) -> list[Run]:
     """The run that a study's trials are children of, if there is one. Raises what MLflow's client raises."""
+    if store.exported:
+        return [run for run in store.exported.runs(experiment) if run.tags.get("role") == STUDY]
     return _Asked(store, [experiment], ACTIVE).page(f"tags.role = '{STUDY}'")[0]
 
 

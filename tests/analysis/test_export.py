@@ -1,0 +1,160 @@
+"""A study's tuning in Optuna's own storages, and in its dashboard."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from loopscale.analysis.export import address, to_optuna
+from loopscale.records.errors import StoreError
+from loopscale.records.store import Store
+from loopscale.studies.spec import Study
+from tests.cli.conftest import TINY, record
+
+NAMES = ["tiny: loops=1", "tiny: loops=2"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two cells; of the first a trial diverged, one was pruned and one failed, beside two that finished."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "tiny.yaml").write_text(TINY.replace("trials: 2", "trials: 5"))
+    study = Study.load(folder / "tiny.yaml")
+    with record(folder / "records", study) as made:
+        made.whole()
+        ends = [("diverged", 3e-3), ("pruned", 4e-3), ("failed", 6e-3)]
+        for number, (outcome, lr) in enumerate(ends, 2):
+            made.trial(study.cells()[0], "tuning", number, 0, {"training.lr": lr}, 0.9, outcome)
+    return folder / "records"
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BaseStorage]:
+    if file.suffix == ".db":
+        storage = RDBStorage(f"sqlite:///{file}")
+        yield storage
+        storage.engine.dispose()
+    else:
+        yield JournalStorage(JournalFileBackend(str(file)))
+
+
+@pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
+def test_every_cell_is_a_study_with_its_points_and_outcomes(root: Path, tmp_path: Path, name: str):
+    before = datetime.now()
+    assert to_optuna(Store.open(root), "tiny", str(tmp_path / name)) == dict(zip(NAMES, (5, 2), strict=True))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with opened(tmp_path / name) as storage:
+        first, second = (optuna.load_study(study_name=each, storage=storage) for each in NAMES)
+        states = [trial.state for trial in first.trials]
+        assert states == [TrialState.COMPLETE] * 3 + [TrialState.PRUNED, TrialState.FAIL]
+        assert [trial.value for trial in first.trials] == [0.5, 0.4, float("inf"), None, None]
+        assert [trial.user_attrs["outcome"] for trial in first.trials[2:]] == ["diverged", "pruned", "failed"]
+        best = second.best_trial
+        assert (best.params, best.value) == ({"training.lr": 5e-3}, 0.4)
+        distribution = optuna.distributions.FloatDistribution(1e-3, 1e-2, log=True)
+        assert best.distributions == {"training.lr": distribution}
+        assert best.intermediate_values == {4: 0.4}
+        assert best.datetime_start is not None
+        assert best.datetime_complete is not None
+        assert best.datetime_start <= best.datetime_complete <= before
+        assert second.user_attrs["training.loops"] == 2
+        assert second.metric_names == ["error"]
+        row = Store.open(root)
+        assert best.user_attrs["trial"] in {file.tags["trial"] for file in _runs(row)}
+
+
+def _runs(store: Store) -> Any:
+    from loopscale.records.sources import source
+
+    return source(store).runs(source(store).studies()["tiny"])
+
+
+def test_a_search_can_go_on_from_what_was_exported(root: Path, tmp_path: Path):
+    to_optuna(Store.open(root), "tiny", str(tmp_path / "tuning.log"))
+    with opened(tmp_path / "tuning.log") as storage:
+        study = optuna.load_study(study_name=NAMES[0], storage=storage)
+        trial = study.ask(study.best_trial.distributions)
+        assert 1e-3 <= trial.params["training.lr"] <= 1e-2
+        assert trial.number == 5
+
+
+def test_a_file_that_is_there_is_left_alone(root: Path, tmp_path: Path):
+    (tmp_path / "mine.db").write_text("mine")
+    with pytest.raises(StoreError, match="is there already; give a new file, or delete it"):
+        to_optuna(Store.open(root), "tiny", f"sqlite:///{tmp_path / 'mine.db'}")
+    assert (tmp_path / "mine.db").read_text() == "mine"
+    with pytest.raises(StoreError, match=r"cannot write .*; give another file"):
+        to_optuna(Store.open(root), "tiny", str(tmp_path / "nosuch" / "x.log"))
+
+
+def test_a_study_that_tuned_nothing_is_said(root: Path, tmp_path: Path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
+        made.parent()
+    with pytest.raises(StoreError, match="tiny has tuned nothing yet; "):
+        to_optuna(Store.open(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
+    assert not (tmp_path / "x.log").exists()
+
+
+def test_points_outside_a_range_that_was_narrowed_widen_it(root: Path, tmp_path: Path):
+    text = TINY.replace("{real: [1.0e-3, 1.0e-2], scale: log}", "{real: [3.0e-3, 4.0e-3]}")
+    (tmp_path / "tiny.yaml").write_text(text)
+    with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
+        made.whole()
+    to_optuna(Store.open(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
+    with opened(tmp_path / "x.log") as storage:
+        best = optuna.load_study(study_name=NAMES[0], storage=storage).best_trial
+    assert best.distributions == {"training.lr": optuna.distributions.FloatDistribution(2e-3, 5e-3)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
+def test_the_dashboard_serves_what_was_exported(root: Path, tmp_path: Path, name: str):
+    to_optuna(Store.open(root), "tiny", str(tmp_path / name))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = "from optuna_dashboard._cli import main; main()"
+    where = [address(str(tmp_path / name)), "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program, *where], stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            studies = _asked(f"http://127.0.0.1:{port}/api/studies")["study_summaries"]
+            assert sorted(study["study_name"] for study in studies) == NAMES
+            first = next(study["study_id"] for study in studies if study["study_name"] == NAMES[0])
+            found = _asked(f"http://127.0.0.1:{port}/api/studies/{first}")
+        finally:
+            server.terminate()
+            server.wait(20)
+    trials = found["trials"]
+    assert [trial["state"] for trial in trials] == ["Complete", "Complete", "Complete", "Pruned", "Fail"]
+    assert trials[0]["values"] == [0.5]
+    assert trials[0]["params"][0]["name"] == "training.lr"
+    assert trials[0]["params"][0]["distribution"]["log"] is True
+    assert trials[0]["intermediate_values"] == [{"step": 4, "value": 0.5}]
+
+
+def _asked(url: str, patience: float = 60) -> Any:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.3)

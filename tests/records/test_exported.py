@@ -1,0 +1,221 @@
+"""A folder that was exported is asked as a store is, and never written to; a damaged one is one clear line."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from loopscale.records.exported import COLUMNS
+from loopscale.records.mirror import Mirror
+from loopscale.records.notes import WEIGHTS, Note
+from loopscale.records.read import load, parent
+from loopscale.records.store import Store, StoreError
+from loopscale.records.transfer import Imported, Written, export, import_
+from loopscale.records.write import Writer
+
+ELSEWHERE = "/home/somebody/secret project"
+TAGS = {
+    "command": f"/home/somebody/env/bin/loopscale run {ELSEWHERE}/studies/one.yaml --store /data/records --workers 2",
+    "source_file": "/home/somebody/lab/studies/deep/one.yaml",
+    "git_commit": "abc",
+    "git_changed": "yes",
+    "question": "Is 1/2 more than 1/3? See https://example.org/a/b.",
+}
+DETAIL = f"""Traceback (most recent call last):
+  File "{ELSEWHERE}/src/loopscale/training/loop.py", line 7, in train
+  File "/usr/lib/python3/site-packages/torch/nn.py", line 1
+OSError: cannot open '/mnt/data set/x.bin', nor file:///home/somebody/y"""
+TABLES = {
+    "trials": "SELECT * FROM trials ORDER BY trial",
+    "history": "SELECT * FROM history ORDER BY ALL",
+    "curves": "SELECT * FROM curves ORDER BY ALL",
+    "studies": "SELECT study, question, commit, json FROM studies",
+}
+
+
+def written(store: Store, trials) -> None:
+    with Writer(store, "one", {}) as writer:
+        description = (("study.json", b'{"question": "why?"}'), ("study.yaml", b"question: why?\n"))
+        writer.write(Note("study", tags=TAGS, artifacts=description, status="FINISHED"))
+        for note in [*trials.whole("a", 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
+            writer.write(note)
+        tags = {"weights": "kept", "detail": DETAIL, "git_commit": "abc", "git_changed": "no"}
+        writer.write(Note("a", 20, {"rung/10": 0.5, "flops": 1e12}, tags=tags, artifacts=((WEIGHTS, b"w"),)))
+        assert writer.flush(30)
+
+
+@pytest.fixture
+def filled(store: Store, trials) -> Store:
+    written(store, trials)
+    return store
+
+
+@pytest.fixture
+def folder(filled: Store, tmp_path: Path) -> Path:
+    export(filled, "one", tmp_path / "out", weights=True)
+    return tmp_path / "out"
+
+
+def answers(store: Store) -> dict[str, list[dict[str, Any]]]:
+    mirror = Mirror(store)
+    mirror.sync()
+    return {name: mirror.query(sql).to_pylist() for name, sql in TABLES.items()}
+
+
+def everything(folder: Path) -> str:
+    """All text of an export."""
+    return "\n".join(str(parquet.read_table(file).to_pylist()) for file in sorted(folder.glob("*.parquet")))
+
+
+def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: Path):
+    exported, stored = answers(Store.open(folder)), answers(filled)
+    for name in ("history", "curves"):
+        assert exported[name] == [row for row in stored[name] if row["trial"] != "c"]
+    finished = [row for row in stored["trials"] if row["trial"] != "c"]
+    assert [row | {"detail": None} for row in exported["trials"]] == [
+        row | {"detail": None} for row in finished
+    ]
+    assert [row["commit"] for row in exported["trials"]] == ["abc", None]
+    assert exported["studies"][0]["commit"] == "abc-dirty"
+    assert exported["studies"][0]["json"] == '{"question": "why?"}'
+    first, _ = load(Store.open(folder), "one")
+    assert (first.rungs, first.metrics["flops"], first.step) == ({10: 0.5}, 1e12, 20)
+
+
+def test_asking_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    answers(Store.open(folder))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_recorded_in_an_export(folder: Path):
+    with pytest.raises(StoreError, match="holds exported records, which are only read; give another --store"):
+        Store.open(folder, create=True)
+    with pytest.raises(StoreError, match="import them into a store"):
+        Store.open(folder).client  # noqa: B018
+
+
+def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
+    said = everything(folder)
+    assert all(part not in said for part in ("/home", "somebody", "/data", "/mnt", "/usr", "secret/"))
+    (study,) = parquet.read_table(folder / "studies.parquet").to_pylist()
+    tags = json.loads(study["tags"])
+    assert tags["source_file"] == "studies/deep/one.yaml"
+    assert tags["command"].startswith("loopscale run ")
+    assert tags["command"].endswith("studies/one.yaml --store records --workers 2")
+    assert tags["question"] == TAGS["question"]
+    detail = next(
+        json.loads(row["tags"]) for row in parquet.read_table(folder / "trials.parquet").to_pylist()
+    )["detail"]
+    assert detail.splitlines()[1:] == [
+        '  File "loopscale/training/loop.py", line 7, in train',
+        '  File "site-packages/torch/nn.py", line 1',
+        "OSError: cannot open 'x.bin', nor y",
+    ]
+
+
+def test_weights_go_along_where_they_are_asked_for(filled: Store, pristine: Path, tmp_path: Path):
+    assert export(filled, None, tmp_path / "with", weights=True) == Written(trials=2, weights=1)
+    assert export(filled, None, tmp_path / "without") == Written(trials=2, weights=0)
+    assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
+    exported = Store.open(tmp_path / "with")
+    run = next(record.run for record in load(exported, "one") if record.key == "a")
+    assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / "with/weights/a.safetensors"
+    shutil.copytree(pristine, tmp_path / "other")
+    other = Store.open(tmp_path / "other", create=True)
+    assert import_(other, tmp_path / "with") == Imported(new=2, present=0)
+    run = next(record.run for record in load(other, "one") if record.key == "a")
+    assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == b"w"
+
+
+def test_an_export_into_the_same_folder_replaces_the_one_before(filled: Store, folder: Path):
+    export(filled, "one", folder)
+    assert not (folder / "weights").exists()
+    assert len(answers(Store.open(folder))["trials"]) == 2
+
+
+def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
+    export(Store.open(folder), None, tmp_path / "again", weights=True)
+    assert answers(Store.open(tmp_path / "again")) == answers(Store.open(folder))
+    assert parent(Store.open(tmp_path / "again"), "one")
+    assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
+
+
+def test_a_store_is_not_exported_over(filled: Store):
+    with pytest.raises(StoreError, match="is a store; give a folder of its own"):
+        export(filled, "one", filled.storage)
+
+
+def test_an_empty_export_has_no_studies(store: Store, tmp_path: Path):
+    assert export(store, None, tmp_path / "out") == Written(0, 0)
+    assert Store.open(tmp_path / "out").studies() == []
+
+
+def rewritten(folder: Path, table: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    file = folder / f"{table}.parquet"
+    parquet.write_table(
+        pa.Table.from_pylist([change(row) for row in parquet.read_table(file).to_pylist()]), file
+    )
+
+
+LOST = "is missing or damaged"
+HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no trials": (lambda folder: (folder / "trials.parquet").unlink(), f"trials.parquet {LOST}"),
+    "no studies": (lambda folder: (folder / "studies.parquet").unlink(), f"studies.parquet {LOST}"),
+    "no Parquet": (lambda folder: (folder / "curves.parquet").write_bytes(b"x"), f"curves.parquet {LOST}"),
+    "cut short": (
+        lambda folder: (folder / "history.parquet").write_bytes((folder / "history.parquet").read_bytes()[:99]),
+        f"history.parquet {LOST}",
+    ),
+    "a column less": (
+        lambda folder: rewritten(folder, "curves", lambda row: {k: v for k, v in row.items() if k != "sem"}),
+        "curves.parquet has no sem; export again",
+    ),
+    "another type": (
+        lambda folder: rewritten(folder, "trials", lambda row: row | {"start": "x"}),
+        "holds string where start should be number",
+    ),
+    "tags that are none": (
+        lambda folder: rewritten(folder, "trials", lambda row: row | {"tags": "[1]"}),
+        "holds something else than exported records",
+    ),
+    "settings that are none": (
+        lambda folder: rewritten(folder, "trials", lambda row: row | {"settings": "{"}),
+        "holds something else than exported records",
+    ),
+    "a history of nobody": (
+        lambda folder: rewritten(folder, "trials", lambda row: row | {"metrics": '{"error": "x"}'}),
+        "holds something else than exported records",
+    ),
+    "no count": (lambda folder: (folder / "export.json").write_text('{"format": 1}'), "holds no exported records"),
+    "newer": (
+        lambda folder: (folder / "export.json").write_text('{"format": 9, "made_by": "9.9", "trials": 2}'),
+        "install a newer loopscale",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "said"), HARM.values(), ids=HARM.keys())
+def test_a_damaged_export_is_one_line(folder: Path, harm: Callable[[Path], Any], said: str):
+    harm(folder)
+    with pytest.raises(StoreError) as caught:
+        answers(Store.open(folder))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_is_a_path_reaches_no_file(folder: Path, tmp_path: Path):
+    (tmp_path / "x.safetensors").write_bytes(b"secret")
+    rewritten(folder, "trials", lambda row: row | {"trial": "../../x", "run": "r"})
+    with pytest.raises(StoreError, match="is no trial's key"):
+        Store.open(folder).artifact("r", WEIGHTS, tmp_path)
+
+
+def test_every_table_of_an_export_is_checked(folder: Path):
+    assert {file.stem for file in folder.glob("*.parquet")} == set(COLUMNS)
