@@ -1,6 +1,6 @@
 """A stack of LSTM layers (Hochreiter & Schmidhuber 1997), the recurrent net beside transformers; one step is one layer.
 
-Garg et al. 2022 (appendix A.1) and Fu et al. 2023 (arXiv:2310.17086, section 4.3) train it on the same prompts. It
+Garg et al. 2022 (arXiv:2208.01066) and Fu et al. 2023 (arXiv:2310.17086) train it on the same prompts. It
 reads a prompt token by token and keeps no more of it than its width holds, so it is causal by construction.
 """
 
@@ -18,7 +18,7 @@ from loopscale.models.layers import Drawn, End, fresh
 
 
 class Lstm(Model, kind="lstm"):
-    """The paper's has 3 layers of width 256 (Garg et al. 2022, appendix A.1)."""
+    """That of Garg et al. 2022 has 3 layers of width 256."""
 
     layers: PositiveInt = 3
     width: PositiveInt = 64
