@@ -1,5 +1,6 @@
 """`ui`: MLflow's own program on the store."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.ui import serving
+from loopscale.records.browse import page
+from loopscale.records.errors import NoRecords
 from loopscale.records.store import Store
+from loopscale.studies.spec import Study
 
 
 def test_a_port_that_is_taken_is_a_mistake(loopscale, store):
@@ -30,6 +34,26 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
         0,
         "the store is a tracking server, and its UI is at http://somewhere:5000\n",
     )
+
+
+def test_a_study_is_opened_with_its_settings_and_errors(elsewhere: Path, recording, study_file):
+    with recording(Path("records"), Study.load(study_file)) as made:
+        made.whole()
+    place = Store.open("records")
+    experiment = place.find("tiny")
+    assert page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
+    shown = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
+    assert {"params.`training.loops`", "params.`training.lr`", "tags.`outcome`"} <= set(
+        shown["selectedColumns"]
+    )
+    assert shown["orderByKey"] == "metrics.`evaluate/error`"
+    assert shown["orderByKey"] in shown["selectedColumns"]
+    ascending = f"{shown['orderByKey']} {'ASC' if shown['orderByAsc'] else 'DESC'}"
+    runs = place.client.search_runs([experiment], shown["searchFilter"], order_by=[ascending])
+    errors = [run.data.metrics["evaluate/error"] for run in runs]
+    assert (len(errors), errors) == (12, sorted(errors))
+    with pytest.raises(NoRecords, match="no records of other"):
+        page(place, "other")
 
 
 def test_other_machines_are_let_in_by_name_only_where_asked(store):

@@ -290,3 +290,13 @@ def test_the_key_of_a_job_is_the_key_of_its_trial():
 def test_a_thousand_trials_are_conducted_in_full():
     large = study(search={"kind": "tpe", "trials": 200})
     assert len(complete(large, Workers(8), Store())) == len(large.cells()) * 202 + 2
+
+
+def test_every_trial_that_begins_says_from_which_commit_and_is_the_same_trial():
+    store = Store()
+    conductor = Conductor(study(), [], store)
+    conductor.origin = {"git_commit": "abc", "git_changed": "no"}
+    job = conductor.next()
+    assert isinstance(job, Job)
+    (record,) = store.records()
+    assert (record.tags["git_commit"], record.key) == ("abc", job.key)

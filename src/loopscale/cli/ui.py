@@ -25,6 +25,12 @@ PRIVATE = ("10.*", "192.168.*", *(f"172.{n}.*" for n in range(16, 32)))
 
 def command(
     context: typer.Context,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]", help="A study's file, or its name: its trials, the lowest error first."
+        ),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the UI listens.")] = 5000,
     host: Annotated[
         str, typer.Option("--host", help="The interface to listen on; 0.0.0.0 lets other machines in.")
@@ -34,17 +40,34 @@ def command(
 ) -> None:
     """Browse studies, trials, curves and reports in the MLflow UI, until Ctrl-C.
 
-    [bold]Example[/bold]  loopscale ui --port 5001
+    With a study, the address is that of its trials: settings that are the question or were tuned, error and outcome.
+
+    [bold]Example[/bold]  loopscale ui quickstart --port 5001
     """
     place = opened(context, store, storage)
+    if place.exported:
+        raise Wrong(
+            f"{place.name} holds exported records, without MLflow; `loopscale import` takes them into a store"
+        )
     if place.uri.startswith("http"):
-        say(f"the store is a tracking server, and its UI is at {place.name}")
+        say(f"the store is a tracking server, and its UI is at {place.name}{_page(place, study)}")
         return
     _free(host, port)
-    say(f"the MLflow UI on {place.name} is at http://{host}:{port} in a few seconds; Ctrl-C stops it")
+    page = _page(place, study)
+    say(f"the MLflow UI on {place.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
     place.settle()
     os.execve(sys.executable, serving(place, host, port), os.environ | QUIET)
+
+
+def _page(store: "Store", study: str | None) -> str:
+    """What follows the UI's address; nothing for all studies."""
+    if study is None:
+        return ""
+    from loopscale.records.browse import page
+    from loopscale.studies.find import recorded_name
+
+    return f"/{page(store, recorded_name(study))}"
 
 
 def serving(store: "Store", host: str, port: int) -> list[str]:

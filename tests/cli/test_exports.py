@@ -1,0 +1,140 @@
+"""Exports from the command line: asked as a store, for spreadsheets, and what the tables are."""
+
+import csv
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from loopscale.analysis.reading import reading
+from loopscale.records.columns import TABLES
+from loopscale.records.notes import WEIGHTS, Note
+from loopscale.records.store import Store
+from loopscale.studies.spec import Study
+from loopscale.training.checkpoint import Checkpoint, save, strip
+from loopscale.training.loop import train
+from loopscale.training.storage import Shelf
+
+
+@pytest.fixture
+def exported(loopscale, store: Path, elsewhere: Path) -> Path:
+    assert loopscale("export", "tiny", "--store", store, "--to", "out").code == 0
+    return elsewhere / "out"
+
+
+def test_an_export_is_asked_like_the_store_that_it_is_from(loopscale, store: Path, exported: Path):
+    asked = [["best", "tiny"], ["best", "tiny", "--where", "seed < 3"], ["list"]]
+    asked += [
+        ["query", "SELECT * FROM curves ORDER BY ALL"],
+        ["query", "SELECT * FROM trials ORDER BY trial"],
+    ]
+    for words in asked:
+        one, other = (loopscale(*words, "--store", place, "--json") for place in (exported, store))
+        assert one.code == 0
+        assert one.json == other.json
+
+
+def test_a_report_of_an_export_is_written_and_attached_nowhere(loopscale, exported: Path, elsewhere: Path):
+    found = loopscale("report", "tiny", "--store", exported, "--out", "page.html", "--json")
+    assert (found.json["attached"], found.err) == (False, "")
+    assert "Does the error fall with the loops?" in Path("page.html").read_text()
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["out", "page.html"]
+
+
+@pytest.mark.parametrize("verb", [["run", "tiny.yaml"], ["import", "out"], ["ui"]], ids=lambda verb: verb[0])
+def test_an_export_is_not_written_to(loopscale, exported: Path, study_file: Path, verb: list[str]):
+    Path("tiny.yaml").write_text(study_file.read_text())
+    before = {file: file.read_bytes() for file in exported.rglob("*")}
+    answer = loopscale(*verb, "--store", exported)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert "holds exported records" in answer.err
+    assert {file: file.read_bytes() for file in exported.rglob("*")} == before
+
+
+def test_a_trained_net_is_evaluated_from_an_export(loopscale, recording, study_file: Path, elsewhere: Path):
+    study = Study.load(study_file)
+    trial = study.at(study.cells()[0], {"training.lr": 5e-3}, 1)
+    *_, last = train(trial)
+    shelf = Shelf.open(elsewhere / "shelf")
+    shelf.make()
+    save(shelf, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
+    strip(shelf, trial.key, keep_weights=True)
+    with recording(Path("records"), study) as made:
+        made.whole()
+        file = elsewhere / "shelf" / f"{trial.key}.safetensors"
+        made.writer.write(Note(trial.key, tags={"weights": "kept"}, artifacts=((WEIGHTS, file),)))
+    done = loopscale("export", "tiny", "--store", "records", "--to", "out", "--weights", "--json").json
+    assert done == {"folder": "out", "trials": 12, "weights": 1}
+    words = ["predict", trial.key[:8], "--loops", "2", "--prompts", "16", "--json"]
+    assert loopscale(*words, "--store", "out").json == loopscale(*words, "--store", "records").json
+    assert loopscale("export", "tiny", "--store", "records", "--to", "bare").code == 0
+    refused = loopscale("predict", trial.key, "--store", "bare")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "`loopscale export tiny --weights`" in refused.err
+    found = next(reading("tiny", "out").nets("loops=1"))
+    assert found.trial == trial
+    assert set(found.net.state_dict()) == set(last.state().net)
+
+
+def test_tables_for_spreadsheets_have_every_row_and_say_what_they_are(loopscale, store: Path):
+    done = loopscale(
+        "export", "tiny", "--store", store, "--csv", "csv", "--parquet", "parquet", "--json"
+    ).json
+    assert done["csv"] == {"folder": "csv", "trials": 12, "curves": 192, "history": 36}
+    for name in ("trials", "curves", "history"):
+        sheet, frame = pd.read_csv(f"csv/{name}.csv"), pd.read_parquet(f"parquet/{name}.parquet")
+        assert len(sheet) == len(frame) == done["csv"][name]
+        assert list(sheet.columns) == list(frame.columns)
+    rows = list(csv.DictReader(Path("csv/trials.csv").read_text().splitlines()))
+    assert {row["training.loops"] for row in rows if row["role"] == "replicate"} == {"1", "2"}
+    said = pd.read_csv("csv/columns.csv")
+    assert set(said["column"][said["table"] == "curves"]) == set(pd.read_csv("csv/curves.csv").columns)
+
+
+def test_the_tuning_goes_to_optuna(loopscale, store: Path):
+    done = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
+    assert done.out == "4 trials of 2 cells in tuning.log; `optuna-dashboard tuning.log` shows them\n"
+    again = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
+    assert (again.code, again.err) == (2, "tuning.log is there already; give a new file, or delete it\n")
+
+
+def test_every_column_is_described(loopscale, store: Path):
+    tables = {each["table"]: each for each in loopscale("query", "--tables", "--store", store, "--json").json}
+    assert list(tables) == list(TABLES)
+    for name, table in tables.items():
+        answer = loopscale("query", f"DESCRIBE {name}", "--store", store, "--json").json
+        assert [column["column"] for column in table["columns"]] == [row["column_name"] for row in answer]
+        assert [column["type"] for column in table["columns"]] == [row["column_type"] for row in answer]
+        assert all(column["about"] for column in table["columns"])
+        plain = [column["column"] for column in table["columns"] if "." not in column["column"]]
+        assert set(plain) == set(TABLES[name][1])
+    said = loopscale("query", "--tables", "--store", store).out
+    assert "1 = predicting nothing" in said
+    assert "38 more" in said
+
+
+def test_the_tables_are_described_before_there_are_records(loopscale, elsewhere: Path):
+    answer = loopscale("query", "--tables")
+    assert (answer.code, list(elsewhere.iterdir())) == (0, [])
+    assert "validate_error" in answer.out
+
+
+def test_the_examples_of_query_answer(loopscale, store: Path):
+    lines = loopscale("query", "--help").out
+    assert lines.count("loopscale query") >= 3
+    sql = "SELECT label, loop, avg(curves.error) FROM curves JOIN trials USING (trial) GROUP BY ALL"
+    assert len(loopscale("query", sql, "--store", store, "--json").json) == 16
+
+
+def test_a_trial_says_the_commit_that_trained_it(loopscale, elsewhere: Path, recording, study_file: Path):
+    study = Study.load(study_file)
+    with recording(Path("records"), study) as made:
+        made.whole()
+        keys = [study.at(cell, {"training.lr": 5e-3}, 1).key for cell in study.cells()]
+        for key, changed in zip(keys, ("no", "yes"), strict=True):
+            made.writer.write(Note(key, tags={"git_commit": "abc", "git_changed": changed}))
+    sql = "SELECT \"commit\", count(*) AS n FROM trials WHERE role <> 'baseline' GROUP BY 1 ORDER BY 1"
+    found = loopscale("query", sql, "--store", "records", "--json").json
+    assert found == [{"commit": "abc", "n": 1}, {"commit": "abc-dirty", "n": 1}, {"commit": None, "n": 8}]
+    assert "commit" not in study.at(study.cells()[0], {}, 1).settings
+    assert Store.open("records").studies() == ["tiny"]
