@@ -94,10 +94,9 @@ class Comparison:
 
 def compare(first: Tables, second: Tables) -> Comparison:
     """The second study against the first, which is what it is measured by."""
-    sides = [_Side(*tables) for tables in (first, second)]
+    sides = (_Side(*first), _Side(*second))
     matched, couples = _couples(*sides)
-    spreads = [side.spread for side in sides]
-    pairs = [_pair(*sides, *spreads, one, other) for one, other in couples]
+    pairs = [_pair(*sides, one, other) for one, other in couples]
     used = [{couple[place] for couple in couples} for place in (0, 1)]
     alone = tuple(
         [cell["label"] for cell in side.study["cells"] if cell["key"] not in keys]
@@ -157,7 +156,8 @@ def _couples(one: _Side, other: _Side) -> tuple[tuple[str, ...], list[tuple[str,
     return (), [(a["key"], b["key"]) for a, b in itertools.product(one.study["cells"], other.study["cells"])]
 
 
-def _pair(one: _Side, other: _Side, left: Spread | None, right: Spread | None, key: str, its: str) -> Pair:
+def _pair(one: _Side, other: _Side, key: str, its: str) -> Pair:
+    left, right = one.spread, other.spread
     first, second, a, b = one.answers[key], other.answers[its], one.logs[key], other.logs[its]
     if not (len(a) and len(b)):
         return Pair(first, second, None, None, None, "no answer")
@@ -191,7 +191,7 @@ def _laws(ours: Sequence[Law], theirs: Sequence[Law]) -> Iterator[Laws]:
 
 def _between(law: Law, other: Law) -> tuple[float | None, float | None]:
     """The interval of a difference of rates from their own intervals (MOVER; Zou and Donner 2008)."""
-    if None in (law.low, law.high, other.low, other.high):
+    if law.low is None or law.high is None or other.low is None or other.high is None:
         return None, None
     gap = other.rate - law.rate
     below = float(np.hypot(other.rate - other.low, law.high - law.rate))

@@ -6,6 +6,7 @@ basic traces, so that a report carries 1.2 MB of it, not 4.8.
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
+# pyright: reportCallIssue=false
 
 import html
 from collections.abc import Iterable, Sequence

@@ -90,7 +90,7 @@ def _sentences(found: Findings) -> Iterator[str]:
         span = f" (95 % interval {number(standing.low)} to {number(standing.high)})" if standing.low else ""
         yield (
             f"That is {number(standing.ratio)} times{span} the error of {standing.baseline}"
-            f" after {standing.loop} steps, {number(standing.baseline_error)}."
+            f" after {standing.loop} step{'s' * (standing.loop != 1)}, {number(standing.baseline_error)}."
         )
     for law in found.laws:
         if law.verdict:

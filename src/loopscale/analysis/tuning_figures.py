@@ -4,7 +4,7 @@ Plotly has parallel coordinates of its own, but not in its basic bundle, which a
 """
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportReturnType=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAttributeAccessIssue=false, reportReturnType=false
 # pyright: reportOptionalMemberAccess=false, reportCallIssue=false
 
 from collections.abc import Mapping, Sequence
