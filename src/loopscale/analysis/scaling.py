@@ -83,8 +83,8 @@ def allocation(found: Reading, x: str, z: str) -> Sentences:
     except ValueError as problem:
         return Sentences([f"No surface of {found.study['name']} yet: {problem}."])
     said = [
-        f"error = {over.floor:.3g}{''.join(_terms(over, (x, z)))}; it accounts for {100 * over.goodness:.0f} % of the "
-        f"variance of the log errors of {len(over.cells.x)} cells"
+        f"error = {over.floor:.3g}{''.join(_terms(over, (x, z)))}; it accounts for "
+        f"{100 * max(over.goodness, 0.0):.0f} % of the variance of the log errors of {len(over.cells.x)} cells"
         + (", which scatter about it by more than their replicates' noise." if over.scatter else "."),
         f"FLOPs grow as {x}^{over.cost[1]:.2f} {z}^{over.cost[2]:.2f}, to within {100 * over.cost_off:.0f} %.",
     ]

@@ -40,7 +40,7 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     style = {"color": "#101828", "width": 2.4, "dash": "longdash"}
     figure.add_scatter(
         x=rounded(budgets), y=rounded(np.where(inside, law(budgets), np.nan)), mode="lines", line=style,
-        name=f"least error: {law.floor:.2g} + C^-{law.exponent:.2g} law",
+        name=f"least error: {law.floor:.2g} + {law.scale:.2g} FLOPs^-{law.exponent:.2g}",
         hovertext=[f"best {x} = {one:.3g}, {z} = {other:.3g}" for one, other in best],
     )  # fmt: skip
     return figure
