@@ -18,14 +18,21 @@ SMALL = [
 ]
 SOLVERS = [choice() for choice in Solver.choices().values()]
 PAIRS = [
-    pytest.param(solver, task, id=f"{solver.kind}-{task.kind}{'-whole' * task.whole}")
+    (solver, task)
     for solver in SOLVERS
     for task in SMALL
     if solver.accepts(task.sample(1, stream(0)).problem)
 ]
-EVERY = pytest.mark.parametrize(("solver", "task"), PAIRS)
-FROM_THE_FIRST = pytest.mark.parametrize(
-    ("solver", "task"), [pair for pair in PAIRS if pair.values[1].seen[0] == 0 and not pair.values[0].oracle]
+
+
+def _of_each(pairs: list[tuple[Solver, Task]]) -> pytest.MarkDecorator:
+    named = [f"{solver.kind}-{task.kind}{'-whole' * task.whole}" for solver, task in pairs]
+    return pytest.mark.parametrize(("solver", "task"), pairs, ids=named)
+
+
+EVERY = _of_each(PAIRS)
+FROM_THE_FIRST = _of_each(
+    [(solver, task) for solver, task in PAIRS if task.seen[0] == 0 and not solver.oracle]
 )
 
 

@@ -11,12 +11,16 @@ FORMATS = ("decoder", "encoder")
 
 
 def _named(task: Task) -> str:
-    return " ".join([task.kind, *([task.format] if hasattr(task, "format") else [])])
+    return f"{task.kind} {getattr(task, 'format', '')}".strip()
 
 
 def _formats(choice: type[Task]) -> list[Task]:
     """The task as it comes, in every format that it has."""
-    return [choice(format=each) for each in FORMATS] if "format" in choice.model_fields else [choice()]
+    return (
+        [choice.model_validate({"format": each}) for each in FORMATS]
+        if "format" in choice.model_fields
+        else [choice()]
+    )
 
 
 EVERY = pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def plain_em(
                 ]
             )
             score = np.log(shares) - (y[:, None] - x @ beta.T) ** 2 / (2 * variance)
-            goal = logsumexp(score, axis=1).sum() - (beta**2).sum() / (2 * task.w_scale**2)
+            goal = np.sum(logsumexp(score, axis=1)) - (beta**2).sum() / (2 * task.w_scale**2)
             run.append((goal, float(shares @ beta @ query)))
         runs.append(run)
     return [max(run[step] for run in runs)[1] for step in range(steps)]
@@ -120,6 +120,7 @@ def test_of_two_opposite_components_of_equal_weights_the_best_prediction_is_noth
 )
 def test_the_oracles_excess_is_none(task: MixtureRegression):
     curve = evaluate(MixtureOracle(), task, Evaluation(loops=1, prompts=20_000))
+    assert curve.measures["oracle_distance"][0] < 1e-12
     error = np.hypot.reduce(curve.sem[0]) * task.variance
     assert curve.raw[0].mean() == pytest.approx(task.noise_variance, abs=4 * error / len(curve.sem[0]) ** 0.5)
 

@@ -208,11 +208,18 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
     def measures(
         self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
     ) -> dict[str, Float[Tensor, "steps batch"]]:
-        """`parameter_error`: |β̂ - β| at the last query over the root mean square of |β|, of ±β and of K components
-        alike; its square is what `error_last` averages.
+        """Of labels `oracle_distance`: the squared distance from the guess of one who knows the components, over the
+        variance of y: the excess without the noise of the labels that it is measured on.
+
+        Of components `parameter_error`: |β̂ - β| at the last query over the root mean square of |β|, of ±β and of K
+        components alike; its square is what `error_last` averages.
         """
         if self.target == "label":
-            return {}
+            mixture: Mixture = batch.problem
+            shares = torch.tensor(mixture.shares, device=mixture.xs.device, dtype=mixture.xs.dtype)
+            mean = torch.einsum("bkd,k->bd", mixture.components, shares)
+            best = torch.einsum("bd,bpd->bp", mean, mixture.xs[:, mixture.first :])[..., None]
+            return {"oracle_distance": (prediction - best).square().mean((-2, -1)) / self.variance}
         last = replace(batch, targets=batch.targets[:, -1:])
         return {"parameter_error": self.error(prediction[:, :, -1:], last).sqrt().squeeze(-1)}
 
