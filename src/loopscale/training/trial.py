@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config
 from loopscale.core.seeds import stream
@@ -19,7 +19,10 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
 
-LATER = {"model": {"causal": True, "registers": 0}, "training": {"start": None}}
+LATER = {
+    "model": {"causal": True, "registers": 0},
+    "training": {"start": None, "decay": None, "decay_every": 1},
+}
 """Settings that older trials have not got, with what was so for them: they keep their identity."""
 
 
@@ -50,6 +53,11 @@ class Training(Config):
     """Whether the loops before the window run without gradient, as in Yang et al."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate after the warm-up: constant, or falling to zero along a half cosine."""
+    decay: float | None = Field(None, gt=0, le=1)
+    """What the rate is multiplied by after every `decay_every` steps past the warm-up; `None` for 1. He et al. 2025
+    write 0.995 for their 300 iterations.
+    """
+    decay_every: PositiveInt = 1
     warmup: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from zero."""
     clip: PositiveFloat | None = None
