@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from loopscale.analysis.laws import Law, choose, fit, pooled
-from loopscale.analysis.tables import StudyTable, answers, curve_at, loop_of, numbers, settings_of
+from loopscale.analysis.tables import StudyTable, answers, curve_at, evaluated, loop_of, numbers
 from loopscale.analysis.theory import comparable, predict
 from loopscale.analysis.verdict import judge
 
@@ -105,7 +105,7 @@ def samples(
         rows = [row for _, mine in members for _, row in mine.iterrows() if pd.notna(row.get(along))]
         if rows:
             x, y = numbers(row[along] for row in rows), numbers(row[of] for row in rows)
-            yield Sample(label, x, y, np.arange(len(rows)), settings_of(rows[0]))
+            yield Sample(label, x, y, np.arange(len(rows)), evaluated(rows[0]))
 
 
 def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> Sample:
@@ -127,5 +127,5 @@ def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str,
         ys.append(numbers(means))
         groups.append(np.full(len(means), len(groups)))
     return Sample(
-        label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), settings_of(rows.iloc[0])
+        label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), evaluated(rows.iloc[0])
     )

@@ -28,7 +28,7 @@ from loopscale.tasks.linear_regression import bases
 from loopscale.tasks.regression import check_easier, only_first
 from loopscale.tasks.relabelling import agreement, cross_entropy
 from loopscale.tasks.spectrum import two_level_spectrum
-from loopscale.tasks.tables import Table, check_size, excerpts
+from loopscale.tasks.tables import TABLES, check_size, excerpts
 
 
 class Clustering(Task, kind="clustering", allow_inf_nan=False):
@@ -38,7 +38,7 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
     """Coordinates of a point, d."""
     points: PositiveInt = 64
     """N, points in the prompt; every one is a query."""
-    data: Literal["gaussian"] | Table | tuple[Table, ...] = "gaussian"
+    data: str | tuple[str, ...] = "gaussian"
     """A mixture drawn anew for every prompt; or tables, of which a prompt is rows of K classes of one, under a
     random projection to d coordinates, standardised. Of tables, the settings below that describe a mixture are
     not asked.
@@ -66,8 +66,8 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
                 f"active {dim} is more than the dim {self.dim} coordinates that there are; "
                 f"write {self.dim} or less"
             )
-        if self.data == ():
-            raise ValueError("data names no table; write gaussian, or a list of tables")
+        if self.data == () or not set(self.tables) <= set(TABLES):
+            raise ValueError(f"data names no table; write gaussian, or one or a list of {', '.join(TABLES)}")
         if self.condition > 1 and dim < 2:
             raise ValueError(
                 f"condition {self.condition:g} needs a dim of 2 or more; write condition: 1, or a larger dim"
@@ -103,7 +103,7 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
 
     @property
     @override
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[str, ...]:
         if self.data == "gaussian":
             return ()
         return (self.data,) if isinstance(self.data, str) else self.data

@@ -9,13 +9,12 @@ tables train and which test is the study's to say: it must name different ones.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-Table = Literal["breast_cancer", "digits", "iris", "wine"]
+TABLES = ("breast_cancer", "digits", "iris", "wine")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Rows:
 
 
 @cache
-def load(table: Table) -> Rows:
+def load(table: str) -> Rows:
     """The table, out of the installed scikit-learn: nothing is fetched."""
     import sklearn.datasets  # takes a second to import, and most tasks need none of it
 
@@ -42,7 +41,7 @@ def load(table: Table) -> Rows:
     return Rows(xs.float(), torch.tensor(found.target).long())
 
 
-def check_size(tables: Sequence[Table], points: int, classes: int | None = None) -> None:
+def check_size(tables: Sequence[str], points: int, classes: int | None = None) -> None:
     """Raises ValueError for a table without so many classes, or rows of so many classes."""
     for table in tables:
         rows = load(table)
@@ -55,7 +54,7 @@ def check_size(tables: Sequence[Table], points: int, classes: int | None = None)
 
 
 def excerpts(
-    tables: Sequence[Table],
+    tables: Sequence[str],
     batch_size: int,
     points: int,
     dim: int,
@@ -72,7 +71,7 @@ def excerpts(
 
 
 def _excerpt(
-    tables: Sequence[Table], points: int, dim: int, rng: torch.Generator, classes: int | None
+    tables: Sequence[str], points: int, dim: int, rng: torch.Generator, classes: int | None
 ) -> tuple[Float[Tensor, "points dim"], Int[Tensor, " points"]]:
     rows = load(tables[int(torch.randint(len(tables), (), generator=rng))])
     there = int(rows.labels.max()) + 1
