@@ -23,8 +23,8 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Task
+from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
-from loopscale.tasks.linear_regression import bases
 from loopscale.tasks.regression import check_easier, only_first
 from loopscale.tasks.relabelling import agreement, cross_entropy
 from loopscale.tasks.spectrum import two_level_spectrum

@@ -53,7 +53,7 @@ class Training(Config):
     """Whether the loops before the window run without gradient, as in Yang et al."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate after the warm-up: constant, or falling to zero along a half cosine."""
-    decay: float | None = Field(None, gt=0, le=1)
+    decay: float | None = Field(default=None, gt=0, le=1)
     """What the rate is multiplied by after every `decay_every` steps past the warm-up; `None` for 1. He et al. 2025
     write 0.995 for their 300 iterations.
     """
