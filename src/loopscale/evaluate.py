@@ -14,6 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,11 +44,42 @@ class Evaluation(Config):
     """Loops that the curve covers, for nets trained with fewer too."""
     prompts: PositiveInt = 1024
     """Prompts that every mean is over."""
+    task: dict[str, Any] | None = None
+    """Settings of the task that are others here than in training: another condition, other data, or with a `kind`
+    another task of the same geometry. `None` for none.
+    """
 
     @property
     def key(self) -> str:
         """Its identity, 8 hexadecimal digits."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
+        later = {"task"} if self.task is None else set[str]()  # older evaluations keep theirs
+        return hashlib.sha256(self.model_dump_json(exclude=later).encode()).hexdigest()[:8]
+
+    def posed(self, trained: Task) -> Task:
+        """The task that a net trained on that one is evaluated on.
+
+        Raises ValueError where there is no such task, its prompts are of another geometry, hold answers that those
+        trained on do not, or are of the tables that were trained on.
+        """
+        if self.task is None:
+            return trained
+        changed = self.task
+        if changed.get("kind", trained.kind) == trained.kind:
+            changed = trained.model_dump() | changed
+        task = Task.model_validate(changed)
+        was, now = trained.prompt, task.prompt
+        if was != now:
+            raise ValueError(
+                f"trials read {was.length} tokens of {was.dim_in} numbers and answer with {was.dim_out}, the task "
+                f"evaluated has {now.length} of {now.dim_in} and {now.dim_out}; leave the sizes as they are"
+            )
+        if trained.whole and not task.whole:
+            raise ValueError(
+                f"prompts of {task.kind} hold answers, those of {trained.kind} do not; write a task without"
+            )
+        if seen := sorted(set(trained.tables) & set(task.tables)):
+            raise ValueError(f"trials are trained on {', '.join(seen)}; evaluate on other tables")
+        return task
 
 
 @dataclass(frozen=True)

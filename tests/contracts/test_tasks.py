@@ -26,6 +26,12 @@ def _formats(choice: type[Task]) -> list[Task]:
 EVERY = pytest.mark.parametrize(
     "task", [task for choice in Task.choices().values() for task in _formats(choice)], ids=_named
 )
+SQUARED = pytest.mark.parametrize(
+    "task",
+    [choice() for choice in Task.choices().values() if choice.raw_error is Task.raw_error],
+    ids=lambda t: t.kind,
+)
+"""The tasks that keep the squared error; another error is tested with the task that has it."""
 NOISY = [
     (kind, noise)
     for kind, choice in Task.choices().items()
@@ -73,12 +79,38 @@ def test_predicting_nothing_costs_one_at_every_query(task: Task):
     batch = task.sample(4096, stream(0))
     cost = task.error(torch.zeros_like(batch.targets), batch)
     sem = cost.std(0) / 4096**0.5
-    assert ((cost.mean(0) - 1).abs() < 5 * sem).all()
+    assert ((cost.mean(0) - 1).abs() <= 5 * sem + 1e-6).all()
     assert (sem < 0.1).all(), "too few prompts to tell"
     assert cost.mean().item() == pytest.approx(1, abs=5 * cost.mean(1).std().item() / 64 + 0.004)
 
 
 @EVERY
+def test_the_error_is_the_raw_error_over_what_predicting_nothing_costs(task: Task):
+    batch = task.sample(4, stream(0))
+    guess = torch.stack([batch.targets + 3, -batch.targets])
+    torch.testing.assert_close(task.error(guess, batch) * task.variance, task.raw_error(guess, batch))
+
+
+@EVERY
+def test_the_loss_has_a_gradient_at_every_query(task: Task):
+    batch = task.sample(4, stream(0))
+    guess = torch.randn(2, *batch.targets.shape, generator=stream("guess")).requires_grad_()
+    loss = task.loss(guess, batch)
+    assert loss.shape == guess.shape[:-1]
+    (slope,) = torch.autograd.grad(loss.sum(), guess)
+    assert slope.isfinite().all()
+    assert (slope != 0).any(-1).all()
+
+
+@EVERY
+def test_measures_are_a_number_a_prompt_after_every_step(task: Task):
+    batch = task.sample(4, stream(0))
+    found = task.measures(torch.randn(3, *batch.targets.shape, generator=stream("guess")), batch)
+    assert {name: each.shape for name, each in found.items()} == dict.fromkeys(found, (3, 4))
+    assert all(each.isfinite().all() for each in found.values())
+
+
+@SQUARED
 def test_the_raw_error_is_the_squared_distance_to_the_target(task: Task):
     batch = task.sample(4, stream(0))
     guess = batch.targets[None] + 3
@@ -119,7 +151,7 @@ def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
         easier = task.easier(dim=2, points=size)
         batch = easier.sample(2, stream(0))
         assert batch.tokens.shape[-1] == whole.tokens.shape[-1]
-        if task.whole:
+        if len(task.seen) == 1:
             assert easier.seen == (size - 1,)
         else:
             assert batch.targets.shape[1] * points == whole.targets.shape[1] * size

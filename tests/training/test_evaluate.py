@@ -9,7 +9,10 @@ from loopscale import evaluate as module
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, error_curve, evaluate, summary, validate
+from loopscale.tasks.base import Task
+from loopscale.tasks.clustering import Clustering
 from loopscale.tasks.linear_regression import LinearRegression
+from loopscale.tasks.representation_regression import RepresentationRegression
 from loopscale.training.loop import Learner
 
 TASK = LinearRegression(dim=3, points=6, noise=0.5)
@@ -144,6 +147,46 @@ def test_an_error_curve_is_over_fresh_prompts():
     assert abs(found - 1).max() < 0.2
 
 
+def test_without_another_task_the_one_trained_on_is_evaluated():
+    assert Evaluation().posed(TASK) is TASK
+
+
+def test_another_task_has_the_settings_of_the_one_trained_on_but_for_those_that_are_named():
+    found = Evaluation(task={"noise": 2.0}).posed(TASK)
+    assert found == LinearRegression(dim=3, points=6, noise=2.0)
+    other = Evaluation(task={"kind": "representation_regression", "dim": 3, "points": 6}).posed(TASK)
+    assert other == RepresentationRegression(dim=3, points=6)
+
+
+@pytest.mark.parametrize(
+    ("trained", "task", "said"),
+    [
+        (
+            TASK,
+            {"dim": 4},
+            "trials read 12 tokens of 4 numbers and answer with 1, the task evaluated has 12 of 5",
+        ),
+        (TASK, {"points": 7}, "leave the sizes as they are"),
+        (TASK, {"noisy": 1}, "noisy"),
+        (
+            Clustering(data="iris", components=2, points=20),
+            {"data": ["wine", "iris"]},
+            "trained on iris; eval",
+        ),
+        (
+            Clustering(components=2, dim=2, points=20),
+            {"kind": "clustering", "dim": 2, "points": 20, "components": 3},
+            "answer with 2",
+        ),
+    ],
+)
+def test_a_task_that_a_net_cannot_read_or_has_seen_is_refused(trained: Task, task: dict, said: str):
+    with pytest.raises(ValueError, match=said):
+        Evaluation(task=task).posed(trained)
+
+
 def test_an_evaluation_is_known_by_its_settings():
+    assert Evaluation(loops=20, prompts=1024).key == "cfbb694d", "older records keep theirs"
+    assert Evaluation(task={"noise": 1}).key != Evaluation().key
     assert Evaluation().key == Evaluation(loops=20, prompts=1024).key
     assert Evaluation().key != Evaluation(loops=21).key

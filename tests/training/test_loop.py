@@ -120,6 +120,16 @@ def test_a_weight_that_is_no_number_is_divergence_though_the_loss_is_one(make):
         next(stream_of_progress)
 
 
+def test_the_learning_rate_decays_by_a_factor_after_every_so_many_steps():
+    options = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3)
+    assert [learning_rate(options, step) for step in range(1, 10)] == [1, 2, 2, 2, 2, 1, 1, 1, 0.5]
+    both = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3, schedule="cosine")
+    cosine = Training(steps=9, lr=2.0, warmup=2, schedule="cosine")
+    for step in range(1, 10):
+        factor = learning_rate(options, step) / 2 if step > 2 else 1
+        assert learning_rate(both, step) == pytest.approx(factor * learning_rate(cosine, step))
+
+
 def test_the_learning_rate_rises_along_a_line_and_falls_along_a_cosine():
     options = Training(steps=20, lr=1.0, warmup=4, schedule="cosine")
     rates = [learning_rate(options, step) for step in range(1, 21)]

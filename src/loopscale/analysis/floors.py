@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.tables import finished, loop_of, numbers, settings_of
+from loopscale.analysis.tables import evaluated, finished, loop_of, numbers
 
 ERRORS = 3.0
 """Standard errors below the floor from which a mean is impossible; at single queries as rarely, all taken together."""
@@ -64,7 +64,7 @@ def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
         return
     points, raw, error, sem = (numbers(at[name]) for name in ("point", "raw", "error", "sem"))
     scale = raw / error
-    for kind, floors in _raw_floors(settings_of(row), tuple(points.astype(int).tolist())):
+    for kind, floors in _raw_floors(evaluated(row), tuple(points.astype(int).tolist())):
         said = {"trial": row["trial"], "label": row["label"], "bound": kind}
         least = np.maximum(sem, (sem / error).mean() * floors / scale)
         # Errors of a prompt's queries move together; that they all do is the most that they can.
@@ -86,7 +86,7 @@ def floors_of(row: pd.Series, curve: pd.DataFrame) -> Iterator[tuple[str, pd.Ser
     points = numbers(at["point"]).astype(int)
     if len(points):
         scale = float((numbers(at["raw"]) / numbers(at["error"])).mean())
-        for kind, floors in _raw_floors(settings_of(row), tuple(points.tolist())):
+        for kind, floors in _raw_floors(evaluated(row), tuple(points.tolist())):
             yield kind, pd.Series(floors / scale, index=points)
 
 

@@ -14,6 +14,8 @@ import pandas as pd
 
 MEASURES = ("error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops")
 NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
+EVALUATED = "evaluate.task."
+"""What the columns of the task evaluated begin with, where it is not the one trained on."""
 StudyTable = Mapping[str, Any]
 """The study.json of the records: name, question, cells, laws, baselines, replicates, ..."""
 
@@ -21,8 +23,24 @@ StudyTable = Mapping[str, Any]
 def settings_of(row: pd.Series) -> dict[str, Any]:
     """The settings that apply to a trial, by dotted path, as plain Python values."""
     return {
-        str(path): plain(value) for path, value in row.items() if "." in str(path) and not _missing(value)
+        str(path): plain(value)
+        for path, value in row.items()
+        if "." in str(path) and not str(path).startswith(EVALUATED) and not _missing(value)
     }
+
+
+def evaluated(row: pd.Series) -> dict[str, Any]:
+    """The same with the task that the trial was evaluated on, which its errors are of: bounds are asked of that."""
+    settings = settings_of(row)
+    other = {
+        str(path).removeprefix(EVALUATED): plain(value)
+        for path, value in row.items()
+        if str(path).startswith(EVALUATED) and not _missing(value)
+    }
+    if not other:
+        return settings
+    kept = {path: value for path, value in settings.items() if not path.startswith("task.")}
+    return kept | {f"task.{name}": value for name, value in other.items()}
 
 
 def plain(value: Any) -> Any:
@@ -69,8 +87,8 @@ def numbers(values: Iterable[Any]) -> np.ndarray:
 
 
 def task_of(row: pd.Series) -> dict[str, Any]:
-    """The settings of a trial's task, or of what a baseline was run on."""
-    return {path: value for path, value in settings_of(row).items() if path.startswith("task.")}
+    """The settings of the task that a trial was evaluated on, or a baseline run."""
+    return {path: value for path, value in evaluated(row).items() if path.startswith("task.")}
 
 
 def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:

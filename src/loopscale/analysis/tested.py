@@ -15,7 +15,7 @@ import pandas as pd
 
 from loopscale.analysis.axes import CURVES, combinations, in_step, place
 from loopscale.analysis.laws import Law, choose, fit, pooled
-from loopscale.analysis.tables import StudyTable, answers, curve_at, loop_of, numbers, settings_of
+from loopscale.analysis.tables import StudyTable, answers, curve_at, evaluated, loop_of, numbers
 from loopscale.analysis.theory import comparable, predict
 from loopscale.analysis.verdict import judge
 
@@ -104,7 +104,7 @@ def samples(
         here = [row for row, at in zip(rows, x, strict=True) if np.isfinite(at)]
         if here:
             y = numbers(row[of] for row in here)
-            yield Sample(label, x[np.isfinite(x)], y, np.arange(len(here)), settings_of(here[0]))
+            yield Sample(label, x[np.isfinite(x)], y, np.arange(len(here)), evaluated(here[0]))
 
 
 def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> Sample:
@@ -126,5 +126,5 @@ def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str,
         ys.append(numbers(means))
         groups.append(np.full(len(means), len(groups)))
     return Sample(
-        label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), settings_of(rows.iloc[0])
+        label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), evaluated(rows.iloc[0])
     )

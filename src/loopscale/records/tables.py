@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from loopscale.records.columns import kinds
-from loopscale.records.notes import EVALUATE, STUDY, decode
+from loopscale.records.notes import EVALUATE, EVALUATED, STUDY, decode
 from loopscale.records.runs import Run
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def schema(columns: dict[str, str]) -> "pa.Schema":
 def trial_row(run: Run, study: str) -> dict[str, Any]:
     """`error` and its kin are those of the reported evaluation; before there is one, of the validation.
 
-    What else a task measures is kept with the settings, and becomes a column of its own as they do.
+    What else a task measures is kept with the settings, and becomes a column of its own as they do; so does the task
+    evaluated, as `evaluate.task.*`, where it is not the one trained on.
     """
     tags, metrics = run.tags, run.metrics
     evaluated = {
@@ -56,7 +57,11 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         "seconds": metrics.get("seconds"),
         "flops": metrics.get("flops"),
         "run": run.id,
-        "settings": json.dumps({name: decode(text) for name, text in sorted(run.params.items())} | measures),
+        "settings": json.dumps(
+            {name: decode(text) for name, text in sorted(run.params.items())}
+            | measures
+            | _task(tags.get(EVALUATED, ""))
+        ),
     }
 
 
@@ -68,6 +73,17 @@ def completed(table: "pa.Table") -> "pa.Table":
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(len(table), pa.float64()))
     return table
+
+
+def _task(text: str) -> dict[str, Any]:
+    """The settings in a tag; none in one that somebody else wrote."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return (
+        {f"evaluate.task.{name}": value for name, value in found.items()} if isinstance(found, dict) else {}
+    )
 
 
 def study_row(study: str, parent: Run | None, described: str) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class Baselines:
         found = {record.key: record for record in records}
         self.jobs: dict[str, Job] = {}
         for cell in study.cells():
-            task = study.at(cell, {}, 0).task
+            task = study.tasks()[cell.key]
             for solver in study.baselines_for(cell):
                 work = Baseline(task=task, solver=solver)
                 if work.key not in self.jobs:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from pydantic import ValidationError
 
 from loopscale.core.seeds import stream
@@ -16,13 +17,17 @@ from loopscale.studies.parts import ALONG, DERIVED, Law
 from loopscale.studies.settings import PARTS, UNSEEN
 from loopscale.studies.space import Choice, leaves
 from loopscale.studies.where import paths
+from loopscale.studies.wording import faults
+from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
+from loopscale.training.trial import Trial
 
 if TYPE_CHECKING:
     from loopscale.studies.spec import Study
 
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
 MOST_POINTS = 10_000
+ERRORS = ("error", "error_last", "raw_error", "excess")
 
 
 def before_crossing(study: "Study") -> Iterator[Fault]:
@@ -176,7 +181,8 @@ def after_crossing(study: "Study", layout: Layout) -> Iterator[Fault]:
             yield Fault(("nuisance", path), what, one_of(path, [each for each in known if each != "seed"]))
     yield from _unused(study, layout)
     yield from _laws(study, layout)
-    yield from _baselines(study, layout)
+    unposed = list(_posed(study, layout))
+    yield from unposed or _baselines(study, layout)
     yield from _steps(study, layout)
 
 
@@ -202,7 +208,8 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
         if all(type(v) in (int, float) for v in found) and len(set(found)) > 1
     ]
     for n, law in enumerate(study.laws):
-        yield from _theory(n, law, layout)
+        yield from _theory(n, law, study, layout)
+        yield from _measured(n, law, study, layout)
         if law.along in ALONG or law.along in numeric:
             continue
         if law.along in DERIVED:
@@ -222,7 +229,27 @@ def _laws(study: "Study", layout: Layout) -> Iterator[Fault]:
         yield Fault(("laws", n, "along"), what, one_of(law.along, [*numeric, *ALONG, *DERIVED]))
 
 
-def _theory(n: int, law: Law, layout: Layout) -> Iterator[Fault]:
+def _measured(n: int, law: Law, study: "Study", layout: Layout) -> Iterator[Fault]:
+    """A law is of an error, or of what the task of some cell measures besides."""
+    known = dict.fromkeys(ERRORS)
+    if law.along not in ALONG and law.of not in known:
+        tasks = [_evaluated(study, trial) for trial in layout.trials.values()]
+        for task in {task.model_dump_json(): task for task in tasks}.values():
+            batch = task.sample(1, stream("problem"))
+            known |= dict.fromkeys(task.measures(torch.zeros_like(batch.targets)[None], batch))
+    if law.of not in known:
+        yield Fault(("laws", n, "of"), f"a law along {law.along} is of {law.of!r}", one_of(law.of, known))
+
+
+def _evaluated(study: "Study", trial: Trial) -> Task:
+    """The task that the trial's errors are of; where there is none, which is said elsewhere, the one trained on."""
+    try:
+        return study.evaluate.posed(trial.task)
+    except ValueError:
+        return trial.task
+
+
+def _theory(n: int, law: Law, study: "Study", layout: Layout) -> Iterator[Fault]:
     """A bound must hold in some cell at least; where it does not, a law has no theory beside it."""
     if law.theory is None:
         return
@@ -230,7 +257,8 @@ def _theory(n: int, law: Law, layout: Layout) -> Iterator[Fault]:
     problems = list[str]()
     for trial in layout.trials.values():
         try:
-            Bound.fill(law.theory["kind"], given, dict(leaves(trial.settings)))
+            posed = {"task": _evaluated(study, trial).model_dump(mode="json")}
+            Bound.fill(law.theory["kind"], given, dict(leaves(trial.settings | posed)))
             return
         except ValidationError as problem:
             first = problem.errors()[0]
@@ -245,18 +273,37 @@ def _theory(n: int, law: Law, layout: Layout) -> Iterator[Fault]:
     )
 
 
+def _posed(study: "Study", layout: Layout) -> Iterator[Fault]:
+    """Every cell must have a task to be evaluated on."""
+    task = study.evaluate.task
+    if task is None:
+        return
+    for trial in layout.trials.values():
+        try:
+            study.evaluate.posed(trial.task)
+        except ValidationError as problem:
+            for fault in faults(problem, Task, {"kind": trial.task.kind} | task):
+                yield fault._replace(place=("evaluate", "task", *fault.place))
+            return
+        except ValueError as problem:
+            what, _, remedy = str(problem).partition("; ")
+            yield Fault(("evaluate", "task"), f"evaluate.task: {what}", remedy or "change it")
+            return
+
+
 def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:
     for n, solver in enumerate(study.baselines):
         if solver in study.baselines[:n]:
             yield Fault(("baselines", n), f"baseline {solver.kind} is there twice", "keep one of the two")
-    used = {solver.kind for cell in layout.cells for solver in study.solving(layout.trials[cell.key].task)}
+    tasks = [study.evaluate.posed(trial.task) for trial in layout.trials.values()]
+    used = {solver.kind for task in tasks for solver in study.solving(task)}
     for n, solver in enumerate(study.baselines):
         if (refusal := _refusal(solver, study, layout)) and solver.kind in used:
             yield Fault(("baselines", n), *refusal)
         if solver.kind not in used:
-            kinds = sorted({trial.task.kind for trial in layout.trials.values()})
+            kinds = sorted({task.kind for task in tasks})
             what = f"baseline {solver.kind} solves no task of this study ({', '.join(kinds)})"
-            fitting = [k for t in layout.trials.values() for k in study.solvers_of(t.task)]
+            fitting = [kind for task in tasks for kind in study.solvers_of(task)]
             yield Fault(
                 ("baselines", n),
                 what,
@@ -266,7 +313,8 @@ def _baselines(study: "Study", layout: Layout) -> Iterator[Fault]:
 
 def _refusal(solver: Solver, study: "Study", layout: Layout) -> tuple[str, str] | None:
     """Why a baseline cannot run on a task of its kind, seen by running a step of it on one prompt of each."""
-    tasks = {trial.task.model_dump_json(): trial.task for trial in layout.trials.values()}
+    posed = [study.evaluate.posed(trial.task) for trial in layout.trials.values()]
+    tasks = {task.model_dump_json(): task for task in posed}
     for task in tasks.values():
         if solver in study.solving(task):
             try:

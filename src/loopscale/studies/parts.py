@@ -97,7 +97,8 @@ def _theory(data: Any) -> Any:
 class Law(Config):
     """How `of` falls along an axis or a curve: the forms to fit, and the bound to hold the fit against."""
 
-    of: Literal["error", "error_last", "raw_error", "excess"] = "error"
+    of: str = "error"
+    """An error, or what else the task measures; that is no part of a curve."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)

@@ -31,15 +31,21 @@ class Task(Family, package="loopscale.tasks"):
         """How many pairs of the prompt each query has seen: 0, 1, 2 .. unless a task says otherwise."""
         return tuple(range(len(self.sample(1, torch.Generator().manual_seed(0)).queries)))
 
+    def tables(self) -> tuple[str, ...]:
+        """The real data that its prompts are of, by name: what was trained on is not tested on."""
+        return ()
+
     @property
     @abstractmethod
     def variance(self) -> float:
-        """The mean square of one coordinate of the (noisy) target: the raw error of predicting nothing."""
+        """The raw error of predicting nothing: where it is squared, the mean square of one coordinate of the
+        (noisy) target; log K for a cross entropy over K labels.
+        """
 
     @property
     @abstractmethod
     def noise_variance(self) -> float:
-        """The part of `variance` that nobody can predict, σ². `excess` = raw error - σ²."""
+        """The part of `variance` that nobody can predict, σ²; 0 where none is known. `excess` = raw error - σ²."""
 
     @property
     def variances(self) -> float | Float[Tensor, " points"]:
@@ -60,7 +66,9 @@ class Task(Family, package="loopscale.tasks"):
     def raw_error(
         self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
     ) -> Float[Tensor, "*steps batch points"]:
-        """The squared error at every query, averaged over the target's coordinates."""
+        """The error at every query in units of its own: squared, and averaged over the target's coordinates, unless
+        the task has another.
+        """
         return (prediction - batch.targets).square().mean(-1)
 
     def error(

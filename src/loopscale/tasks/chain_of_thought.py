@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Task
-from loopscale.tasks.linear_regression import uniform_bases
+from loopscale.tasks.bases import bases
 from loopscale.tasks.regression import check_easier
 
 
@@ -118,7 +118,7 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
 
     def _layer(self, batch_size: int, dim: int, rng: torch.Generator) -> Float[Tensor, "batch dim dim"]:
         if self.weights == "orthogonal":
-            return (self.weight_variance * dim) ** 0.5 * uniform_bases(batch_size, dim, rng)
+            return (self.weight_variance * dim) ** 0.5 * bases(batch_size, dim, rng)
         return self.weight_variance**0.5 * torch.randn(batch_size, dim, dim, generator=rng)
 
     @override

@@ -18,7 +18,10 @@ from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
 from loopscale.training.trial import Trial
 
-IRRELEVANT = {"lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "clip": None, "curriculum": None}
+IRRELEVANT = {
+    "lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "decay": None, "decay_every": 1, "clip": None,
+    "curriculum": None,
+}  # fmt: skip
 """Settings of `training` that leave the cost of a step as it is: what is tuned most often is among them."""
 
 HEADER_BYTES = 4096

@@ -1,0 +1,11 @@
+"""Random orthogonal matrices, for covariances and centres in no direction of their own."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def bases(batch_size: int, dim: int, rng: torch.Generator) -> Float[Tensor, "batch dim dim"]:
+    """Orthogonal matrices, uniform (Haar): the signs undo the choice that a QR factorisation makes."""
+    q, r = torch.linalg.qr(torch.randn(batch_size, dim, dim, generator=rng))
+    return q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]

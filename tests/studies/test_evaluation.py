@@ -1,0 +1,109 @@
+"""Studies whose trials are evaluated on another task than they are trained on, and laws of what a task measures."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from loopscale.analysis.tables import baselines_of, evaluated, settings_of
+from loopscale.records.runs import Run
+from loopscale.records.tables import trial_row
+from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.spec import Study
+from loopscale.tasks.clustering import Clustering
+
+
+def study(**changes: Any) -> Study:
+    fixed = {
+        "task": {"kind": "clustering", "components": 2, "dim": 3, "points": 20},
+        "model": {"kind": "encoder", "layers": 1, "heads": 2, "width": 8},
+        "training": {"steps": 4},
+    }
+    return Study.parse({"question": "?", "fixed": fixed} | changes)
+
+
+def test_every_cell_is_evaluated_on_its_task_with_the_changes_and_so_are_its_baselines():
+    made = study(
+        scientific={"task.condition": [1, 9], "task.data": ["gaussian", "digits"]},
+        evaluate={"task": {"data": ["iris", "wine"], "condition": 1}},
+        baselines=[{"kind": "lloyd"}],
+    )
+    expected = Clustering(components=2, dim=3, points=20, data=("iris", "wine"))
+    assert set(made.tasks().values()) == {expected}
+    assert all(trial.task.data in ("gaussian", "digits") for trial in made.layout.trials.values())
+    assert [solver.kind for solver in made.baselines_for(made.cells()[0])] == ["lloyd"]
+    assert made.document()["evaluate"]["task"] == {"data": ["iris", "wine"], "condition": 1}
+
+
+def test_what_is_evaluated_is_no_part_of_a_trials_identity():
+    plain, other = study(), study(evaluate={"task": {"snr": 2}})
+    assert [cell.key for cell in plain.cells()] == [cell.key for cell in other.cells()]
+    assert plain.at(plain.cells()[0], {}, 1).key == other.at(other.cells()[0], {}, 1).key
+    assert plain.evaluate.key != other.evaluate.key
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"evaluate": {"task": {"dim": 4}}}, "evaluate.task: trials read 20 tokens of 3 numbers"),
+        ({"evaluate": {"task": {"snrr": 4}}}, "task has no setting 'snrr'; did you mean snr"),
+        ({"evaluate": {"task": {"kind": "clusters"}}}, "no task 'clusters'"),
+        (
+            {"scientific": {"task.data": ["iris", "digits"]}, "evaluate": {"task": {"data": "iris"}}},
+            "evaluate.task: trials are trained on iris; evaluate on other tables",
+        ),
+        (
+            {"scientific": {"task.snr": [1, 2]}, "laws": [{"of": "arri", "along": "task.snr"}]},
+            "a law along task.snr is of 'arri'; did you mean ari?",
+        ),
+        ({"laws": [{"of": "ari", "along": "loop"}]}, "a law along loop is of 'ari'"),
+        (
+            {"evaluate": {"task": {"data": "iris"}}, "baselines": [{"kind": "mixture_posterior"}]},
+            "baseline mixture_posterior on clustering: .* write data: gaussian",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_told_in_one_line(changes: dict[str, Any], said: str):
+    with pytest.raises(Mistakes, match=said) as caught:
+        study(**changes)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_law_may_be_of_whatever_the_task_measures():
+    law = {"of": "misclassification", "along": "task.snr", "form": "exponential", "theory": "gmm_minimax"}
+    assert study(scientific={"task.snr": [1, 2, 3]}, laws=[law]).laws[0].of == "misclassification"
+
+
+@pytest.mark.parametrize(
+    ("tag", "columns"),
+    [
+        ('{"kind": "clustering", "snr": 2}', {"evaluate.task.kind": "clustering", "evaluate.task.snr": 2}),
+        ("", {}),
+        ("[1]", {}),
+        ("{not JSON", {}),
+    ],
+)
+def test_the_tag_of_the_task_evaluated_becomes_columns_and_a_strangers_tag_none(
+    tag: str, columns: dict[str, Any]
+):
+    run = Run("1", "FINISHED", 0, 1, tags={"trial": "t", "evaluated_task": tag}, params={"task.snr": "4"})
+    assert json.loads(trial_row(run, "s")["settings"]) == {"task.snr": 4} | columns
+
+
+def row(**columns: Any) -> pd.Series:
+    return pd.Series({"cell": "c", "role": "replicate", "outcome": "finished", "label": ""} | columns)
+
+
+def test_bounds_and_baselines_are_those_of_the_task_evaluated():
+    trial = row(**{"task.kind": "clustering", "task.snr": 4.0, "model.width": 8, "evaluate.task.kind": "clustering",
+                   "evaluate.task.snr": 2.0})  # fmt: skip
+    assert evaluated(trial) == {"task.kind": "clustering", "task.snr": 2, "model.width": 8}
+    assert settings_of(trial) == {"task.kind": "clustering", "task.snr": 4, "model.width": 8}
+    baselines = pd.DataFrame(
+        [
+            row(role="baseline", cell="", label=label, **{"task.kind": "clustering", "task.snr": snr})
+            for label, snr in (("trained", 4.0), ("evaluated", 2.0))
+        ]
+    )
+    assert list(baselines_of(baselines, trial)["label"]) == ["evaluated"]
