@@ -31,6 +31,7 @@ class Task(Family, package="loopscale.tasks"):
         """How many pairs of the prompt each query has seen: 0, 1, 2 .. unless a task says otherwise."""
         return tuple(range(len(self.sample(1, torch.Generator().manual_seed(0)).queries)))
 
+    @property
     def tables(self) -> tuple[str, ...]:
         """The real data that its prompts are of, by name: what was trained on is not tested on."""
         return ()
