@@ -1,7 +1,6 @@
 """One cell at work, and the baselines: which trial of theirs nobody has begun yet."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from loopscale.records.notes import OVER, Record
@@ -11,7 +10,7 @@ from loopscale.runner.scheduling import Rungs
 from loopscale.runner.search import Exhausted, Sampler
 from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Cell, Study
-from loopscale.training.cost import IRRELEVANT, step_flops
+from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
 
 ATTEMPTS = 16
@@ -140,7 +139,7 @@ class Bench:
 
     def _begun(self, job: Job) -> Job:
         assert isinstance(job.work, Trial)
-        job.flops = flops(job.work)
+        job.flops = training_flops(job.work)
         job.place = len(self.jobs)
         self.jobs[job.key] = job
         return job
@@ -163,7 +162,7 @@ class Bench:
             return False
         job.adopt(record)
         assert isinstance(job.work, Trial)
-        job.flops = record.metrics.get("flops") or flops(job.work)
+        job.flops = record.metrics.get("flops") or training_flops(job.work)
         self.jobs[job.key] = job
         if job.role == "tuning":
             for rung, error in job.rungs.items():
@@ -184,17 +183,6 @@ def _within(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
         else space[path].ends[0] <= value <= space[path].ends[-1]
         for path, value in point.items()
     )
-
-
-def flops(trial: Trial) -> float:
-    """What the whole training costs; trials of equal shape are counted once."""
-    alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
-    return _step(alike.model_dump_json()) * trial.training.steps
-
-
-@cache
-def _step(trial: str) -> float:
-    return float(step_flops(Trial.model_validate_json(trial)))
 
 
 class Baselines:

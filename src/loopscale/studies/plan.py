@@ -9,7 +9,7 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.pruning import share
 from loopscale.studies.spec import Study
 from loopscale.studies.warn import warnings
-from loopscale.training.cost import Cost, cost, measure, step_flops
+from loopscale.training.cost import Cost, cost, measure, training_flops
 from loopscale.training.trial import Trial
 
 MEASURED_FLOPS = 2e10
@@ -150,9 +150,7 @@ def counted(study: Study) -> list[dict[str, Any]]:
             "key": cell.key,
             "tuning": study.points(cell),
             "replicates": study.replicates,
-            "flops": _span(
-                step_flops(trial) * trial.training.steps for trial in study.layout.corners[cell.key]
-            ),
+            "flops": _span(training_flops(trial) for trial in study.layout.corners[cell.key]),
             "trained_share": _share(study, cell),
         }
         for cell in study.cells()

@@ -83,9 +83,15 @@ def cost(trial: Trial) -> Cost:
     )
 
 
-def step_flops(trial: Trial) -> int:
-    """`cost(trial).flops_step`, and nothing that takes longer."""
-    return _by_loops(trial)[0].step
+def training_flops(trial: Trial) -> float:
+    """`cost(trial).flops_total`, and nothing that takes longer; trials of equal shape are counted once."""
+    alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
+    return _step_flops(alike.model_dump_json()) * trial.training.steps
+
+
+@cache
+def _step_flops(trial: str) -> float:
+    return float(_by_loops(Trial.model_validate_json(trial))[0].step)
 
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
