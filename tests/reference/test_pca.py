@@ -11,7 +11,13 @@ from sklearn.decomposition import PCA
 from loopscale.core.seeds import stream
 from loopscale.solvers.pca import Eigendecomposition, PowerMethod, SubspaceIteration
 from loopscale.tasks.pca import PrincipalComponentAnalysis
-from loopscale.theory.bounds.principal_components import PowerTan, PowerTanMedian, RandomCosine, SpikedCosine
+from loopscale.theory.bounds.principal_components import (
+    PowerError,
+    PowerTan,
+    PowerTanMedian,
+    RandomCosine,
+    SpikedCosine,
+)
 from loopscale.theory.constructions.principal_components import powers
 
 TASK = PrincipalComponentAnalysis(components=3, dim=6, points=20, gap=0.4)
@@ -113,6 +119,16 @@ def test_half_of_all_prompts_are_nearer_than_the_median():
     assert (after < median).double().mean().item() == pytest.approx(0.5, abs=4 * 0.5 / 4000**0.5)
 
 
+def test_the_mean_error_of_prompts_is_that_of_random_starts():
+    task = PrincipalComponentAnalysis(components=1, dim=6, points=12, gap=0.3)
+    batch = task.sample(4000, stream(0))
+    error = task.error(PowerMethod().predict(batch, 8), batch)[..., 0]
+    for loops in (1, 8):
+        sem = error[loops - 1].std().item() / 4000**0.5
+        expected = PowerError(dim=6, loops=loops, gap=0.3).value()
+        assert error[loops - 1].mean().item() == pytest.approx(expected, abs=4 * sem)
+
+
 def test_later_components_are_gained_at_the_ratio_of_their_own_eigenvalues():
     batch = TASK.sample(8, stream(0))
     truth = Eigendecomposition().predict(batch, 1)[0]
@@ -122,11 +138,11 @@ def test_later_components_are_gained_at_the_ratio_of_their_own_eigenvalues():
 
 def test_a_start_is_as_near_as_chance_has_it_and_unit_guesses_cost_more_than_none():
     task = PrincipalComponentAnalysis(components=1, dim=8)
-    batch = task.sample(20_000, stream(0))
+    batch = task.sample(8000, stream(0))
     guess = batch.problem.starts[None]
     expected = RandomCosine(dim=8).value()
-    assert task.measures(guess, batch)["cosine_1"].mean().item() == pytest.approx(expected, abs=0.006)
-    assert task.error(guess, batch).mean().item() == pytest.approx(2 * (1 - expected), abs=0.012)
+    assert task.measures(guess, batch)["cosine_1"].mean().item() == pytest.approx(expected, abs=0.01)
+    assert task.error(guess, batch).mean().item() == pytest.approx(2 * (1 - expected), abs=0.02)
 
 
 def test_the_samples_eigenvector_is_as_near_the_populations_as_in_the_limit():
