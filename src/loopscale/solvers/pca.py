@@ -39,7 +39,7 @@ class PowerMethod(EigenvectorSolver, kind="power_method"):
     """The power method with deflation, algorithm 1 of How Transformers Perform PCA and Sparse Recovery 2025.
 
     After step τ every component has had τ iterations, one component after the other: A <- A - λ v v' with λ = |A v|
-    removes what τ iterations have found. So k τ products in all, which 2 k τ layers of the construction do.
+    removes what τ iterations have found. So k τ products in all, each of which takes the construction two layers.
     """
 
     @override
