@@ -8,6 +8,8 @@ from loopscale.evaluate import Evaluation, evaluate
 from loopscale.training.loop import Learner, train
 from loopscale.training.trial import Trial
 
+pytestmark = pytest.mark.slow
+
 
 def learned(steps: int, model: dict[str, Any], task: dict[str, Any] | None = None) -> Learner:
     trial = Trial.model_validate(
@@ -26,21 +28,21 @@ def learned(steps: int, model: dict[str, Any], task: dict[str, Any] | None = Non
 def test_an_encoder_finds_the_first_component_with_and_without_the_auxiliary_matrix(
     attention: str, auxiliary: str
 ):
-    learner = learned(150, {"kind": "encoder", "layers": 2, "attention": attention}, {"auxiliary": auxiliary})
+    learner = learned(250, {"kind": "encoder", "layers": 2, "attention": attention}, {"auxiliary": auxiliary})
     curve = evaluate(learner.net, learner.trial.task, Evaluation(prompts=256))
     assert curve.error[-1].mean() + 4 * curve.sem[-1].mean() < 0.75
     assert curve.measures["cosine_1"][-1] > 0.75, "by chance it is 0.5"
 
 
 def test_a_looped_encoder_finds_it_loop_by_loop():
-    learner = learned(150, {"kind": "looped"})
+    learner = learned(250, {"kind": "looped"})
     curve = evaluate(learner.net, learner.trial.task, Evaluation(loops=3, prompts=256))
     first, last = curve.error[0].mean(), curve.error[-1].mean()
     assert last + 4 * curve.sem[-1].mean() < min(first, 0.75)
 
 
 def test_what_was_trained_on_gaussian_points_finds_it_in_tables():
-    learner = learned(150, {"kind": "encoder", "layers": 2}, {"standardised": True})
+    learner = learned(250, {"kind": "encoder", "layers": 2}, {"standardised": True})
     evaluation = Evaluation(prompts=256, task={"data": ["iris", "wine"]})
     curve = evaluate(learner.net, evaluation.posed(learner.trial.task), evaluation)
     assert curve.error[-1].mean() + 4 * curve.sem[-1].mean() < 0.9

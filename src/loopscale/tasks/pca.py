@@ -155,8 +155,8 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
             if self._centred:
                 xs = xs - xs.mean(1, keepdim=True)
             rank = min(dim, max(1, self.points - self._centred))
-            left = torch.linalg.qr(xs)[0] * self.points**0.5
-            xs = left[..., :rank] * torch.tensor(self.spectrum[:rank]).sqrt() @ basis[:, :rank]
+            scale = self.points**0.5 * torch.tensor(self.spectrum[:rank]).sqrt()
+            xs = _orthonormal(xs, rank) * scale @ basis[:, :rank]
         else:
             xs = xs * torch.tensor(self.spectrum).sqrt() @ basis
         more = (0, self.dim - dim)
@@ -191,6 +191,16 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
         check_easier(dim, points, self.active or self.dim, self.points)
         changed = self.model_dump() | {"active": dim, "points": points}
         return PrincipalComponentAnalysis.model_validate(changed)
+
+
+def _orthonormal(xs: Float[Tensor, "batch points dim"], rank: int) -> Float[Tensor, "batch points rank"]:
+    """The leading left singular vectors of points, for Gaussian ones uniform; 0 where there are none. By the points'
+    products, which takes a tenth of the time of a QR factorisation.
+    """
+    exact = xs.double()
+    values, right = torch.linalg.eigh(exact.mT @ exact)
+    length = values[:, None, -rank:].clamp_min(1e-9).sqrt()
+    return (exact @ right[..., -rank:] / length).float()
 
 
 def _standardised(xs: Float[Tensor, "batch points dim"]) -> Float[Tensor, "batch points dim"]:
