@@ -43,7 +43,7 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
     """Gaussian points in directions drawn anew for every prompt; or tables, of which a prompt is rows of one, under a
     random projection to d coordinates, standardised. Of tables, the settings of the spectrum are not asked.
     """
-    gap: float = Field(0.3, gt=0, lt=1)
+    gap: float = Field(default=0.3, gt=0, lt=1)
     """Δ, relative: eigenvalue i+1 is 1 - Δ times the i-th, up to the k+1-st, which all that follow equal. Of mean 1."""
     spectrum_of: Whose = "sample"
     """Whose eigenvalues these are: of every prompt's own covariance, to which Gaussian points are conditioned; or of

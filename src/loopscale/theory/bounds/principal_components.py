@@ -69,7 +69,7 @@ class PowerError(Bound, kind="power_error"):
     source = "derived: power_tan over starts uniform on the sphere"
     dim: int = Field(20, ge=2)
     loops: NonNegativeInt = 10
-    gap: float = Field(0.2, gt=0, lt=1)
+    gap: float = Field(default=0.2, gt=0, lt=1)
     """Δ = 1 - λ₂/λ₁."""
 
     @override
