@@ -53,6 +53,25 @@ def test_half_of_all_starts_are_nearer_than_the_median(loops: int):
     assert np.mean(after < median) == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.parametrize("dim", [2, 6, 20])
+@pytest.mark.parametrize("loops", [0, 4])
+def test_the_mean_error_of_the_power_method_is_that_of_its_starts(dim: int, loops: int):
+    _, after = power_steps(np.array([1.0] + (dim - 1) * [0.7]), sphere(60_000, dim, seed=7), loops)
+    assert_agrees(2 - 2 / np.sqrt(1 + after**2), value("power_error", dim=dim, loops=loops, gap=0.3))
+
+
+@pytest.mark.parametrize("loops", [0, 1, 10, 100])
+def test_in_three_dimensions_the_mean_error_has_a_closed_form(loops: int):
+    a = 0.8**loops
+    assert value("power_error", dim=3, loops=loops, gap=0.2) == pytest.approx(2 * a / (1 + a), rel=1e-8)
+
+
+@pytest.mark.parametrize("dim", [2, 50])
+def test_the_mean_error_falls_by_the_ratio_and_not_by_its_square(dim: int):
+    one, other = (value("power_error", dim=dim, loops=loops, gap=0.3) for loops in (60, 61))
+    assert other / one == pytest.approx(0.7, rel=1e-3)
+
+
 @pytest.mark.parametrize(("dim", "overlap"), [(20, 0.025), (20, 0.3), (3, 0.1)])
 def test_as_many_starts_overlap_too_little_as_is_said(dim: int, overlap: float):
     near = np.abs(sphere(200_000, dim, seed=3)[:, 0]) <= overlap

@@ -1,15 +1,17 @@
 """Principal components: how near a guess, a step of the power method or a sample comes to an eigenvector.
 
 Papers on PCA score against the eigenvectors of the prompt's own XX', where the exact answer has error 0: there
-the reference is the power method at equal steps (`power_tan`). Only `davis_kahan` and `spiked_cosine` speak of
-the population's.
+the reference is the power method at equal steps (`power_tan`, and `power_error` on average over prompts). Only
+`davis_kahan` and `spiked_cosine` speak of the population's.
 """
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.special import betainc
+from scipy.integrate import quad
+from scipy.special import betainc, betaln
 from scipy.stats import f
 from typing_extensions import override
 
@@ -52,6 +54,37 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
         self.require(self.dim >= 2, "dim >= 2")
         start = math.sqrt((self.dim - 1) * float(f.median(self.dim - 1, 1)))
         return self.ratio**self.loops * start
+
+
+class PowerError(Bound, kind="power_error"):
+    """E min |v - v₁|², |v + v₁|² of the power method's v after T steps, from a start uniform on the sphere, if
+    λ₂ = ... = λ_d; else less. For d = 3 it is 2a / (1 + a), a = (1 - gap)^T.
+
+    It falls as (1 - gap)^T, not as the square of that, which every single start's does: the share (1 - gap)^T of
+    starts that are nearly at right angles to v₁ decides the mean.
+    """
+
+    claim = "="
+    of = "squared parameter error"
+    source = "derived: power_tan over starts uniform on the sphere"
+    dim: int = Field(20, ge=2)
+    loops: NonNegativeInt = 10
+    gap: float = Field(default=0.2, gt=0, lt=1)
+    """Δ = 1 - λ₂/λ₁."""
+
+    @override
+    def value(self) -> float:
+        fall = self.loops * math.log1p(-self.gap)
+
+        def integrand(s: float) -> float:
+            """Over s = ln tan θ_0, along which it has one peak, at -T ln(1 - gap) or near 0."""
+            left = -math.expm1(-0.5 * math.log1p(math.exp(2 * (s + fall))))
+            sine = -0.5 * math.log1p(math.exp(-2 * s))
+            return left * math.exp((self.dim - 2) * sine + s - math.log1p(math.exp(2 * s)))
+
+        parts = [-30.0, 0.0, -fall, 60.0 - fall]
+        total = sum(quad(integrand, low, high, limit=200)[0] for low, high in pairwise(parts) if low < high)
+        return 4 * total * math.exp(-betaln(0.5, (self.dim - 1) / 2))
 
 
 class InitOverlap(Bound, kind="init_overlap"):
