@@ -182,7 +182,7 @@ def summary(curve: Curve, task: Task, loop: int) -> dict[str, float]:
 
 def _blocks(purpose: str, task: Task, prompts: int) -> Iterator[Batch]:
     """The prompt set of that name, block by block."""
-    name, size = _canonical(task), _block_size(task)
+    name, size = canonical(task), _block_size(task)
     for number, start in enumerate(range(0, prompts, size)):
         yield task.sample(min(size, prompts - start), stream(purpose, name, number))
 
@@ -193,7 +193,7 @@ def _validation_set(task: str) -> tuple[Batch, ...]:
     return tuple(_blocks("validate", Task.model_validate_json(task), VALIDATION_PROMPTS))
 
 
-def _canonical(task: Task) -> str:
+def canonical(task: Task) -> str:
     """The task as JSON without defaults: a new setting must not redraw the prompts of old records."""
     settings = task.model_dump(mode="json")
     for name, setting in type(task).model_fields.items():

@@ -19,12 +19,14 @@ def make() -> Make:
         fields = Model.choices()[kind].model_fields
         looped = {"loops": 4, "window": 2}
         small = {name: value for name, value in {"width": 8, "heads": 2}.items() if name in fields}
+        model = {"kind": kind} | small
+        model |= {name: value for name, value in settings.items() if name in fields}
+        line = {"kind": "linear_regression", "dim": 2, "points": 5}
+        whole = {"format": "encoder"} if Model.model_validate(model).looks_ahead else {}
         return Trial.model_validate(
             {
-                "task": {"kind": "linear_regression", "dim": 2, "points": 5} | (task or {}),
-                "model": {"kind": kind}
-                | small
-                | {name: value for name, value in settings.items() if name in fields},
+                "task": line | whole | (task or {}),
+                "model": model,
                 "training": looped
                 | {"steps": 12, "batch_size": 8, "eval_every": 4, "lr": 3e-3}
                 | {name: value for name, value in settings.items() if name not in fields},

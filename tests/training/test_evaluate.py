@@ -87,8 +87,8 @@ def test_validation_and_evaluation_prompts_differ():
 
 def test_prompts_of_a_task_do_not_depend_on_how_it_is_written():
     spelt = LinearRegression(dim=3, points=6, noise=0.5, condition=1.0)
-    assert module._canonical(spelt) == module._canonical(TASK)
-    assert module._canonical(LinearRegression(dim=3, points=6)) != module._canonical(TASK)
+    assert module.canonical(spelt) == module.canonical(TASK)
+    assert module.canonical(LinearRegression(dim=3, points=6)) != module.canonical(TASK)
 
 
 def test_what_overflows_stays_on_the_curve():

@@ -81,12 +81,12 @@ def _solver(solver: str, task: str, steps: int) -> Array | None:
     from ast import literal_eval
 
     from loopscale.core.seeds import stream
-    from loopscale.evaluate import error_curve
+    from loopscale.evaluate import canonical, error_curve
     from loopscale.solvers.base import Solver
     from loopscale.tasks.base import Task
 
     chosen, posed = Solver.model_validate(dict(literal_eval(solver))), Task.model_validate_json(task)
     if not chosen.accepts(posed.sample(1, stream("problem")).problem):
         return None
-    errors = error_curve(chosen, posed, steps, stream("references", task), PROMPTS)
+    errors = error_curve(chosen, posed, steps, stream("references", canonical(posed)), PROMPTS)
     return errors.mean(1).double().numpy()
