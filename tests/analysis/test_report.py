@@ -148,6 +148,14 @@ def test_a_logarithmic_axis_has_ticks_enough_and_not_too_many(low, high):
     assert len(shown) == len(set(shown))
 
 
+def test_an_algorithm_far_off_does_not_press_together_what_was_measured():
+    figure = blank("x", "y", log_x=False)
+    figure.add_scatter(x=[1, 2], y=[0.1, 0.3])
+    figure.add_scatter(x=[1, 2], y=[1e-9, 1e5], line={"dash": "dash"})
+    bottom, top = ticked(figure).layout.yaxis.range
+    assert (10**bottom, 10**top) == (pytest.approx(0.01, rel=0.3), pytest.approx(3, rel=0.3))
+
+
 def test_a_figure_shows_the_whole_of_every_interval():
     planted = comparison(noise=0.5)
     trials, *_ = planted.tables

@@ -25,7 +25,7 @@ GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
 DEEPEST = 10.0
-"""How far below the lowest measured value a figure reaches for what it is set beside."""
+"""How far beyond the lowest and the highest measured value a figure reaches for what it is set beside."""
 
 
 def exact(figure: go.Figure, name: str, values: pd.Series) -> None:
@@ -117,8 +117,8 @@ def blank(x: str, y: str, log_x: bool = True) -> go.Figure:
 def ticked(figure: go.Figure) -> go.Figure:
     """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers.
 
-    What is drawn dashed or dotted may leave the picture below: an algorithm that is exact after three pairs would
-    press all that was measured into one line. Zooming out shows it whole.
+    What is drawn dashed or dotted may leave the picture: an algorithm that is exact after three pairs, or explodes
+    with as many pairs as unknowns, would press all that was measured into one line. Zooming out shows it whole.
     """
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
@@ -127,6 +127,7 @@ def ticked(figure: go.Figure) -> go.Figure:
                 low, high = float(drawn.min()), float(drawn.max())
                 if len(measured) and name == "y":
                     low = max(low, float(measured.min()) / DEEPEST)
+                    high = min(high, float(measured.max()) * DEEPEST)
                     update(range=[np.log10(low) - 0.1, np.log10(high) + 0.1])
                 places = _ticks(low, high)
                 update(tickvals=places, ticktext=[f"{place:g}" for place in places])
