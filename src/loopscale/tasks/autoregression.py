@@ -15,28 +15,30 @@ A would also be bounded, but the first leaves nothing to predict (a linear serie
 
 The first q values are N(0, τ² width + σ²), the variance of the value after them. Later values depend on A through
 their past, which raises their variance by 1 or 2 per cent; `variances` has it at every query.
+
+Of an easier task all of Φ's features stay at work: only coordinates of x go.
 """
 
 from functools import cache
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import normalize
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import Task
-from loopscale.tasks.regression import VectorRegression, check_easier, only_first
+from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.regression import VectorRegression, only_first
 from loopscale.tasks.representation_regression import Representation
 
 BLOCKS, SERIES = 4, 4096
 """Of the simulation behind `variances`: 16,384 series, which give them to 0.3 % (20 coordinates), 0.5 % (5)."""
 
 
-class Autoregression(Task, kind="autoregression", allow_inf_nan=False):
+class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     q: PositiveInt = 3
     """Values of the past that the next one depends on."""
     dim: PositiveInt = 20
@@ -55,17 +57,6 @@ class Autoregression(Task, kind="autoregression", allow_inf_nan=False):
     """τ, the standard deviation of an entry of A: the predictable part of a coordinate has variance τ² width."""
     representation_seed: NonNegativeInt = 0
     """Which Φ."""
-    active: PositiveInt | None = None
-    """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
-
-    @model_validator(mode="after")
-    def _active_within_dim(self) -> "Autoregression":
-        if self.active is not None and self.active > self.dim:
-            raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
-            )
-        return self
 
     @property
     @override
@@ -97,7 +88,7 @@ class Autoregression(Task, kind="autoregression", allow_inf_nan=False):
 
     @property
     def _share(self) -> float:
-        return (self.active or self.dim) / self.dim
+        return self.at_work / self.dim
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
@@ -133,12 +124,6 @@ class Autoregression(Task, kind="autoregression", allow_inf_nan=False):
     def features(self, windows: Float[Tensor, "*batch past"]) -> Float[Tensor, "*batch width"]:
         """Φ of the last q values, oldest first, side by side."""
         return self.width**0.5 * normalize(self.representation(windows), dim=-1)
-
-    @override
-    def easier(self, dim: int, points: int) -> "Autoregression":
-        """All of Φ's features stay at work: `dim` counts coordinates of x."""
-        check_easier(dim, points, self.active or self.dim, self.points)
-        return Autoregression.model_validate(self.model_dump() | {"active": dim, "points": points})
 
 
 def _windows(values: Float[Tensor, "batch length dim"], q: int) -> Float[Tensor, "batch points past"]:

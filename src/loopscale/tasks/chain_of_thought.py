@@ -17,6 +17,8 @@ dim 5 and slope 0.5, where few chains carry all of the loss and small nets hardl
 
 States are not centred: the best guess before any demonstration is their mean, and costs 1 - (1 - slope)² / (π (1 +
 slope²)) with Gaussian weights, not 1.
+
+An easier task has fewer coordinates in every state and fewer chains; a chain keeps all of its states.
 """
 
 from dataclasses import dataclass
@@ -24,15 +26,14 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Task
 from loopscale.tasks.bases import bases
-from loopscale.tasks.regression import check_easier
+from loopscale.tasks.graded import GradedTask
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Chains:
     """Whether entries of W are Gaussian, and so independent."""
 
 
-class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
+class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of a state."""
     points: PositiveInt = 40
@@ -66,17 +67,6 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
     """Of the leaky ReLU below zero; more than 0, so that a state tells what the activation was applied to."""
     weights: Literal["gaussian", "orthogonal"] = "gaussian"
     """How W is drawn; orthogonal ones keep the size of deep states from varying much, which small nets need."""
-    active: PositiveInt | None = None
-    """Coordinates of every state at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
-
-    @model_validator(mode="after")
-    def _active_within_dim(self) -> "ChainOfThought":
-        if self.active is not None and self.active > self.dim:
-            raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
-            )
-        return self
 
     @property
     @override
@@ -86,7 +76,7 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
     @property
     @override
     def variance(self) -> float:
-        return (self.active or self.dim) / self.dim
+        return self.at_work / self.dim
 
     @property
     @override
@@ -96,11 +86,11 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
     @property
     def weight_variance(self) -> float:
         """Of an entry of W^l: a leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
-        return 2 / ((1 + self.slope**2) * (self.active or self.dim))
+        return 2 / ((1 + self.slope**2) * self.at_work)
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
-        active = self.active or self.dim
+        active = self.at_work
         states = [torch.randn(batch_size, self.points, active, generator=rng)]
         for _ in range(self.depth):
             states.append(leaky_relu(states[-1] @ self._layer(batch_size, active, rng), self.slope))
@@ -120,12 +110,6 @@ class ChainOfThought(Task, kind="chain_of_thought", allow_inf_nan=False):
         if self.weights == "orthogonal":
             return (self.weight_variance * dim) ** 0.5 * bases(batch_size, dim, rng)
         return self.weight_variance**0.5 * torch.randn(batch_size, dim, dim, generator=rng)
-
-    @override
-    def easier(self, dim: int, points: int) -> "ChainOfThought":
-        """`dim` counts coordinates of every state, `points` chains; a chain keeps all of its states."""
-        check_easier(dim, points, self.active or self.dim, self.points)
-        return ChainOfThought.model_validate(self.model_dump() | {"active": dim, "points": points})
 
     @override
     def measures(

@@ -8,6 +8,9 @@ No label stands in the prompt, so nothing says which cluster is the first. A net
 for its read-in tells directions apart, and with learned positions by which points come first, as the fixed
 auxiliary matrix P of the papers allows: `positions` of the model is that choice.
 
+Of tables, a prompt is rows of K of its classes. In an easier task the nearest centres stay as far apart, and
+equidistant ones need K - 1 coordinates.
+
 The papers leave the centres open. Here their mean is 0 and the two nearest are `snr` noise standard deviations
 apart: equidistant, the hardest for that distance and the case that has an exact Bayes risk, or random.
 """
@@ -22,27 +25,22 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Task
 from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
-from loopscale.tasks.regression import check_easier, only_first
+from loopscale.tasks.point_clouds import PointCloud
+from loopscale.tasks.regression import only_first
 from loopscale.tasks.relabelling import agreement, cross_entropy
 from loopscale.tasks.spectrum import two_level_spectrum
-from loopscale.tasks.tables import TABLES, check_size, excerpts
+from loopscale.tasks.tables import check_size, excerpts
 
 
-class Clustering(Task, kind="clustering", allow_inf_nan=False):
+class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
     components: int = Field(3, ge=2)
     """K."""
     dim: PositiveInt = 8
     """Coordinates of a point, d."""
     points: PositiveInt = 64
     """N, points in the prompt; every one is a query."""
-    data: str | tuple[str, ...] = "gaussian"
-    """A mixture drawn anew for every prompt; or tables, of which a prompt is rows of K classes of one, under a
-    random projection to d coordinates, standardised. Of tables, the settings below that describe a mixture are
-    not asked.
-    """
     snr: PositiveFloat = 4.0
     """Distance of the nearest two centres over the noise's standard deviation, which is 1."""
     centres: Literal["equidistant", "random"] = "equidistant"
@@ -53,21 +51,10 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
     """The largest component's weight over the smallest's, the others evenly between on a log scale."""
     tails: int | None = Field(None, ge=3)
     """Degrees of freedom of the noise, Student's t scaled to the same covariance; `None` for Gaussian noise."""
-    standardised: bool = False
-    """Whether every prompt is centred and has mean square 1, as those of tables always are."""
-    active: PositiveInt | None = None
-    """Coordinates at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "Clustering":
-        dim = self.active or self.dim
-        if dim > self.dim:
-            raise ValueError(
-                f"active {dim} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
-            )
-        if self.data == () or not set(self.tables) <= set(TABLES):
-            raise ValueError(f"data names no table; write gaussian, or one or a list of {', '.join(TABLES)}")
+        dim = self.at_work
         if self.condition > 1 and dim < 2:
             raise ValueError(
                 f"condition {self.condition:g} needs a dim of 2 or more; write condition: 1, or a larger dim"
@@ -87,26 +74,8 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
 
     @property
     @override
-    def whole(self) -> bool:
-        return True
-
-    @property
-    @override
     def variance(self) -> float:
         return math.log(self.components)
-
-    @property
-    @override
-    def noise_variance(self) -> float:
-        """0: `excess` is then the cross entropy itself. Its floor is no setting of the task, but a bound."""
-        return 0.0
-
-    @property
-    @override
-    def tables(self) -> tuple[str, ...]:
-        if self.data == "gaussian":
-            return ()
-        return (self.data,) if isinstance(self.data, str) else self.data
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -122,14 +91,14 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
             problem = Clusters(only_first(xs, self.active), self.components)
         else:
             problem, labels = self._mixture(batch_size, rng)
-        if self.standardised or self.tables:
+        if self.centred:
             problem = standardised(problem)
         targets = torch.nn.functional.one_hot(labels, self.components).float()
         return Batch(problem.xs, targets, torch.arange(self.points), problem)
 
     def _mixture(self, batch_size: int, rng: torch.Generator) -> tuple[Clusters, Tensor]:
         """The problem, and the labels [batch, points]."""
-        dim = self.active or self.dim
+        dim = self.at_work
         weights = torch.tensor(self.weights)
         labels = torch.multinomial(weights, batch_size * self.points, replacement=True, generator=rng)
         labels = labels.reshape(batch_size, self.points)
@@ -176,12 +145,6 @@ class Clustering(Task, kind="clustering", allow_inf_nan=False):
         self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
     ) -> dict[str, Float[Tensor, "steps batch"]]:
         return agreement(prediction, batch.targets)
-
-    @override
-    def easier(self, dim: int, points: int) -> "Clustering":
-        """The nearest centres stay as far apart. Equidistant ones need K - 1 coordinates."""
-        check_easier(dim, points, self.active or self.dim, self.points)
-        return Clustering.model_validate(self.model_dump() | {"active": dim, "points": points})
 
 
 def _simplex(corners: int) -> Float[Tensor, "corners corners-1"]:

@@ -21,12 +21,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Task
+from loopscale.tasks.graded import GradedTask
 from loopscale.tasks.regression import (
     Format,
     Regression,
     asked,
-    check_easier,
     geometry,
     only_first,
     pose,
@@ -60,7 +59,7 @@ class Components:
     mixture: Mixture
 
 
-class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
+class MixtureRegression(GradedTask, kind="mixture_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x, d; x ~ N(0, I)."""
     points: PositiveInt = 40
@@ -79,8 +78,6 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
     """Components N(0, τ² I), or uniform on the sphere of radius τ √d, where η is exact in every prompt."""
     target: Literal["label", "components"] = "label"
     """What is asked for: y, or the components, up to their order (of ±β: β, up to its sign)."""
-    active: PositiveInt | None = None
-    """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
     format: Format = "decoder"
     """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
@@ -99,11 +96,6 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
             raise ValueError(
                 f"target components tries every order, of {MOST_ORDERED} components at most, not {self.components}; "
                 f"write fewer, or target: label"
-            )
-        if self.active is not None and self.active > self.dim:
-            raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
             )
         return self
 
@@ -143,7 +135,7 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
     @property
     def signal(self) -> float:
         """The variance of <β, x>."""
-        return (self.active or self.dim) * self.w_scale**2
+        return self.at_work * self.w_scale**2
 
     @property
     def label_noise(self) -> float:
@@ -170,7 +162,7 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
         xs = only_first(torch.randn(batch_size, self.points, self.dim, generator=rng), self.active)
         drawn = only_first(torch.randn(batch_size, self.wanted, self.dim, generator=rng), self.active)
         if self.prior == "sphere":
-            drawn = drawn / drawn.norm(dim=-1, keepdim=True) * (self.active or self.dim) ** 0.5
+            drawn = drawn / drawn.norm(dim=-1, keepdim=True) * self.at_work**0.5
         drawn = self.w_scale * drawn
         components = torch.cat([drawn, -drawn], 1) if self.symmetric else drawn
         shares = torch.tensor(self.shares)
@@ -222,8 +214,3 @@ class MixtureRegression(Task, kind="mixture_regression", allow_inf_nan=False):
             return {"oracle_distance": (prediction - best).square().mean((-2, -1)) / self.variance}
         last = replace(batch, targets=batch.targets[:, -1:])
         return {"parameter_error": self.error(prediction[:, :, -1:], last).sqrt().squeeze(-1)}
-
-    @override
-    def easier(self, dim: int, points: int) -> "MixtureRegression":
-        check_easier(dim, points, self.active or self.dim, self.points)
-        return MixtureRegression.model_validate(self.model_dump() | {"active": dim, "points": points})

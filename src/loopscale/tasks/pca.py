@@ -10,7 +10,7 @@ nothing up to 2, and 0 is the floor where the target is the sample's. (The autho
 that `eigh` happens to give, which makes half of all targets arbitrary.)
 
 The paper reads the k vectors off one column, so that N is fixed; here a query token each, which one coordinate
-tells from the points and from the others, answers with one.
+tells from the points and from the others, answers with one. An easier task asks for as many as it has.
 """
 
 from typing import Literal
@@ -23,26 +23,22 @@ from torch.nn.functional import normalize, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Task
 from loopscale.tasks.bases import bases
 from loopscale.tasks.eigenvectors import Eigenvectors, agreement, leading, squared_distance
-from loopscale.tasks.regression import check_easier, only_first
-from loopscale.tasks.tables import TABLES, check_size, excerpts
+from loopscale.tasks.point_clouds import PointCloud
+from loopscale.tasks.regression import only_first
+from loopscale.tasks.tables import check_size, excerpts
 
 Whose = Literal["sample", "population"]
 
 
-class PrincipalComponentAnalysis(Task, kind="pca"):
+class PrincipalComponentAnalysis(PointCloud, kind="pca"):
     components: PositiveInt = 2
     """k, eigenvectors asked for; a query of each."""
     dim: PositiveInt = 8
     """Coordinates of a point, d."""
     points: PositiveInt = 32
     """N, points in the prompt."""
-    data: str | tuple[str, ...] = "gaussian"
-    """Gaussian points in directions drawn anew for every prompt; or tables, of which a prompt is rows of one, under a
-    random projection to d coordinates, standardised. Of tables, the settings of the spectrum are not asked.
-    """
     gap: float = Field(default=0.3, gt=0, lt=1)
     """Δ, relative: eigenvalue i+1 is 1 - Δ times the i-th, up to the k+1-st, which all that follow equal. Of mean 1."""
     spectrum_of: Whose = "sample"
@@ -55,39 +51,24 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
     """Of the auxiliary matrix P: nothing, or the power method's starts, a unit vector at every query, drawn anew for
     every prompt. The rest of P is the same in every prompt, as learned positions are, which can hold it.
     """
-    standardised: bool = False
-    """Whether every prompt is centred and has mean square 1, as those of tables always are."""
-    active: PositiveInt | None = None
-    """Coordinates at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "PrincipalComponentAnalysis":
-        if (self.active or self.dim) > self.dim:
-            raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
-            )
-        most = min(self.dim, self.points - self._centred)
+        most = min(self.dim, self.points - self.centred)
         if self.active is None and self.components > most:
             raise ValueError(
                 f"{self.points} points in {self.dim} dimensions have {most} components, not {self.components}; "
                 f"write {most} or less, or more points and dimensions"
             )
-        if self.data == () or not set(self.tables) <= set(TABLES):
-            raise ValueError(f"data names no table; write gaussian, or one or a list of {', '.join(TABLES)}")
         if self.tables and self.target == "population":
             raise ValueError("nobody knows the population of tables; write target: sample")
         check_size(self.tables, self.points)
         return self
 
     @property
-    def _centred(self) -> bool:
-        return self.standardised or bool(self.tables)
-
-    @property
     def asked(self) -> int:
         """Components that are asked for: k, or in an easier task those that it has."""
-        return min(self.components, self.active or self.dim, self.points)
+        return min(self.components, self.at_work, self.points)
 
     @property
     @override
@@ -97,31 +78,13 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
 
     @property
     @override
-    def whole(self) -> bool:
-        return True
-
-    @property
-    @override
     def variance(self) -> float:
         return 1.0
 
     @property
-    @override
-    def noise_variance(self) -> float:
-        """0, exact for the sample's eigenvectors; what nobody can know of the population's is no setting."""
-        return 0.0
-
-    @property
-    @override
-    def tables(self) -> tuple[str, ...]:
-        if self.data == "gaussian":
-            return ()
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
     def spectrum(self) -> tuple[float, ...]:
         """The eigenvalues, falling, of mean 1 over the coordinates at work."""
-        dim = self.active or self.dim
+        dim = self.at_work
         raw = [(1 - self.gap) ** min(i, self.components) for i in range(dim)]
         return tuple(dim * each / sum(raw) for each in raw)
 
@@ -132,7 +95,7 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
             xs, population = only_first(xs, self.active), None
         else:
             xs, population = self._gaussian(batch_size, rng)
-        if self._centred:
+        if self.centred:
             xs = _standardised(xs)
         starts = torch.randn(batch_size, self.asked, self.dim, generator=rng)
         problem = Eigenvectors(xs, normalize(only_first(starts, self.active), dim=-1))
@@ -148,13 +111,13 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
         self, batch_size: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "batch points dim"], Float[Tensor, "batch active dim"]]:
         """The points, and the population's eigenvectors, the largest eigenvalue's first."""
-        dim = self.active or self.dim
+        dim = self.at_work
         xs = torch.randn(batch_size, self.points, dim, generator=rng)
         basis = bases(batch_size, dim, rng)
         if self.spectrum_of == "sample":
-            if self._centred:
+            if self.centred:
                 xs = xs - xs.mean(1, keepdim=True)
-            rank = min(dim, max(1, self.points - self._centred))
+            rank = min(dim, max(1, self.points - self.centred))
             scale = self.points**0.5 * torch.tensor(self.spectrum[:rank]).sqrt()
             xs = _orthonormal(xs, rank) * scale @ basis[:, :rank]
         else:
@@ -184,13 +147,6 @@ class PrincipalComponentAnalysis(Task, kind="pca"):
         self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
     ) -> dict[str, Float[Tensor, "steps batch"]]:
         return agreement(prediction, batch.targets)
-
-    @override
-    def easier(self, dim: int, points: int) -> "PrincipalComponentAnalysis":
-        """As many components as there are in so few points and coordinates are asked for."""
-        check_easier(dim, points, self.active or self.dim, self.points)
-        changed = self.model_dump() | {"active": dim, "points": points}
-        return PrincipalComponentAnalysis.model_validate(changed)
 
 
 def _orthonormal(xs: Float[Tensor, "batch points dim"], rank: int) -> Float[Tensor, "batch points rank"]:

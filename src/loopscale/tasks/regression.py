@@ -116,10 +116,3 @@ def only_first(xs: Float[Tensor, "*batch dim"], active: int | None) -> Float[Ten
     if active is None:
         return xs
     return xs * (torch.arange(xs.shape[-1]) < active)
-
-
-def check_easier(dim: int, points: int, largest_dim: int, largest_points: int) -> None:
-    """Raises ValueError unless `dim` and `points` lie within what the whole task has."""
-    for name, value, largest in (("dim", dim, largest_dim), ("points", points, largest_points)):
-        if not 1 <= value <= largest:
-            raise ValueError(f"no easier task with {name} {value}; write {name} 1 .. {largest}")

@@ -9,6 +9,8 @@ linear regression of the same size, and the paper's σ = 0.1 and 1 mean the same
 weights were tried: over ten seeds the variance of y then ranges from 8 to 49 instead of 11 to 26, and their
 products are near-singular. Either way the features have a large common mean, so that a few pairs already
 halve the error.
+
+Of an easier task all of Φ's features stay at work: only coordinates of x go.
 """
 
 from dataclasses import dataclass, fields
@@ -17,21 +19,21 @@ from itertools import pairwise
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import Task
-from loopscale.tasks.regression import Format, Regression, asked, check_easier, geometry, only_first, pose
+from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.regression import Format, Regression, asked, geometry, only_first, pose
 
 MONTE_CARLO = 2**18
 """Inputs behind `variance`, which is thereby right to about 0.2 %."""
 
 
-class RepresentationRegression(Task, kind="representation_regression", allow_inf_nan=False):
+class RepresentationRegression(GradedTask, kind="representation_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well.
     """
@@ -51,19 +53,8 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
     """τ, the standard deviation of a coordinate of A."""
     representation_seed: NonNegativeInt = 0
     """Which Φ."""
-    active: PositiveInt | None = None
-    """Coordinates of x at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
     format: Format = "decoder"
     """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
-
-    @model_validator(mode="after")
-    def _active_within_dim(self) -> "RepresentationRegression":
-        if self.active is not None and self.active > self.dim:
-            raise ValueError(
-                f"active {self.active} is more than the dim {self.dim} coordinates that there are; "
-                f"write {self.dim} or less"
-            )
-        return self
 
     @property
     @override
@@ -103,12 +94,6 @@ class RepresentationRegression(Task, kind="representation_regression", allow_inf
         features = self.representation(xs)
         ys = torch.einsum("bnd,bd->bn", features, weights) + noise
         return pose(Regression(xs, ys, self.noise_variance, self.w_scale**2, features), self.format)
-
-    @override
-    def easier(self, dim: int, points: int) -> "RepresentationRegression":
-        """All of Φ's features stay at work: `dim` counts coordinates of x."""
-        check_easier(dim, points, self.active or self.dim, self.points)
-        return RepresentationRegression.model_validate(self.model_dump() | {"active": dim, "points": points})
 
 
 @dataclass(frozen=True)

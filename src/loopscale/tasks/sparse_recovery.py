@@ -26,9 +26,9 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Predictor, Prompt
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import Task
+from loopscale.tasks.graded import GradedTask
 from loopscale.tasks.induced import induced_weights
-from loopscale.tasks.regression import Regression, check_easier, only_first, pose
+from loopscale.tasks.regression import Regression, only_first, pose
 
 PROBED = 4
 """One prompt in so many is asked for its β, which takes as many predictions as β has coordinates."""
@@ -51,7 +51,7 @@ class SparseRegression(Regression):
         return self.weights != 0
 
 
-class SparseRecovery(Task, kind="sparse_recovery", allow_inf_nan=False):
+class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x and β, d."""
     points: PositiveInt = 21
@@ -70,28 +70,20 @@ class SparseRecovery(Task, kind="sparse_recovery", allow_inf_nan=False):
     """The root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
     """τ, the root mean square of a coordinate of β that is not zero."""
-    active: PositiveInt | None = None
-    """Coordinates at work, the others being zero; `None` for all. For a curriculum (see `easier`)."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "SparseRecovery":
-        for name, value in (("nonzero", self.nonzero), ("active", self.active)):
-            if value is not None and value > self.dim:
-                raise ValueError(
-                    f"{name} {value} is more than the dim {self.dim} coordinates that there are; "
-                    f"write {self.dim} or less"
-                )
+        if self.nonzero > self.dim:
+            raise ValueError(
+                f"nonzero {self.nonzero} is more than the dim {self.dim} coordinates that there are; "
+                f"write {self.dim} or less"
+            )
         return self
 
     @property
     @override
     def prompt(self) -> Prompt:
         return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
-
-    @property
-    def at_work(self) -> int:
-        """Coordinates that may be other than zero."""
-        return self.active or self.dim
 
     @property
     def present(self) -> int:
@@ -134,11 +126,6 @@ class SparseRecovery(Task, kind="sparse_recovery", allow_inf_nan=False):
                 nonzero=self.present,
             )
         )
-
-    @override
-    def easier(self, dim: int, points: int) -> "SparseRecovery":
-        check_easier(dim, points, self.at_work, self.points)
-        return SparseRecovery.model_validate(self.model_dump() | {"active": dim, "points": points})
 
     @override
     def probes(
