@@ -139,6 +139,7 @@ def test_the_numbers_of_a_figure_are_those_that_it_draws(browser: Browser, pages
     page.goto(pages["comparison"].as_uri())
     page.locator("#errors-numbers summary").click()
     rows = page.locator("#errors-numbers tbody tr")
+    rows.first.wait_for()  # they are written when the details open, which the browser says a moment later
     shown = [float(rows.nth(place).locator("td").nth(1).inner_text()) for place in range(rows.count())]
     drawn = json.loads(
         page.evaluate("JSON.stringify(document.getElementById('errors').data.map(each => each.y))")
