@@ -41,6 +41,21 @@ def test_a_planted_order_is_found_and_its_reverse_refused():
     assert "times the error of algoformer" in back.text
 
 
+def test_another_measure_than_the_error_may_be_claimed_about():
+    records = tables(comparison(noise=0.03))
+    found = claims.better(records, "", kind("algoformer"), kind("looped"), of="error_last")
+    assert found.ratio == pytest.approx(
+        claims.better(records, "", kind("algoformer"), kind("looped")).ratio, rel=1e-6
+    )  # planted at half the error
+    halved = Tables(
+        records.study, records.trials.assign(share=records.trials["error"].pow(2)), records.curves
+    )
+    squared = claims.better(halved, "", kind("algoformer"), kind("looped"), of="share")
+    assert squared.ratio == pytest.approx((found.ratio or 0) ** 2, rel=1e-6)
+    with pytest.raises(ValueError, match="no ratio is to be had of ari"):
+        claims.better(records, "", kind("algoformer"), kind("looped"), of="ari")
+
+
 def test_one_replicate_decides_nothing():
     planted = Planted()
     for name, middle in (("a", 0.1), ("b", 0.9)):
@@ -96,6 +111,20 @@ def test_a_net_is_held_against_an_algorithm_after_as_many_steps():
     assert first["ratio"].iloc[0] == pytest.approx(ratio[1])
     assert set(first["verdict"]) <= {"better", "worse", "undecided"}
     assert claims.beats(records, "", kind("looped"), "newton").word == "not run"
+
+
+def test_a_net_is_held_against_an_algorithm_on_the_last_query():
+    planted = Planted(noise=0.02)
+    planted.replicated(planted.cell("looped", **kind("looped")), 0.1)
+    solver = planted.trial("", "baseline", 0, 0.3, label="newton")
+    planted.curves_of(solver, 0.2, rate=0.1)
+    records = tables(planted)
+    last = records.curves[(records.curves["loop"] == 6) & (records.curves["point"] == 7)]
+    mine = last[last["trial"].str.startswith("replicate")]["error"]
+    theirs = float(last[last["trial"] == solver]["error"].iloc[0])
+    found = claims.beats(records, "", kind("looped"), "newton", query="last")
+    assert found.ratio == pytest.approx(np.exp(np.log(mine).mean()) / theirs)
+    assert found.word == "holds"
 
 
 def test_running_on_stays_grows_or_falls_as_planted():

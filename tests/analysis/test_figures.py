@@ -44,10 +44,40 @@ def test_the_axes_of_a_figure_are_those_that_vary_alone():
         values = {"training.loops": loops, "training.window": window}
         planted.replicated(planted.cell(f"{loops}", **values), 1 / loops)
     assert figures.axes(planted.study) == ["training.loops"]
-    figure = figures.against_axis(planted.study, planted.tables[0], "training.loops")
+    figure = figures.against_axis(planted.study, *planted.tables[:2], "training.loops")
     assert figure.layout.xaxis.title.text == "training.loops with window"
     (line,) = figure.data
     assert list(line.x) == [2, 4, 8]
+
+
+def test_classical_algorithms_stand_beside_the_nets_on_an_axis():
+    planted = Planted(noise=0.01, points=6)
+    for layers in (1, 2, 4):
+        planted.replicated(planted.cell(f"layers={layers}", **{"model.layers": layers}), 1 / layers)
+    descent = planted.trial("", "baseline", 0, 0.4, label="gradient descent")
+    planted.curves_of(descent, 0.4, rate=0.5)
+    trials, curves, _ = planted.tables
+    drawn = {
+        each.name: each for each in figures.against_axis(planted.study, trials, curves, "model.layers").data
+    }
+    after = curves[curves["trial"] == descent].groupby("loop")["error"].mean()
+    assert list(drawn["gradient descent"].y) == pytest.approx([after[each] for each in (1, 2, 4)], rel=1e-3)
+    assert set(drawn) == {"error", "gradient descent"}
+
+
+def test_a_measure_that_may_be_negative_is_drawn_as_it_stands():
+    planted = Planted(noise=0.01)
+    for snr in (1, 2, 4):
+        planted.replicated(planted.cell(f"snr={snr}", **{"task.snr": snr}), 1 / snr)
+    trials, curves, _ = planted.tables
+    agreement = trials["cell"].map({"cell0": -0.03, "cell1": 0.4, "cell2": 0.9})
+    trials["ari"] = (agreement + 0.01 * trials["seed"]).astype(float)
+    figure = figures.against_axis(planted.study, trials, curves, "task.snr", of="ari")
+    assert figure.layout.yaxis.type == "linear"
+    assert list(figure.data[0].y) == pytest.approx([-0.01, 0.42, 0.92])
+    assert np.isfinite(np.array(figure.data[0].error_y.array, dtype=float)).all()
+    with pytest.raises(ValueError, match=r"no trial has the measure nmi; there are .*ari"):
+        figures.against_axis(planted.study, trials, curves, "task.snr", of="nmi")
 
 
 def test_references_stand_at_their_own_height():

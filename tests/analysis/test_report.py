@@ -236,7 +236,8 @@ def test_a_scientific_axis_has_a_figure_with_a_line_for_each_of_the_others():
     trials, *_ = planted.tables
     assert figures.axes(planted.study) == ["training.loops"]
     drawn = {
-        trace.name: trace for trace in figures.against_axis(planted.study, trials, "training.loops").data
+        trace.name: trace
+        for trace in figures.against_axis(planted.study, trials, planted.tables[1], "training.loops").data
     }
     assert set(drawn) == {"window=2", "window=4"}
     assert list(drawn["window=2"].x) == [4, 8, 16]

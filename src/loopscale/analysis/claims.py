@@ -34,6 +34,7 @@ from loopscale.analysis.tables import (
 LITTLE = 1.25
 """Up to this factor an error that is run on beyond T has stayed where it was."""
 Word = Literal["holds", "does not hold", "undecided", "not run"]
+Query = Literal["mean", "last"]
 
 
 @runtime_checkable
@@ -73,17 +74,24 @@ class Claim:
         return f"{self.says}: {self.word}. {self.first} has {self.ratio:.3g} ({span}) times the error of {self.second}."
 
 
-def better(records: Records, says: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Claim:
-    """Whether the cell of the settings `first` has less error at T than that of `second`.
+def better(
+    records: Records, says: str, first: Mapping[str, Any], second: Mapping[str, Any], of: str = "error"
+) -> Claim:
+    """Whether the cell of the settings `first` has less error at T than that of `second`; or less of the measure `of`.
 
-    Settings are by dotted path, and have to name one cell each. Raises ValueError where they do not.
+    Settings are by dotted path, and have to name one cell each. Raises ValueError where they do not, or where a trial
+    has not the measure, or not as a positive number.
     """
     names = (_cell(records.study, first), _cell(records.study, second))
-    mine, theirs = (_errors(records, cell["key"]) for cell in names)
+    mine, theirs = (_measured(records, cell["key"], of) for cell in names)
     labels = [_told(settings) for settings in (first, second)]
     if not (len(mine) and len(theirs)):
         return Claim(says, *labels, None, None, None, "not run")
-    spread = _noise(records)
+    if not all((each > 0).all() for each in (mine, theirs)):
+        raise ValueError(
+            f"no ratio is to be had of {of}: some trials of {records.study['name']} have none above 0"
+        )
+    spread = _noise(records, of)
     difference = float(np.mean(np.log(mine)) - np.mean(np.log(theirs)))
     paired = len(mine) > 1 and len(theirs) > 1
     half = math.sqrt(1 / len(mine) + 1 / len(theirs)) * _scale(spread) if spread and paired else None
@@ -91,11 +99,17 @@ def better(records: Records, says: str, first: Mapping[str, Any], second: Mappin
 
 
 def beats(
-    records: Records, says: str, settings: Mapping[str, Any], solver: str, step: int | None = None
+    records: Records,
+    says: str,
+    settings: Mapping[str, Any],
+    solver: str,
+    step: int | None = None,
+    query: Query = "mean",
 ) -> Claim:
     """Whether the cell of these settings has less error than a classical algorithm after as many steps.
 
-    By default after T, else after `step` of either. Raises ValueError for settings that name no cell.
+    By default after T, else after `step` of either; over all queries, or of the last one alone. Raises ValueError for
+    settings that name no cell.
     """
     cell, label = _cell(records.study, settings), _told(settings)
     rows, replicated = answers(records.trials, cell["key"])
@@ -108,9 +122,9 @@ def beats(
         return Claim(says, label, name, None, None, None, "not run")
     at = step or loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"]))
     name = f"{name} after {at} steps"
-    theirs = _at(records.curves, found[0]["trial"], at)
-    mine = [_at(records.curves, trial, at) for trial in rows["trial"]]
-    spread = pool([np.log(each) for each in _curves_at(records, at)])
+    theirs = _at(records.curves, found[0]["trial"], at, query)
+    mine = [_at(records.curves, trial, at, query) for trial in rows["trial"]]
+    spread = pool([np.log(each) for each in _curves_at(records, at, query)])
     half = _scale(spread) / math.sqrt(len(mine)) if spread and replicated and len(mine) > 1 else None
     return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half)
 
@@ -209,23 +223,23 @@ def _scale(spread: Spread | None) -> float:
     return student(spread.freedom) * math.sqrt(spread.variance) if spread else math.nan
 
 
-def _noise(records: Records) -> Spread | None:
-    groups = [_errors(records, cell["key"]) for cell in records.study["cells"]]
-    return pool([np.log(each) for each in groups if len(each)])
+def _noise(records: Records, of: str) -> Spread | None:
+    groups = [_measured(records, cell["key"], of) for cell in records.study["cells"]]
+    return pool([np.log(each) for each in groups if len(each) and (each > 0).all()])
 
 
-def _errors(records: Records, cell: str) -> np.ndarray:
+def _measured(records: Records, cell: str, of: str) -> np.ndarray:
     rows, _ = answers(records.trials, cell)
-    return numbers(rows["error"]) if len(rows) else np.zeros(0)
+    return numbers(rows[of] if of in rows else [np.nan] * len(rows))
 
 
-def _curves_at(records: Records, step: int) -> Iterator[np.ndarray]:
+def _curves_at(records: Records, step: int, query: Query) -> Iterator[np.ndarray]:
     """The replicates' errors after a step, cell by cell, where they all have some."""
     for cell in records.study["cells"]:
         rows, replicated = answers(records.trials, cell["key"])
         if not replicated or _last(records, rows) < step:
             continue
-        errors = np.array([_at(records.curves, trial, step) for trial in rows["trial"]])
+        errors = np.array([_at(records.curves, trial, step, query) for trial in rows["trial"]])
         if np.isfinite(errors).all() and (errors > 0).all():
             yield errors
 
@@ -234,10 +248,13 @@ def _last(records: Records, rows: pd.DataFrame) -> int:
     return loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"])) if len(rows) else 0
 
 
-def _at(curves: pd.DataFrame, trial: str, loop: int) -> float:
-    """The mean error over queries after a loop, or after the last one that there is."""
+def _at(curves: pd.DataFrame, trial: str, loop: int, query: Query = "mean") -> float:
+    """The error after a loop, or after the last one that there is: the mean over queries, or the last one's."""
     curve = curve_at(curves, trial)
-    return float(curve[curve["loop"] == min(loop, curve["loop"].max())]["error"].mean())
+    there = curve[curve["loop"] == min(loop, curve["loop"].max())]
+    return float(
+        (there if query == "mean" else there[there["point"] == there["point"].max()])["error"].mean()
+    )
 
 
 def _cell(study: StudyTable, settings: Mapping[str, Any]) -> Mapping[str, Any]:

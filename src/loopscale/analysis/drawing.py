@@ -28,6 +28,13 @@ DEEPEST = 10.0
 """How far beyond the lowest and the highest measured value a figure reaches for what it is set beside."""
 
 
+def measured(of: str) -> str:
+    """What an axis of a measure is called, with its unit where it has one."""
+    names = {"error": ERROR, "error_last": f"last query's {ERROR}"}
+    unit = " (target's units²)" if of in ("raw_error", "excess") else ""
+    return names.get(of, of.replace("_", " ") + unit)
+
+
 def exact(figure: go.Figure, name: str, values: pd.Series) -> None:
     """A reference that holds as it stands."""
     figure.add_scatter(

@@ -33,7 +33,7 @@ def pictures(
 ) -> Iterator[Figure]:
     """Every figure, those of the answer first, those of the tuning and the training last."""
     yield from _of_tasks(study, trials, curves)
-    yield from _of_axes(study, trials, fitted)
+    yield from _of_axes(study, trials, curves, fitted)
     yield from _of_tuning(study, trials, mattered)
     if len(history):
         text = "Validation error while the runs above were trained."
@@ -53,10 +53,15 @@ def _of_tasks(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> 
         yield Figure(f"Replicates{title}", text, f"runs{place}", figures.replicates(study, trials, cells))
 
 
-def _of_axes(study: StudyTable, trials: pd.DataFrame, fitted: Sequence[Law]) -> Iterator[Figure]:
+def _of_axes(
+    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, fitted: Sequence[Law]
+) -> Iterator[Figure]:
     for place, path in enumerate(figures.axes(study)):
-        text = "Mean error at T of every cell with its 95 % interval, over replicates."
-        drawing = figures.against_axis(study, trials, path)
+        text = (
+            "Mean error at T of every cell with its 95 % interval, over replicates; beside them classical algorithms "
+            "on the same task, along loops or layers after as many steps."
+        )
+        drawing = figures.against_axis(study, trials, curves, path)
         yield Figure(f"Error against {path}", text, f"axis{place}", drawing)
     for place, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in fitted)):
         mine = [law for law in fitted if (law.along, law.of) == (along, of)]

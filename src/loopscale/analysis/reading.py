@@ -14,7 +14,7 @@ trials: its tables are empty, and its figures say what is missing.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -125,14 +125,18 @@ class Reading:
 
         return self._drawn(lambda: replicates(self.study, self.trials, self._cells(task)))
 
-    def against_axis(self, path: str) -> "go.Figure":
-        """Error at T against one scientific setting of numbers, such as `training.loops`. ValueError for another."""
+    def against_axis(
+        self, path: str, of: str = "error", only: Mapping[str, Any] | None = None
+    ) -> "go.Figure":
+        """A measure at T against one scientific setting of numbers, such as `training.loops`, beside the classical
+        algorithms; `only` cells with these settings. ValueError for what is no such setting or measure.
+        """
         from loopscale.analysis.figures import against_axis, axes
 
         known = axes(self.study, least=1)
         if path not in known:
             raise ValueError(f"{path} is no axis of numbers of {self.study['name']}; {one_of(path, known)}")
-        return self._drawn(lambda: against_axis(self.study, self.trials, path))
+        return self._drawn(lambda: against_axis(self.study, self.trials, self.curves, path, of, only))
 
     def law(self, of: str, along: str) -> "go.Figure":
         """The study's laws of `of` (error, excess, ...) along an axis, with data, fit and what theory predicts."""

@@ -1,4 +1,4 @@
-"""Cells beside each other: replicates, and error against one setting or two."""
+"""Cells beside each other: replicates, and error against two settings."""
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import axis_name, in_step, independent, is_number
+from loopscale.analysis.axes import axis_name, in_step, independent
 from loopscale.analysis.best import Best, best
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded, safe, wrapped
+from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, safe, wrapped
 from loopscale.analysis.tables import StudyTable, answers, numbers
 
 
@@ -53,58 +53,6 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
             hovertemplate="one run: %{y:.4g}<extra></extra>",
         )
     figure.update_xaxes(title_text="")
-    return figure
-
-
-def axes(study: StudyTable, least: int = 3) -> list[str]:
-    """The scientific settings that have at least so many numbers as values; one for those that differ in step."""
-    return independent(study, least)
-
-
-def against_axis(study: StudyTable, trials: pd.DataFrame, path: str) -> go.Figure:
-    """Mean error at T with its 95 % interval against one scientific setting; a line for what else sets cells apart.
-
-    Settings that differ in step with it are on the axis too, which is named by all.
-    """
-    beside = in_step(study, path)
-    values = {cell["key"]: cell["values"] for cell in study["cells"] if is_number(cell["values"].get(path))}
-    lines: dict[str, list[Best]] = {}
-    for answer in best(trials, study):
-        if answer.cell in values and answer.error is not None:
-            others = {
-                name: value for name, value in values[answer.cell].items() if name not in (path, *beside)
-            }
-            label = ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in others.items())
-            lines.setdefault(label, []).append(answer)
-    wide = [each[path] for each in values.values()]
-    figure = blank(
-        axis_name(path, beside), ERROR, log_x=bool(wide) and min(wide) > 0 and max(wide) >= 4 * min(wide)
-    )
-    for index, (label, answers_) in enumerate(lines.items()):
-        answers_.sort(key=lambda answer: values[answer.cell][path])
-        middle = np.array([answer.error for answer in answers_], dtype=np.float64)
-        low, high = (
-            np.array([np.nan if end is None else end for end in ends], dtype=np.float64)
-            for ends in zip(*((answer.error_low, answer.error_high) for answer in answers_), strict=True)
-        )
-        bars = {
-            "type": "data",
-            "symmetric": False,
-            "array": high - middle,
-            "arrayminus": middle - low,
-            "width": 5,
-        }
-        style = {"color": PALETTE[index % 8], "width": 2}
-        marker = {"size": 8, "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(
-            x=[values[answer.cell][path] for answer in answers_],
-            y=rounded(middle),
-            error_y=bars,
-            mode="lines+markers",
-            name=safe(label) or "error",
-            line=style,
-            marker=marker,
-        )
     return figure
 
 

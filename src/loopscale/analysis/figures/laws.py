@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
-from loopscale.analysis.drawing import DEEPEST, ERROR, PALETTE, SYMBOLS, blank, rounded, safe
+from loopscale.analysis.drawing import DEEPEST, PALETTE, SYMBOLS, blank, measured, rounded, safe
 from loopscale.analysis.laws import Law
 
 
@@ -18,7 +18,7 @@ def law(fitted: Sequence[Law]) -> go.Figure:
     legend says so, and which it is.
     """
     first = fitted[0]
-    figure = blank(axis_name(first.along, first.beside), _measure(first.of), log_x=_straight(first))
+    figure = blank(axis_name(first.along, first.beside), measured(first.of), log_x=_straight(first))
     for index, one in enumerate(fitted):
         colour, name = PALETTE[index % 8], safe(one.cell) or "all"
         marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
@@ -60,12 +60,6 @@ def law(fitted: Sequence[Law]) -> go.Figure:
         values = np.log10(np.maximum(values, min(min(one.y) for one in fitted) / DEEPEST))
         figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
     return figure
-
-
-def _measure(of: str) -> str:
-    return {"error": ERROR, "error_last": f"last query's {ERROR}"}.get(
-        of, of.replace("_", " ") + " (target's units²)"
-    )
 
 
 def _straight(law: Law) -> bool:

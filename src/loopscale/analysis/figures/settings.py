@@ -1,0 +1,160 @@
+"""What was measured against one setting of numbers: trained nets, and classical algorithms on the same tasks."""
+
+# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from loopscale.analysis.axes import axis_name, in_step, independent, is_number
+from loopscale.analysis.drawing import PALETTE, SYMBOLS, blank, dashed, measured, rounded, safe
+from loopscale.analysis.intervals import mean_intervals, pool
+from loopscale.analysis.tables import StudyTable, answers, baselines_of, curve_at, numbers, solver_name
+
+DEPTHS = ("training.loops", "model.layers")
+"""Settings that count steps of computation: an iterative algorithm stands there after as many steps of its own."""
+MOST = 6
+"""Lines of classical algorithms in one figure; where tasks differ so much that there would be more, none is drawn."""
+
+
+def axes(study: StudyTable, least: int = 3) -> list[str]:
+    """The scientific settings that have at least so many numbers as values; one for those that differ in step."""
+    return independent(study, least)
+
+
+def against_axis(
+    study: StudyTable,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    path: str,
+    of: str = "error",
+    only: Mapping[str, Any] | None = None,
+) -> go.Figure:
+    """A measure at T with its 95 % interval against one scientific setting; a line for what else sets cells apart.
+
+    `of` is any measure that trials have, such as `error_last` or a task's own; `only` are settings, by dotted path,
+    that the cells drawn have. Settings that differ in step with `path` are on the axis too, which is named by all.
+    Classical algorithms are those of each cell's task; along loops or layers, after as many steps. Raises ValueError
+    for a measure that no trial has.
+    """
+    _check(trials, of)
+    beside = in_step(study, path)
+    cells = {
+        cell["key"]: cell["values"]
+        for cell in study["cells"]
+        if is_number(cell["values"].get(path))
+        and all(cell["values"].get(name) == value for name, value in (only or {}).items())
+    }
+    apart = _apart(list(cells.values()), {path, *beside, *(only or {})})
+    found = {key: answers(trials, key) for key in cells}
+    found = {
+        key: each for key, each in found.items() if len(each[0]) and np.isfinite(numbers(each[0][of])).all()
+    }
+    intervals = dict(zip(found, _intervals([_several(*each, of) for each in found.values()]), strict=True))
+    lines: dict[str, list[tuple[float, float, tuple[float, float]]]] = {}
+    for key, (rows, _) in found.items():
+        point = (float(cells[key][path]), float(numbers(rows[of]).mean()), intervals[key] or (np.nan, np.nan))
+        lines.setdefault(_label(cells[key], apart), []).append(point)
+    wide = [each[path] for each in cells.values()]
+    logarithmic = bool(wide) and min(wide) > 0 and max(wide) >= 4 * min(wide)
+    figure = blank(axis_name(path, beside), measured(of), log_x=logarithmic)
+    for index, (label, points) in enumerate(lines.items()):
+        _line(figure, label or of.replace("_", " "), index, sorted(points))
+    tasks = [name for name in apart if name.startswith("task.")]
+    algorithms: dict[str, dict[float, float]] = {}
+    for key, (rows, _) in found.items():
+        x, suffix = float(cells[key][path]), _label(cells[key], tasks)
+        for _, row in baselines_of(trials, rows.iloc[0]).iterrows():
+            value = _after(curve_at(curves, row["trial"]), int(x), of) if path in DEPTHS else row.get(of)
+            name = ", ".join(filter(None, (solver_name(row), suffix)))
+            algorithms.setdefault(name, {})[x] = float(numbers([value])[0])
+    if len(algorithms) <= MOST:
+        for order, (name, values) in enumerate(algorithms.items()):
+            dashed(figure, safe(name), order, pd.Series(values).sort_index())
+    _scaled(figure)
+    return figure
+
+
+def _check(trials: pd.DataFrame, of: str) -> None:
+    if of not in trials or not np.isfinite(numbers(trials[of])).any():
+        known = [
+            str(name) for name in trials.columns
+            if "." not in str(name) and pd.api.types.is_float_dtype(trials[name])
+        ]  # fmt: skip
+        raise ValueError(f"no trial has the measure {of}; there are {', '.join(known)}")
+
+
+def _apart(cells: Sequence[Mapping[str, Any]], but: set[str]) -> list[str]:
+    """The settings besides the axis that differ between cells."""
+    names = dict.fromkeys(name for values in cells for name in values if name not in but)
+    return [name for name in names if len({repr(values.get(name)) for values in cells}) > 1]
+
+
+def _label(values: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Kinds go by their value alone."""
+    told = [(name, values[name]) for name in names if name in values]
+    return ", ".join(
+        str(value) if name.endswith(".kind") else f"{name.rpartition('.')[2]}={value}" for name, value in told
+    )
+
+
+def _several(rows: pd.DataFrame, replicated: bool, of: str) -> np.ndarray:
+    return numbers(rows[of]) if replicated and len(rows) > 1 else np.empty(0)
+
+
+def _intervals(groups: Sequence[np.ndarray]) -> list[tuple[float, float] | None]:
+    """On the log scale, as errors are; where a measure may be 0 or less, as it stands."""
+    if all((group > 0).all() for group in groups):
+        return mean_intervals(groups)
+    spread = pool(groups)
+    halves = [spread.half_width(len(group)) if spread and len(group) else None for group in groups]
+    return [
+        None if half is None else (float(group.mean()) - half, float(group.mean()) + half)
+        for group, half in zip(groups, halves, strict=True)
+    ]
+
+
+def _after(curve: pd.DataFrame, step: int, of: str) -> float:
+    """An algorithm's error after a step, or its last; other measures are not recorded step by step."""
+    if curve.empty or of not in ("error", "error_last"):
+        return np.nan
+    there = curve[curve["loop"] == min(step, curve["loop"].max())]
+    return float((there if of == "error" else there[there["point"] == there["point"].max()])["error"].mean())
+
+
+def _line(
+    figure: go.Figure, label: str, index: int, points: Sequence[tuple[float, float, tuple[float, float]]]
+) -> None:
+    x, middle = np.array([point[:2] for point in points]).T
+    low, high = np.array([point[2] for point in points]).T
+    figure.add_scatter(
+        x=x,
+        y=rounded(middle),
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": high - middle,
+            "arrayminus": middle - low,
+            "width": 5,
+        },
+        mode="lines+markers",
+        name=safe(label),
+        line={"color": PALETTE[index % 8], "width": 2},
+        marker={"size": 8, "symbol": SYMBOLS[index % 8]},
+    )
+
+
+def _scaled(figure: go.Figure) -> None:
+    """Not logarithmic where a measured value is 0 or less, or where all lie within a factor of two."""
+    values = np.concatenate(
+        [numbers(trace.y) for trace in figure.data if trace.mode != "lines"] or [np.zeros(0)]
+    )
+    values = values[np.isfinite(values)]
+    if len(values) and (values.min() <= 0 or values.max() < 2 * values.min()):
+        figure.update_yaxes(type="linear")
