@@ -38,7 +38,7 @@ def test_a_law_along_settings_in_step_has_all_their_values_and_is_named_by_all()
     found, missing = laws(planted.study, *planted.tables[:2])
     assert missing == []
     assert [(law.cell, law.beside, law.x) for law in found] == [
-        (f"task.dim={dim}", ("training.window",), (2, 4, 8, 16)) for dim in (2, 4)
+        (f"dim={dim}", ("training.window",), (2, 4, 8, 16)) for dim in (2, 4)
     ]
     assert [law.rate for law in found] == pytest.approx([0.5, 0.5], abs=0.1)
 

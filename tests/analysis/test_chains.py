@@ -1,5 +1,7 @@
 """The error along a chain of thought is read off the curves of real predictors, chain by chain."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,13 +51,21 @@ def test_a_chain_is_cut_out_with_its_steps_counted_from_one(tables):
 
 def test_models_and_oracle_stand_on_one_figure_over_the_steps(tables):
     planted, trials, curves = tables
-    figure = against_chain_steps(planted.study, trials, curves, ["cell0"], demonstrations=1)
+    records = SimpleNamespace(study=planted.study, trials=trials, curves=curves)
+    figure = against_chain_steps(records, demonstrations=1)
     drawn = {trace.name: list(trace.y) for trace in figure.data if trace.mode and "lines" in trace.mode}
     assert len(drawn) == 2
     assert {tuple(trace.x) for trace in figure.data if trace.mode and "lines" in trace.mode} == {(1, 2, 3, 4)}
     (bayes,) = (values for name, values in drawn.items() if "layer_bayes" in name.replace(" ", "_"))
     assert bayes == pytest.approx(curve(LayerBayes())["error"][4:8].tolist(), rel=1e-3)
     assert figure.layout.xaxis.title.text == "step of the chain (count)"
+
+
+def test_a_study_that_has_not_been_run_says_so_in_the_figure():
+    planted = Planted()
+    trials, curves, _ = planted.tables
+    figure = against_chain_steps(SimpleNamespace(study=planted.study, trials=trials, curves=curves))
+    assert "Too little has finished" in figure.layout.annotations[0].text
 
 
 def test_what_is_no_chain_is_said_to_be_none(tables):

@@ -62,6 +62,18 @@ def test_the_store_that_is_given_is_read(here: Path, root: Path):
     assert "Does the error fall" in found._repr_html_()
 
 
+def test_measures_of_nets_and_algorithms_are_a_table(root: Path, here: Path):
+    found = reading("tiny", root)
+    table = found.measures()
+    assert {"error", "error_last", "excess"} <= set(table.columns)
+    assert not {"seconds", "flops", "step"} & set(table.columns)
+    nets = [cell["label"] for cell in found.study["cells"]]
+    assert list(table.index[: len(nets)]) == nets
+    assert len(table) > len(nets)
+    for label, row in found.best().iterrows():
+        assert table.loc[label, "error"] == pytest.approx(row["error"])
+
+
 def test_the_default_store_comes_before_an_export(here: Path, root: Path, monkeypatch: pytest.MonkeyPatch):
     export(Store.open(root), "tiny", here / "notebooks" / "data" / "tiny")
     assert reading("tiny").origin == "data/tiny"

@@ -55,7 +55,7 @@ def test_there_is_a_law_for_every_combination_of_the_other_axes():
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
     found, _ = laws(planted.study, *planted.tables[:2])
     rates = {law.cell: law.rate for law in found}
-    expected = {"model.kind=looped": 0.5, "model.kind=algoformer": 1.0}
+    expected = {"looped": 0.5, "algoformer": 1.0}
     assert rates == pytest.approx(expected, abs=0.1)
     assert all(law.low < law.rate < law.high for law in found)
 

@@ -10,13 +10,14 @@ written in any cell: they follow from what is.
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.tables import StudyTable, answers, numbers
+from loopscale.analysis.tables import StudyTable, answers, json_key, numbers
+from loopscale.studies.cells import labels
 
 CURVES = ("loop", "point")
 """Axes of the curve that every trial leaves."""
@@ -90,10 +91,17 @@ def combinations(
     else:
         mine = {along, *in_step(study, along), *(OF_PROMPTS if along == PROMPTS else ())}
     found: dict[str, list[tuple[Mapping[str, Any], pd.DataFrame]]] = {}
-    for cell in study["cells"]:
-        label = ", ".join(f"{path}={value}" for path, value in cell["values"].items() if path not in mine)
+    for cell, label in zip(study["cells"], rest(study["cells"], mine), strict=True):
         found.setdefault(label, []).append((cell, answers(trials, cell["key"])[0]))
     return {label: _unbeaten(cells) for label, cells in found.items()} if along == FLOPS else found
+
+
+def rest(cells: Sequence[Mapping[str, Any]], but: Collection[str]) -> list[str]:
+    """For every cell what sets it apart besides these settings, in the words of its label; nothing where all agree."""
+    others = [{path: value for path, value in cell["values"].items() if path not in but} for cell in cells]
+    found = {json_key(other): other for other in others}
+    told = dict(zip(found, labels(list(found.values()), ""), strict=True))
+    return [told[json_key(other)] for other in others]
 
 
 def place(row: pd.Series, along: str) -> float:

@@ -4,29 +4,27 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
-from collections.abc import Sequence
-
 import pandas as pd
 import plotly.graph_objects as go
 
+from loopscale.analysis.claims import Records
 from loopscale.analysis.figures import against_points
-from loopscale.analysis.tables import StudyTable
+from loopscale.analysis.shown import drawn
 
 
-def against_chain_steps(
-    study: StudyTable,
-    trials: pd.DataFrame,
-    curves: pd.DataFrame,
-    cells: Sequence[str],
-    demonstrations: int | None = None,
-) -> go.Figure:
+def against_chain_steps(records: Records, demonstrations: int | None = None) -> go.Figure:
     """Error at loop T at every step of the chain that has so many demonstrations before it; by default the last chain.
 
-    Raises ValueError where no trial of the study is about chains, or none has so many demonstrations.
+    Says so in the figure where nothing has been run. Raises ValueError where no trial is about chains, or none has so
+    many demonstrations.
     """
-    figure = against_points(study, trials, steps_of_chain(trials, curves, demonstrations), cells)
+    if records.trials.empty:
+        return drawn(go.Figure())
+    cells = [cell["key"] for cell in records.study["cells"]]
+    curves = steps_of_chain(records.trials, records.curves, demonstrations)
+    figure = against_points(records.study, records.trials, curves, cells)
     figure.update_xaxes(title_text="step of the chain (count)", dtick=1)
-    return figure
+    return drawn(figure)
 
 
 def steps_of_chain(

@@ -91,7 +91,7 @@ def band(
 
 def dashed(figure: go.Figure, name: str, order: int, curve: pd.Series) -> None:
     y = numbers(curve)
-    style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[order % 5]}
+    style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[(order + order // 5) % 5]}
     figure.add_scatter(
         x=numbers(curve.index), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
     )
@@ -127,6 +127,8 @@ def ticked(figure: go.Figure) -> go.Figure:
     What is drawn dashed or dotted may leave the picture: an algorithm that is exact after three pairs, or explodes
     with as many pairs as unknowns, would press all that was measured into one line. Zooming out shows it whole.
     """
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, (named - 6) // 2)))
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
             drawn, measured = _positive(figure.data, name), _positive(filter(_is_solid, figure.data), name)

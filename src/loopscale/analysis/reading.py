@@ -89,6 +89,12 @@ class Reading:
 
         return standings(self.study, self.trials, self.curves)
 
+    def measures(self) -> pd.DataFrame:
+        """What the task measures besides the error, such as `ari` or `support_recovery`: nets, then algorithms."""
+        from loopscale.analysis.shown import measures
+
+        return measures(self.study, self.trials)
+
     def laws(self) -> pd.DataFrame:
         """The laws that the study asks for: rate with interval, what theory predicts, verdict; or why there is none."""
         from loopscale.analysis.shown import laws

@@ -13,12 +13,14 @@ from loopscale.analysis import best as bests
 from loopscale.analysis import figures, tested
 from loopscale.analysis.drawing import blank, safe, ticked
 from loopscale.analysis.findings import find
-from loopscale.analysis.tables import StudyTable
+from loopscale.analysis.tables import NAMES, StudyTable, answers, baselines_of, numbers, solver_name
 from loopscale.core.visible import visible
 from loopscale.studies.mistakes import one_of
 
 BEST = ["error", "low", "high", "error_last", "replicates", "state", "trial"]
 STANDINGS = ["baseline", "after", "error", "its error", "ratio", "low", "high"]
+SPENT = ("raw_error", "validate_error", "step", "seconds", "flops")
+"""Measures of a trial that are not of its answers, or that the error says already."""
 LAWS = [
     "of",
     "along",
@@ -66,6 +68,27 @@ def standings(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> 
         for one in (bests.against(trials, curves, study) if len(trials) else [])
     ]
     return pd.DataFrame(rows, columns=["cell", *STANDINGS]).set_index("cell")
+
+
+def measures(study: StudyTable, trials: pd.DataFrame) -> pd.DataFrame:
+    """Whatever the task measures besides the error, averaged over the runs that speak for a cell; task by task, with
+    the classical algorithms below the nets.
+    """
+    known = [
+        str(name) for name in trials.columns
+        if "." not in str(name) and name not in (*NAMES, *SPENT) and trials[name].notna().any()
+    ]  # fmt: skip
+    rows, tasks = [], figures.by_task(study, trials)
+    for task, cells in tasks.items():
+        mine = {
+            cell["label"]: answers(trials, cell["key"])[0] for cell in study["cells"] if cell["key"] in cells
+        }
+        solvers = baselines_of(trials, next(iter(mine.values())).iloc[0])
+        mine |= {solver_name(row): solvers.loc[[index]] for index, row in solvers.iterrows()}
+        for name, each in mine.items():
+            rows.append({"task": task, "by": name} | {of: numbers(each[of]).mean() for of in known})
+    found = pd.DataFrame(rows, columns=["task", "by", *known]).set_index(["task", "by"])
+    return found.droplevel("task") if len(tasks) < 2 else found
 
 
 def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:

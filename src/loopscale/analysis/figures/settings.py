@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import axis_name, in_step, independent, is_number
+from loopscale.analysis.axes import axis_name, in_step, independent, is_number, rest
 from loopscale.analysis.drawing import PALETTE, SYMBOLS, blank, dashed, measured, rounded, safe
 from loopscale.analysis.intervals import mean_intervals, pool
 from loopscale.analysis.tables import StudyTable, answers, baselines_of, curve_at, numbers, solver_name
@@ -45,35 +45,38 @@ def against_axis(
     """
     _check(trials, of)
     beside = in_step(study, path)
-    cells = {
-        cell["key"]: cell["values"]
+    fixed = {path, *beside, *(only or {})}
+    cells = [
+        cell
         for cell in study["cells"]
         if is_number(cell["values"].get(path))
         and all(cell["values"].get(name) == value for name, value in (only or {}).items())
-    }
-    apart = _apart(list(cells.values()), {path, *beside, *(only or {})})
-    found = {key: answers(trials, key) for key in cells}
-    found = {
-        key: each for key, each in found.items() if len(each[0]) and np.isfinite(numbers(each[0][of])).all()
-    }
-    intervals = dict(zip(found, _intervals([_several(*each, of) for each in found.values()]), strict=True))
+    ]
+    labels, tasks = (
+        rest(cells, fixed),
+        rest(cells, fixed | {name for name in _names(cells) if not _is_task(name)}),
+    )
+    found = [answers(trials, cell["key"]) for cell in cells]
+    known = [
+        place for place, (rows, _) in enumerate(found) if len(rows) and np.isfinite(numbers(rows[of])).all()
+    ]
+    intervals = _intervals([_several(*found[place], of) for place in known])
     lines: dict[str, list[tuple[float, float, tuple[float, float]]]] = {}
-    for key, (rows, _) in found.items():
-        point = (float(cells[key][path]), float(numbers(rows[of]).mean()), intervals[key] or (np.nan, np.nan))
-        lines.setdefault(_label(cells[key], apart), []).append(point)
-    wide = [each[path] for each in cells.values()]
+    algorithms: dict[str, dict[float, float]] = {}
+    for place, interval in zip(known, intervals, strict=True):
+        rows, x = found[place][0], float(cells[place]["values"][path])
+        point = (x, float(numbers(rows[of]).mean()), interval or (np.nan, np.nan))
+        lines.setdefault(labels[place], []).append(point)
+        for _, row in baselines_of(trials, rows.iloc[0]).iterrows():
+            value = _after(curve_at(curves, row["trial"]), int(x), of) if path in DEPTHS else row.get(of)
+            if np.isfinite(numbers([value])).all():
+                name = ", ".join(filter(None, (solver_name(row), tasks[place])))
+                algorithms.setdefault(name, {})[x] = float(value)
+    wide = [float(cell["values"][path]) for cell in cells]
     logarithmic = bool(wide) and min(wide) > 0 and max(wide) >= 4 * min(wide)
     figure = blank(axis_name(path, beside), measured(of), log_x=logarithmic)
     for index, (label, points) in enumerate(lines.items()):
         _line(figure, label or of.replace("_", " "), index, sorted(points))
-    tasks = [name for name in apart if name.startswith("task.")]
-    algorithms: dict[str, dict[float, float]] = {}
-    for key, (rows, _) in found.items():
-        x, suffix = float(cells[key][path]), _label(cells[key], tasks)
-        for _, row in baselines_of(trials, rows.iloc[0]).iterrows():
-            value = _after(curve_at(curves, row["trial"]), int(x), of) if path in DEPTHS else row.get(of)
-            name = ", ".join(filter(None, (solver_name(row), suffix)))
-            algorithms.setdefault(name, {})[x] = float(numbers([value])[0])
     if len(algorithms) <= MOST:
         for order, (name, values) in enumerate(algorithms.items()):
             dashed(figure, safe(name), order, pd.Series(values).sort_index())
@@ -90,18 +93,12 @@ def _check(trials: pd.DataFrame, of: str) -> None:
         raise ValueError(f"no trial has the measure {of}; there are {', '.join(known)}")
 
 
-def _apart(cells: Sequence[Mapping[str, Any]], but: set[str]) -> list[str]:
-    """The settings besides the axis that differ between cells."""
-    names = dict.fromkeys(name for values in cells for name in values if name not in but)
-    return [name for name in names if len({repr(values.get(name)) for values in cells}) > 1]
+def _names(cells: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {name for cell in cells for name in cell["values"]}
 
 
-def _label(values: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Kinds go by their value alone."""
-    told = [(name, values[name]) for name in names if name in values]
-    return ", ".join(
-        str(value) if name.endswith(".kind") else f"{name.rpartition('.')[2]}={value}" for name, value in told
-    )
+def _is_task(name: str) -> bool:
+    return name.startswith("task.")
 
 
 def _several(rows: pd.DataFrame, replicated: bool, of: str) -> np.ndarray:
