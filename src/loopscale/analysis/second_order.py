@@ -28,8 +28,13 @@ def heat_maps(similar: pd.DataFrame) -> go.Figure:
     if similar.empty:
         return lacking(UNTRAINED)
     cells, solvers = (list(dict.fromkeys(similar[name])) for name in ("cell", "solver"))
-    titles = [safe(f"{cell}, {solver}") for cell in cells for solver in solvers]
-    figure = make_subplots(len(cells), len(solvers), subplot_titles=titles, vertical_spacing=0.3 / len(cells))
+    figure = make_subplots(
+        len(cells),
+        len(solvers),
+        column_titles=[safe(str(solver)) for solver in solvers],
+        row_titles=[safe(str(cell)) for cell in cells],
+        vertical_spacing=0.3 / len(cells),
+    )
     for at, group in similar.groupby(["cell", "solver"], sort=False):
         place = {"row": cells.index(at[0]) + 1, "col": solvers.index(at[1]) + 1}
         mean = group.pivot_table(index="step", columns="iterate", values="similarity")
@@ -44,9 +49,8 @@ def heat_maps(similar: pd.DataFrame) -> go.Figure:
         )
     figure.update_layout(blank("", "").layout.to_plotly_json() | {"annotations": figure.layout.annotations})
     figure.update_layout(height=130 + 190 * len(cells), showlegend=False, margin={"t": 40})
-    figure.update_layout(
-        coloraxis={"colorscale": "Cividis", "cmin": 0, "cmax": 1, "colorbar": {"title": "similarity"}}
-    )
+    bar = {"title": "similarity", "x": 1.06}  # beside the names of the nets
+    figure.update_layout(coloraxis={"colorscale": "Cividis", "cmin": 0, "cmax": 1, "colorbar": bar})
     figure.update_xaxes(type="category", title_text="")
     figure.update_yaxes(type="linear", title_text="", dtick=1)
     figure.update_yaxes(title_text=STEP, col=1)

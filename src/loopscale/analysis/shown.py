@@ -1,7 +1,7 @@
 """What a study found, as tables and sentences that read well in a notebook."""
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
 from collections.abc import Iterable
 from html import escape
