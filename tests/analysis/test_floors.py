@@ -1,14 +1,19 @@
 """What no predictor can reach is reported as a bug; what is merely very good is not."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from loopscale.analysis import figures
-from loopscale.analysis.floors import impossible
+from loopscale.analysis.floors import Impossible, impossible
 from loopscale.analysis.report import report
 from loopscale.core.seeds import stream
+from loopscale.solvers.base import Solver
 from loopscale.solvers.regression import Ridge
+from loopscale.tasks.autoregression import Autoregression
+from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.theory.bounds.base import Bound
 from tests.analysis.planted import Planted
@@ -109,3 +114,37 @@ def test_the_floor_is_drawn_where_it_is():
     raw = bayes.along("point", range(POINTS)) + NOISE**2
     assert list(drawn.x) == list(range(POINTS))
     assert np.array(drawn.y, dtype=float) == pytest.approx(raw / TASK.variance, rel=1e-3)
+
+
+def beside_its_bayes_predictor(task: Task, solver: Solver, shares: Sequence[float]) -> list[Impossible]:
+    """A study whose trained nets are the solver itself, with a share of the truth told to each."""
+    batch, planted, names = task.sample(PROMPTS, stream("leader")), Planted(), {"solver.kind": solver.kind}
+    names |= {f"task.{name}": value for name, value in task.model_dump().items()}
+    names |= {f"solver.{name}": value for name, value in solver.model_dump().items()}
+    answer = solver.predict(batch, 1)[0]
+    cell = planted.cell("looped")
+    for number, share in enumerate((0.0, *shares)):
+        told = answer + share * (batch.targets - answer)
+        raw = task.raw_error(told, batch).double().numpy()
+        role = ("baseline", "", "ridge") if number == 0 else ("replicate", cell, "looped")
+        trial = planted.trial(role[1], role[0], number, 0.5, label=role[2], **{"training.loops": 1.0})
+        sem = raw.std(0, ddof=1) / PROMPTS**0.5
+        table = {"error": raw.mean(0) / task.variance, "sem": sem / task.variance, "raw": raw.mean(0)}
+        planted.curve.append(
+            pd.DataFrame({"trial": trial, "loop": 1, "point": np.arange(raw.shape[1])} | table)
+        )
+    trials, curves, _ = planted.tables
+    return impossible(trials.assign(**{name: [value] * len(trials) for name, value in names.items()}), curves)
+
+
+def test_where_no_formula_gives_the_floor_the_bayes_predictor_that_was_run_does():
+    task = Autoregression(dim=3, width=3, points=10)
+    (one,) = beside_its_bayes_predictor(task, Ridge(features="representation"), (0.0, 0.01, 0.5))
+    assert (one.trial, one.point, one.bound) == ("replicate-cell0-3", None, "ridge, on the same prompts")
+    assert "which no predictor beats (ridge, on the same prompts)" in one.text
+
+
+def test_a_solver_that_others_may_beat_is_no_floor():
+    task = Autoregression(dim=3, width=3, points=10)
+    assert beside_its_bayes_predictor(task, Ridge(), (0.9,)) == []
+    assert beside_its_bayes_predictor(task, Ridge(features="representation", penalty=1.0), (0.9,)) == []

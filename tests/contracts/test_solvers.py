@@ -36,6 +36,7 @@ FROM_THE_FIRST = _of_each(
 )
 ON_PREFIXES = _of_each([(solver, task) for solver, task in PAIRS if not task.whole])
 """Where answers stand in the prompt, so that a query may see only what comes before it."""
+LEADERS = [(solver, task) for solver, task in PAIRS if solver.room_below(task) is not None]
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.kind)
@@ -133,3 +134,15 @@ def _changed_from(batch: Batch, point: int) -> Batch:
 def _each_tensor(problem, change):
     tensors = {name: value for name, value in vars(problem).items() if isinstance(value, torch.Tensor)}
     return replace(problem, **{name: change(name, value) for name, value in tensors.items()})
+
+
+@_of_each(LEADERS)
+def test_what_nobody_is_said_to_beat_is_beaten_by_no_other_solver(solver: Solver, task: Task):
+    batch = task.sample(600, stream("leaders"))
+    best, room = task.raw_error(solver.predict(batch, 20), batch)[-1], solver.room_below(task)
+    assert room is not None
+    others = [each for each, same in PAIRS if same is task and each.kind not in (solver.kind, "construction")]
+    assert others
+    for other in others:
+        ahead = (best - task.raw_error(other.predict(batch, 20), batch)[-1]).mean(-1)
+        assert ahead.mean() <= room + 4 * ahead.std() / len(ahead) ** 0.5 + 1e-9, other.kind

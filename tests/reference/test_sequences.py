@@ -241,7 +241,7 @@ def test_bayes_is_the_mean_over_what_a_layer_may_be():
     """Against integration over the Gaussian that is left of one coordinate, and against sampled prompts."""
     xs = torch.tensor([[[2.0, 0.0], [1.0, 3.0]]])
     ys = torch.tensor([[[1.2, -0.4], [0.0, 0.0]]])
-    problem = Chains(xs, ys, depth=1, slope=0.2, weight_variance=0.7, gaussian=True)
+    problem = Chains(xs, ys, depth=1, slope=0.2, weight_variance=0.7, gaussian=True, at_work=xs.shape[-1])
     ours = LayerBayes().predict(Batch(xs, ys, torch.arange(2), problem), 1)[0, 0, 1]
     for coordinate, slope_known in enumerate((0.6, -1.0)):
         mean, spread = slope_known, 3 * math.sqrt(0.7)

@@ -1,7 +1,8 @@
 """Results that cannot be: trained nets with less error than the best predictor that there is.
 
 Nothing beats the Bayes predictor on average over prompts. A mean that lies more than three standard errors below its
-exact risk is a bug, or an answer that leaks into the prompt: every study is looked at, asked or not.
+exact risk is a bug, or an answer that leaks into the prompt: every study is looked at, asked or not. Where no formula
+gives that risk, the Bayes predictor may have been run as a baseline, on the same prompts.
 
 Squared errors are skewed: a sample that happens to lack the large ones has a low mean and a small spread. Relative to
 its mean that spread hardly depends on the query, so that a query's is at least the floor's share of what it is on
@@ -13,16 +14,20 @@ average. With each query's own the Bayes predictor itself was suspected in 4 of 
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.tables import evaluated, finished, loop_of, numbers
+from loopscale.analysis.tables import evaluated, finished, json_key, loop_of, numbers, solver_name, task_of
+
+if TYPE_CHECKING:
+    from loopscale.tasks.base import Task
 
 ERRORS = 3.0
 """Standard errors below the floor from which a mean is impossible; at single queries as rarely, all taken together."""
@@ -55,13 +60,18 @@ def impossible(trials: pd.DataFrame, curves: pd.DataFrame) -> list[Impossible]:
     """Every trained trial of the study that is below a floor of its task, the worst query of each."""
     rows = [row for role in ("replicate", "tuning") for _, row in finished(trials, role).iterrows()]
     of_trial = dict(tuple(curves.groupby("trial")))  # once: a large study has millions of rows
-    return [found for row in rows for found in _of(row, of_trial.get(row["trial"], curves.iloc[:0]))]
+    leaders = list(_leaders(trials, of_trial))
+    found = []
+    for row in rows:
+        curve = of_trial.get(row["trial"], curves.iloc[:0])
+        at = curve[(curve["loop"] == loop_of(row, curve)) & (curve["error"] > 0)].sort_values("point")
+        if len(at):
+            found += _of(row, at)
+            found += _below(row, at, leaders) if leaders else []
+    return found
 
 
-def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
-    at = curve[(curve["loop"] == loop_of(row, curve)) & (curve["error"] > 0)].sort_values("point")
-    if at.empty:
-        return
+def _of(row: pd.Series, at: pd.DataFrame) -> Iterator[Impossible]:
     points, raw, error, sem = (numbers(at[name]) for name in ("point", "raw", "error", "sem"))
     scale = raw / error
     for kind, floors in _raw_floors(evaluated(row), tuple(points.astype(int).tolist())):
@@ -80,6 +90,44 @@ def _of(row: pd.Series, curve: pd.DataFrame) -> Iterator[Impossible]:
                              standard_error=least[worst], **said)  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Leader:
+    """A solver that was run, and on its task is beaten by nobody, but for `room` in the raw error."""
+
+    task: str
+    name: str
+    raw: float
+    width: float
+    room: float
+
+
+def _leaders(trials: pd.DataFrame, of_trial: Mapping[Any, pd.DataFrame]) -> Iterator[_Leader]:
+    from loopscale.solvers.base import Solver
+
+    for _, row in finished(trials, "baseline").iterrows():
+        curve, settings = of_trial.get(row["trial"]), evaluated(row)
+        if curve is None or settings.get("solver.kind") not in Solver.choices():
+            continue
+        solver = Solver.model_validate(_part(settings, "solver."))
+        last = curve[curve["loop"] == curve["loop"].max()]
+        if (room := solver.room_below(_task(settings))) is not None:
+            raw, error, sem = (numbers(last[name]) for name in ("raw", "error", "sem"))
+            width = float((sem * np.divide(raw, error, where=error > 0, out=np.ones_like(raw))).mean())
+            yield _Leader(json_key(task_of(row)), solver_name(row), float(raw.mean()), width, room)
+
+
+def _below(row: pd.Series, at: pd.DataFrame, leaders: Sequence[_Leader]) -> Iterator[Impossible]:
+    """On average over queries alone: a net may know one of them better, at others' cost."""
+    task = json_key(task_of(row))
+    raw, error, sem = (numbers(at[name]) for name in ("raw", "error", "sem"))
+    scale = float((raw / error).mean())
+    for leader in leaders:
+        floor, width = leader.raw - leader.room, math.hypot((sem * raw / error).mean(), leader.width)
+        if leader.task == task and raw.mean() < floor - ERRORS * width:
+            yield Impossible(row["trial"], row["label"], f"{leader.name}, on the same prompts", None,
+                             float(raw.mean()) / scale, floor / scale, width / scale)  # fmt: skip
+
+
 def floors_of(row: pd.Series, curve: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     """What no predictor beats on a trial's task, by pairs seen, over the target's variance as its errors are."""
     at = curve[(curve["error"] > 0) & (curve["loop"] == curve["loop"].min())].sort_values("point")
@@ -92,7 +140,6 @@ def floors_of(row: pd.Series, curve: pd.DataFrame) -> Iterator[tuple[str, pd.Ser
 
 def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
     """The raw error below which none can be, at each query, from every bound that says so of this task."""
-    from loopscale.tasks.base import Task
     from loopscale.theory.bounds.base import Bound
 
     if settings.get("task.active") is not None:  # fewer coordinates at work than the bound would count
@@ -102,12 +149,24 @@ def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterato
         if chosen.floor_of != settings.get("task.kind"):
             continue
         try:
-            posed = Task.model_validate({path.removeprefix("task."): value for path, value in task.items()})
+            posed = _task(settings)
             bound = Bound.fill(kind, {"point": points[0]}, task)
             excess = np.array(_along(bound.model_dump_json(), points))
         except ValueError:
             continue  # not for these settings
         yield kind, excess + posed.noise_variance
+
+
+def _task(settings: Mapping[str, Any]) -> "Task":
+    from loopscale.tasks.base import Task
+
+    return Task.model_validate(_part(settings, "task."))
+
+
+def _part(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {
+        path.removeprefix(name): _listed(value) for path, value in settings.items() if path.startswith(name)
+    }
 
 
 def _listed(value: Any) -> Any:

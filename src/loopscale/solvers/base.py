@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from loopscale.core.config import Family
 from loopscale.core.prompt import Predictor
+from loopscale.tasks.base import Task
 
 
 class Solver(Family, Predictor, package="loopscale.solvers"):
@@ -30,3 +31,10 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     def guesses_from_prior(self) -> bool:
         """Whether it knows where targets lie before any is seen; every other solver guesses 0 there."""
         return False
+
+    def room_below(self, task: Task) -> float | None:
+        """How far below this solver's raw error on the task, over prompts and queries, any predictor can be on average.
+
+        0 for the task's Bayes predictor, and for an oracle; `None` where nothing is known.
+        """
+        return None

@@ -18,6 +18,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import Prefixes, chunks
+from loopscale.tasks.base import Task
 from loopscale.tasks.chain_of_thought import Chains
 
 
@@ -77,6 +78,10 @@ class LayerBayes(LayerSolver, kind="layer_bayes"):
         return True
 
     @override
+    def room_below(self, task: Task) -> float | None:
+        return 0.0 if task.kind == "chain_of_thought" else None
+
+    @override
     def guess(
         self, prefixes: Prefixes, forecast: Float[Tensor, "batch chains dim"], problem: Chains
     ) -> Float[Tensor, "batch chains dim"]:
@@ -86,4 +91,7 @@ class LayerBayes(LayerSolver, kind="layer_bayes"):
         density = torch.exp(-ratio.square() / 2) / (2 * pi) ** 0.5
         positive = forecast * torch.special.ndtr(ratio) + spread * density
         uncertain = problem.slope * forecast + (1 - problem.slope) * positive
-        return torch.where(spread > 0, uncertain, leaky_relu(forecast, problem.slope))
+        moving = (
+            torch.arange(forecast.shape[-1], device=forecast.device) < problem.at_work
+        )  # the others stay 0
+        return torch.where((spread > 0) & moving, uncertain, leaky_relu(forecast, problem.slope))

@@ -8,6 +8,7 @@ Restarts start where k-means++ says (Arthur and Vassilvitskii 2007), of random n
 that a prompt is solved alike alone and among others; after every step the best restart so far answers.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
@@ -22,6 +23,8 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
+from loopscale.tasks.base import Task
+from loopscale.tasks.clustering import Clustering
 from loopscale.tasks.clusters import Clusters
 
 LEAST = 1e-6
@@ -163,6 +166,13 @@ class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
     @override
     def accepts(self, problem: Any) -> bool:
         return isinstance(problem, Clusters) and problem.centres is not None
+
+    @override
+    def room_below(self, task: Task) -> float | None:
+        """log(K!)/N, what the free naming gives at most: the mean over the namings of a net's probabilities is a
+        probability too, which the posterior is not worse than, and of K! numbers the largest is at most K! means.
+        """
+        return math.lgamma(task.components + 1) / task.points if isinstance(task, Clustering) else None
 
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
+from loopscale.tasks.base import Task
 from loopscale.tasks.mixture_regression import Components, Mixture
 
 AT_ONCE = 2**23
@@ -59,6 +60,10 @@ class MixtureOracle(MixtureSolver, kind="mixture_oracle"):
     """
 
     oracle: ClassVar[bool] = True
+
+    @override
+    def room_below(self, task: Task) -> float | None:
+        return 0.0 if task.kind == "mixture_regression" else None
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:

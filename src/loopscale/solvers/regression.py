@@ -19,7 +19,11 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import Prefixes, chunks
+from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Pairs
+
+REPRESENTED = ("representation_regression", "autoregression")
+"""Tasks whose targets are linear in Φ, with Gaussian coefficients and Gaussian noise."""
 
 
 class RegressionSolver(Solver, allow_inf_nan=False):
@@ -88,6 +92,11 @@ class Ridge(RegressionSolver, kind="ridge"):
         known = problem.weight_variance
         bayes = problem.noise_variance / known if known else math.inf  # nothing to learn: predict nothing
         return self.model_copy(update={"penalty": bayes})
+
+    @override
+    def room_below(self, task: Task) -> float | None:
+        linear = ("linear_regression",) if self.features == "inputs" else REPRESENTED
+        return 0.0 if self.penalty is None and task.kind in linear else None
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:

@@ -54,6 +54,8 @@ class Chains:
     """Of an entry of W."""
     gaussian: bool
     """Whether entries of W are Gaussian, and so independent."""
+    at_work: int
+    """Coordinates of a state that may be other than 0, the first ones."""
 
 
 class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
@@ -102,7 +104,13 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
             targets=after,
             queries=positions[:, :-1].flatten(),
             problem=Chains(
-                before, after, self.depth, self.slope, self.weight_variance, self.weights == "gaussian"
+                before,
+                after,
+                self.depth,
+                self.slope,
+                self.weight_variance,
+                self.weights == "gaussian",
+                self.at_work,
             ),
         )
 
