@@ -20,10 +20,12 @@ import pandas as pd
 
 from loopscale.analysis.intervals import Spread, pool, student
 from loopscale.analysis.tables import (
+    Query,
     StudyTable,
     answers,
     baselines_of,
     curve_at,
+    error_after,
     json_key,
     loop_of,
     numbers,
@@ -34,7 +36,6 @@ from loopscale.analysis.tables import (
 LITTLE = 1.25
 """Up to this factor an error that is run on beyond T has stayed where it was."""
 Word = Literal["holds", "does not hold", "undecided", "not run"]
-Query = Literal["mean", "last"]
 
 
 @runtime_checkable
@@ -248,13 +249,8 @@ def _last(records: Records, rows: pd.DataFrame) -> int:
     return loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"])) if len(rows) else 0
 
 
-def _at(curves: pd.DataFrame, trial: str, loop: int, query: Query = "mean") -> float:
-    """The error after a loop, or after the last one that there is: the mean over queries, or the last one's."""
-    curve = curve_at(curves, trial)
-    there = curve[curve["loop"] == min(loop, curve["loop"].max())]
-    return float(
-        (there if query == "mean" else there[there["point"] == there["point"].max()])["error"].mean()
-    )
+def _at(curves: pd.DataFrame, trial: str, step: int, query: Query = "mean") -> float:
+    return error_after(curve_at(curves, trial), step, query)
 
 
 def _cell(study: StudyTable, settings: Mapping[str, Any]) -> Mapping[str, Any]:

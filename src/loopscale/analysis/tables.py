@@ -7,13 +7,15 @@ answer.
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 MEASURES = ("error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops")
 NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
+Query = Literal["mean", "last"]
+"""Whose error: of all queries on average, or of the last one, which has seen most."""
 EVALUATED = "evaluate.task."
 """What the columns of the task evaluated begin with, where it is not the one trained on."""
 StudyTable = Mapping[str, Any]
@@ -132,6 +134,14 @@ def loop_of(row: pd.Series, curve: pd.DataFrame) -> int:
 def curve_at(curves: pd.DataFrame, trial: str) -> pd.DataFrame:
     """One trial's curve."""
     return curves[curves["trial"] == trial]
+
+
+def error_after(curve: pd.DataFrame, step: int, query: Query = "mean") -> float:
+    """After a loop, layer or step, or after the last one that there is: the mean over queries, or the last one's."""
+    there = curve[curve["loop"] == min(step, curve["loop"].max())]
+    return float(
+        (there if query == "mean" else there[there["point"] == there["point"].max()])["error"].mean()
+    )
 
 
 def _missing(value: Any) -> bool:

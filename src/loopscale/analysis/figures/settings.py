@@ -5,7 +5,7 @@
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 # pyright: reportOptionalMemberAccess=false
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,22 @@ import plotly.graph_objects as go
 from loopscale.analysis.axes import axis_name, in_step, independent, is_number, rest
 from loopscale.analysis.drawing import PALETTE, SYMBOLS, blank, dashed, measured, rounded, safe
 from loopscale.analysis.intervals import mean_intervals, pool
-from loopscale.analysis.tables import StudyTable, answers, baselines_of, curve_at, numbers, solver_name
+from loopscale.analysis.tables import (
+    Query,
+    StudyTable,
+    answers,
+    baselines_of,
+    curve_at,
+    error_after,
+    numbers,
+    solver_name,
+)
 
 DEPTHS = ("training.loops", "model.layers")
 """Settings that count steps of computation: an iterative algorithm stands there after as many steps of its own."""
+QUERIES: dict[str, Query] = {"error": "mean", "error_last": "last"}
+Point = tuple[float, float, float, float]
+"""Where on the axis, the mean, and the ends of its interval, NaN where there is none."""
 MOST = 6
 """Lines of classical algorithms in one figure; where tasks differ so much that there would be more, none is drawn."""
 
@@ -47,31 +59,20 @@ def against_axis(
     beside = in_step(study, path)
     fixed = {path, *beside, *(only or {})}
     cells = [
-        cell
-        for cell in study["cells"]
-        if is_number(cell["values"].get(path))
-        and all(cell["values"].get(name) == value for name, value in (only or {}).items())
+        cell for cell in study["cells"] if is_number(cell["values"].get(path)) and _has(cell, only or {})
     ]
-    labels, tasks = (
-        rest(cells, fixed),
-        rest(cells, fixed | {name for name in _names(cells) if not _is_task(name)}),
-    )
     found = [answers(trials, cell["key"]) for cell in cells]
-    known = [
-        place for place, (rows, _) in enumerate(found) if len(rows) and np.isfinite(numbers(rows[of])).all()
-    ]
-    intervals = _intervals([_several(*found[place], of) for place in known])
-    lines: dict[str, list[tuple[float, float, tuple[float, float]]]] = {}
+    known = [n for n, (rows, _) in enumerate(found) if len(rows) and np.isfinite(numbers(rows[of])).all()]
+    intervals = _intervals([_several(*found[n], of) for n in known])
+    other = {name for cell in cells for name in cell["values"] if not name.startswith("task.")}
+    labels, tasks = rest(cells, fixed), rest(cells, fixed | other)
+    lines: dict[str, list[Point]] = {}
     algorithms: dict[str, dict[float, float]] = {}
-    for place, interval in zip(known, intervals, strict=True):
-        rows, x = found[place][0], float(cells[place]["values"][path])
-        point = (x, float(numbers(rows[of]).mean()), interval or (np.nan, np.nan))
-        lines.setdefault(labels[place], []).append(point)
-        for _, row in baselines_of(trials, rows.iloc[0]).iterrows():
-            value = _after(curve_at(curves, row["trial"]), int(x), of) if path in DEPTHS else row.get(of)
-            if np.isfinite(numbers([value])).all():
-                name = ", ".join(filter(None, (solver_name(row), tasks[place])))
-                algorithms.setdefault(name, {})[x] = float(value)
+    for n, interval in zip(known, intervals, strict=True):
+        rows, x = found[n][0], float(cells[n]["values"][path])
+        lines.setdefault(labels[n], []).append((x, numbers(rows[of]).mean(), *(interval or (np.nan, np.nan))))
+        for name, value in _classical(trials, curves, rows.iloc[0], of, int(x) if path in DEPTHS else None):
+            algorithms.setdefault(", ".join(filter(None, (name, tasks[n]))), {})[x] = value
     wide = [float(cell["values"][path]) for cell in cells]
     logarithmic = bool(wide) and min(wide) > 0 and max(wide) >= 4 * min(wide)
     figure = blank(axis_name(path, beside), measured(of), log_x=logarithmic)
@@ -93,12 +94,23 @@ def _check(trials: pd.DataFrame, of: str) -> None:
         raise ValueError(f"no trial has the measure {of}; there are {', '.join(known)}")
 
 
-def _names(cells: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {name for cell in cells for name in cell["values"]}
+def _has(cell: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
+    return all(cell["values"].get(name) == value for name, value in only.items())
 
 
-def _is_task(name: str) -> bool:
-    return name.startswith("task.")
+def _classical(
+    trials: pd.DataFrame, curves: pd.DataFrame, row: pd.Series, of: str, step: int | None
+) -> Iterator[tuple[str, float]]:
+    """The algorithms on a trial's task: after `step`, where errors are recorded step by step, or as they ended."""
+    for _, solver in baselines_of(trials, row).iterrows():
+        if step is None:
+            value = float(numbers([solver.get(of)])[0])
+        elif of in QUERIES and len(curve := curve_at(curves, solver["trial"])):
+            value = error_after(curve, step, QUERIES[of])
+        else:
+            continue
+        if np.isfinite(value):
+            yield solver_name(solver), value
 
 
 def _several(rows: pd.DataFrame, replicated: bool, of: str) -> np.ndarray:
@@ -117,19 +129,8 @@ def _intervals(groups: Sequence[np.ndarray]) -> list[tuple[float, float] | None]
     ]
 
 
-def _after(curve: pd.DataFrame, step: int, of: str) -> float:
-    """An algorithm's error after a step, or its last; other measures are not recorded step by step."""
-    if curve.empty or of not in ("error", "error_last"):
-        return np.nan
-    there = curve[curve["loop"] == min(step, curve["loop"].max())]
-    return float((there if of == "error" else there[there["point"] == there["point"].max()])["error"].mean())
-
-
-def _line(
-    figure: go.Figure, label: str, index: int, points: Sequence[tuple[float, float, tuple[float, float]]]
-) -> None:
-    x, middle = np.array([point[:2] for point in points]).T
-    low, high = np.array([point[2] for point in points]).T
+def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) -> None:
+    x, middle, low, high = np.array(points).T
     figure.add_scatter(
         x=x,
         y=rounded(middle),
