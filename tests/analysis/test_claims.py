@@ -92,6 +92,15 @@ def test_settings_that_name_no_cell_or_several_are_a_mistake():
         claims.better(records, "", {}, kind("looped"))
 
 
+def test_a_whole_number_names_a_cell_however_it_is_written():
+    planted = Planted()
+    for noise in (0.0, 0.5):
+        planted.replicated(planted.cell(f"noise={noise:g}", **{"task.noise": noise}), 0.1 + noise)
+    for zero in (0, 0.0):
+        found = claims.better(tables(planted), "", {"task.noise": zero}, {"task.noise": 0.5})
+        assert found.word == "holds"
+
+
 def test_a_net_is_held_against_an_algorithm_after_as_many_steps():
     records = tables(comparison(noise=0.02))
     assert (

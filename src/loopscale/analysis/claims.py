@@ -258,7 +258,7 @@ def _cell(study: StudyTable, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     found = [
         cell
         for cell in study["cells"]
-        if all(json_key({"": plain(_flat(cell["values"]).get(path))}) == json_key({"": value})
+        if all(json_key({"": plain(_flat(cell["values"]).get(path))}) == json_key({"": plain(value)})
                for path, value in wanted.items())
     ]  # fmt: skip
     if len(found) == 1:
