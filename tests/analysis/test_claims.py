@@ -56,6 +56,22 @@ def test_another_measure_than_the_error_may_be_claimed_about():
         claims.better(records, "", kind("algoformer"), kind("looped"), of="ari")
 
 
+def test_what_is_undecided_says_how_many_replicates_would_decide_it():
+    planted = Planted(seed=3, noise=0.1)
+    for name, middle in (("a", 0.1), ("b", 0.105)):
+        planted.replicated(planted.cell(name, **kind(name)), middle)
+    found = claims.better(tables(planted), "a is better", kind("a"), kind("b"))
+    assert found.word == "undecided"
+    assert found.low is not None
+    assert found.replicates is not None
+    half, gap = np.log(found.ratio / found.low), abs(np.log(found.ratio))
+    assert half / np.sqrt(found.replicates / 3) <= gap < half / np.sqrt((found.replicates - 1) / 3)
+    assert f"About {found.replicates} replicates would decide it." in found.text
+    assert claims.table([found])["decided by"].tolist() == [found.replicates]
+    sure = claims.better(tables(comparison(noise=0.03)), "", kind("algoformer"), kind("looped"))
+    assert sure.replicates is None
+
+
 def test_one_replicate_decides_nothing():
     planted = Planted()
     for name, middle in (("a", 0.1), ("b", 0.9)):

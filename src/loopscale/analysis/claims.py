@@ -32,6 +32,7 @@ from loopscale.analysis.tables import (
     plain,
     solver_name,
 )
+from loopscale.analysis.verdict import MOST
 
 LITTLE = 1.25
 """Up to this factor an error that is run on beyond T has stayed where it was."""
@@ -61,10 +62,12 @@ class Claim:
     low: float | None
     high: float | None
     word: Word
+    replicates: int | None = None
+    """How many would decide what is undecided, were the ratio what it seems: up to 1,000, and of each cell compared."""
 
     @property
     def text(self) -> str:
-        """In one sentence."""
+        """In words."""
         if self.ratio is None:
             return f"{self.says}: not run."
         span = (
@@ -72,7 +75,8 @@ class Claim:
             if self.low is None
             else f"{self.low:.3g} to {self.high:.3g}"
         )
-        return f"{self.says}: {self.word}. {self.first} has {self.ratio:.3g} ({span}) times the error of {self.second}."
+        said = f"{self.says}: {self.word}. {self.first} has {self.ratio:.3g} ({span}) times the error of {self.second}."
+        return f"{said} About {self.replicates:,} replicates would decide it." if self.replicates else said
 
 
 def better(
@@ -96,7 +100,7 @@ def better(
     difference = float(np.mean(np.log(mine)) - np.mean(np.log(theirs)))
     paired = len(mine) > 1 and len(theirs) > 1
     half = math.sqrt(1 / len(mine) + 1 / len(theirs)) * _scale(spread) if spread and paired else None
-    return _claim(says, *labels, difference, half)
+    return _claim(says, *labels, difference, half, min(len(mine), len(theirs)))
 
 
 def beats(
@@ -127,19 +131,22 @@ def beats(
     mine = [_at(records.curves, trial, at, query) for trial in rows["trial"]]
     spread = pool([np.log(each) for each in _curves_at(records, at, query)])
     half = _scale(spread) / math.sqrt(len(mine)) if spread and replicated and len(mine) > 1 else None
-    return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half)
+    return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half, len(mine))
 
 
 def table(claims: Sequence[Claim]) -> pd.DataFrame:
-    """The claims one below the other: what is said, the ratio with its interval, and the verdict."""
+    """The claims one below the other: what is said, the ratio with its interval, the verdict, and how many replicates
+    would decide what is undecided.
+    """
     rows = [
         {
             "claim": one.says, "ratio": one.ratio, "low": one.low, "high": one.high, "verdict": one.word,
-            "of": one.first, "over": one.second,
+            "decided by": one.replicates, "of": one.first, "over": one.second,
         }
         for one in claims
     ]  # fmt: skip
-    return pd.DataFrame(rows).set_index("claim").astype({"ratio": float, "low": float, "high": float})
+    kinds = {"ratio": float, "low": float, "high": float, "decided by": "Int64"}
+    return pd.DataFrame(rows).set_index("claim").astype(kinds)
 
 
 def run_on(records: Records, times: int | float = 5) -> pd.DataFrame:
@@ -209,15 +216,20 @@ def _course(ratio: float, low: float | None, high: float | None) -> str:
     return "grows" if low > 1 else "falls" if high < 1 else "undecided"
 
 
-def _claim(says: str, first: str, second: str, difference: float, half: float | None) -> Claim:
+def _claim(
+    says: str, first: str, second: str, difference: float, half: float | None, replicates: int
+) -> Claim:
     ratio = math.exp(difference)
     if half is None:
-        return Claim(says, first, second, ratio, None, None, "undecided")
+        return Claim(says, first, second, ratio, None, None, "undecided", 2)
     low, high = math.exp(difference - half), math.exp(difference + half)
+    if high < 1 or low > 1:
+        return Claim(says, first, second, ratio, low, high, "holds" if high < 1 else "does not hold")
+    # An interval shrinks with the root of the replicates; Student's t shrinks as well, which is not counted on.
+    needed = replicates * (half / difference) ** 2 if difference else math.inf
     return Claim(
-        says, first, second, ratio, low, high,
-        "holds" if high < 1 else "does not hold" if low > 1 else "undecided",
-    )  # fmt: skip
+        says, first, second, ratio, low, high, "undecided", math.ceil(needed) if needed <= MOST else None
+    )
 
 
 def _scale(spread: Spread | None) -> float:
