@@ -123,7 +123,7 @@ def test_scatter_beyond_the_replicates_noise_is_noticed_and_widens_the_interval(
 
 
 def test_too_few_values_and_unknown_forms_are_errors():
-    with pytest.raises(ValueError, match="1 usable values"):
+    with pytest.raises(ValueError, match="1 usable value on"):
         fit("power", [2.0, 2.0], [0.1, 0.1], [0, 1])
     with pytest.raises(ValueError, match="no form 'cubic'; there is power"):
         fit("cubic", X, X, X)

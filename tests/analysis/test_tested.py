@@ -65,7 +65,7 @@ def test_a_law_of_which_too_little_has_finished_is_reported_as_missing():
     planted.replicated(planted.cell("a", **{"training.loops": 2}), 0.1)
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power"}]
     found, (missing,) = laws(planted.study, *planted.tables[:2])
-    assert (found, missing.because) == ([], "1 usable values on the axis are too few for power")
+    assert (found, missing.because) == ([], "1 usable value on the axis is too few for power")
 
 
 @pytest.mark.parametrize(

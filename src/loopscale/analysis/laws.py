@@ -109,7 +109,8 @@ def fit(form: str, x: Any, y: Any, groups: Any) -> Law:
     count = len(np.unique(data.x))
     fits = [Fit.of(shape, data) for shape in FORMS[form] if shape.size <= count and count > 1]
     if not fits:
-        raise ValueError(f"{count} usable values on the axis are too few for {form}")
+        told = "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
+        raise ValueError(f"{told} too few for {form}")
     marks = [one.aicc() for one in fits]
     least = min(marks)
     close = [
