@@ -92,6 +92,31 @@ def test_equal_cells_are_told_apart_in_one_study_of_twenty():
     assert 1 <= wrong <= 12  # 5 expected; outside of this with a probability below 0.01
 
 
+def test_what_a_seed_does_to_both_cells_is_no_noise_of_their_ratio():
+    planted = Planted(seed=1, noise=0.03)
+    for name, middle in (("a", 0.18), ("b", 0.2), ("c", 0.2)):
+        planted.replicated(planted.cell(name, **kind(name)), middle, runs=4, tries=0)
+    alike = tables(planted)
+    late = alike.trials.assign(error=alike.trials["error"] * np.where(alike.trials["seed"] == 1, 2.0, 1.0))
+    found = claims.better(Tables(alike.study, late, alike.curves), "", kind("a"), kind("b"))
+    same = claims.better(alike, "", kind("a"), kind("b"))
+    assert found.word == "holds"
+    assert (found.ratio, found.low, found.high) == pytest.approx((same.ratio, same.low, same.high))
+
+
+def test_replicates_of_other_seeds_have_a_ratio_and_no_interval():
+    records = tables(comparison(noise=0.03))
+    algoformer = records.trials["model.kind"] == "algoformer"
+    apart = records.trials.assign(seed=records.trials["seed"] + np.where(algoformer, 100, 0))
+    found = claims.better(
+        Tables(records.study, apart, records.curves), "", kind("algoformer"), kind("looped")
+    )
+    assert found.low is None
+    assert found.ratio == pytest.approx(
+        claims.better(records, "", kind("algoformer"), kind("looped")).ratio or 0
+    )
+
+
 def test_a_cell_that_has_not_been_run_is_no_verdict():
     planted = comparison()
     planted.cell("model.kind=lstm", **kind("lstm"))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from scipy import stats
 
-from loopscale.analysis.intervals import mean_intervals
+from loopscale.analysis.intervals import mean_intervals, paired, pool, student
 
 
 def coverage(simulations: int, cells: int, replicates: int, noise: float, seed: int) -> float:
@@ -55,3 +56,51 @@ def test_noise_is_learnt_from_the_other_cells():
     assert alone is not None
     assert many is not None
     assert many[1] - many[0] < (alone[1] - alone[0]) / 3
+
+
+def test_two_cells_by_seed_are_students_paired_test():
+    first, second = np.random.default_rng(1).normal(size=(2, 6))
+    spread = paired(np.stack([first, second]))
+    assert spread is not None
+    expected = stats.ttest_rel(first, second).confidence_interval(0.95)
+    half = student(spread.freedom) * np.sqrt(2 * spread.variance / 6)
+    assert half == pytest.approx((expected.high - expected.low) / 2)
+
+
+@pytest.mark.parametrize("cells", [2, 6])
+@pytest.mark.parametrize("common", [0.0, 0.5])
+def test_a_difference_by_seed_is_covered_whatever_the_seeds_do_to_all_cells(cells, common):
+    rng, hits, widths = np.random.default_rng(2), [], []
+    for _ in range(1000):
+        logs = rng.normal(0, 0.1, (cells, 3)) + rng.normal(0, common, 3)
+        spread = paired(logs)
+        assert spread is not None
+        half = student(spread.freedom) * np.sqrt(2 * spread.variance / 3)
+        hits.append(abs(logs[0].mean() - logs[1].mean()) <= half)
+        widths.append(half)
+    assert 0.93 <= np.mean(hits) <= 0.97  # a standard error of .7 %
+    assert np.median(widths) < 0.5
+
+
+def test_a_missing_replicate_takes_nothing_from_the_other_cells():
+    rng = np.random.default_rng(3)
+    logs = rng.normal(0, 0.1, (4, 3)) + np.array([0, 0.5, -0.5])
+    holed = np.vstack([logs, [[np.nan, 0.2, np.nan]], np.full((1, 3), np.nan)])
+    whole, thinned = paired(logs), paired(holed)
+    assert whole is not None
+    assert thinned is not None
+    assert thinned.freedom == whole.freedom == 6
+    assert thinned.variance == pytest.approx(whole.variance)
+    logs[0, 0] = np.nan
+    spread = paired(logs)
+    assert spread is not None
+    assert spread.freedom == 5  # eleven trials, four cells, three seeds of which one is fixed by the rest
+    assert 0.05 < np.sqrt(spread.variance) < 0.2
+    apart = pool([row[np.isfinite(row)] for row in logs])
+    assert apart is not None
+    assert apart.variance > 4 * spread.variance
+
+
+def test_seeds_that_no_two_cells_share_leave_no_noise_to_be_learnt():
+    assert paired(np.array([[0.1, 0.2, np.nan, np.nan], [np.nan, np.nan, 0.3, 0.4]])) is None
+    assert paired(np.array([[0.1], [0.2]])) is None

@@ -2,8 +2,8 @@
 
 A claim that one cell is better than another, or than a classical algorithm, is a ratio below 1. It holds where the
 whole 95 % interval lies below 1, does not hold where it lies above, and is undecided in between. The noise between
-seeds is that of `intervals`: learnt from all cells of the study, on the log scale. An algorithm has no seed, and is
-measured on the same prompts.
+seeds is that of `intervals`: learnt from all cells of the study, on the log scale; two cells are compared seed by seed.
+An algorithm has no seed, and is measured on the same prompts.
 """
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.intervals import Spread, pool, student
+from loopscale.analysis.intervals import Spread, paired, pool, student
 from loopscale.analysis.tables import (
     Query,
     StudyTable,
@@ -87,20 +87,26 @@ def better(
     Settings are by dotted path, and have to name one cell each. Raises ValueError where they do not, or where a trial
     has not the measure, or not as a positive number.
     """
-    names = (_cell(records.study, first), _cell(records.study, second))
-    mine, theirs = (_measured(records, cell["key"], of) for cell in names)
+    cells = [_cell(records.study, settings)["key"] for settings in (first, second)]
     labels = [_told(settings) for settings in (first, second)]
-    if not (len(mine) and len(theirs)):
+    trials = [len(answers(records.trials, cell)[0]) for cell in cells]
+    if not all(trials):
         return Claim(says, *labels, None, None, None, "not run")
-    if not all((each > 0).all() for each in (mine, theirs)):
+    logs = _by_seed(records, of)
+    mine, theirs = (logs.loc[cell].to_numpy() for cell in cells)
+    if [np.isfinite(each).sum() for each in (mine, theirs)] != trials:
         raise ValueError(
             f"no ratio is to be had of {of}: some trials of {records.study['name']} have none above 0"
         )
-    spread = _noise(records, of)
-    difference = float(np.mean(np.log(mine)) - np.mean(np.log(theirs)))
-    paired = len(mine) > 1 and len(theirs) > 1
-    half = math.sqrt(1 / len(mine) + 1 / len(theirs)) * _scale(spread) if spread and paired else None
-    return _claim(says, *labels, difference, half, min(len(mine), len(theirs)))
+    shared = np.isfinite(mine) & np.isfinite(theirs)
+    if (
+        shared.sum() < 2
+    ):  # a single trial somewhere, or replicates of different seeds: a ratio without an interval
+        return _claim(says, *labels, float(np.nanmean(mine) - np.nanmean(theirs)), None, int(shared.sum()))
+    difference = (mine - theirs)[shared]
+    spread = paired(logs.to_numpy())
+    half = math.sqrt(2 / len(difference)) * _scale(spread) if spread else None
+    return _claim(says, *labels, float(difference.mean()), half, len(difference))
 
 
 def beats(
@@ -236,14 +242,16 @@ def _scale(spread: Spread | None) -> float:
     return student(spread.freedom) * math.sqrt(spread.variance) if spread else math.nan
 
 
-def _noise(records: Records, of: str) -> Spread | None:
-    groups = [_measured(records, cell["key"], of) for cell in records.study["cells"]]
-    return pool([np.log(each) for each in groups if len(each) and (each > 0).all()])
-
-
-def _measured(records: Records, cell: str, of: str) -> np.ndarray:
-    rows, _ = answers(records.trials, cell)
-    return numbers(rows[of] if of in rows else [np.nan] * len(rows))
+def _by_seed(records: Records, of: str) -> pd.DataFrame:
+    """The logarithm of a measure, a row a cell, a column a seed; NaN without such a trial, or with nothing above 0."""
+    rows = {}
+    for cell in records.study["cells"]:
+        mine, _ = answers(records.trials, cell["key"])
+        rows[cell["key"]] = dict(
+            zip(mine["seed"], numbers(mine[of] if of in mine else [0.0] * len(mine)), strict=True)
+        )
+    found = pd.DataFrame.from_dict(rows, orient="index", dtype=float)
+    return np.log(found.where(found > 0))
 
 
 def _curves_at(records: Records, step: int, query: Query) -> Iterator[np.ndarray]:

@@ -7,6 +7,11 @@ is relative. Letting each cell keep part of its own variance (empirical Bayes, S
 covered less: 91-93 % with three cells where pooling covers 94-95 %, and 91-94 % against 92-94 % where the
 cells' noises truly differ by a factor of two either way. In that case the average over cells holds, and the
 noisiest cell's own interval is too narrow.
+
+Two cells of a study are compared seed by seed (`paired`): a seed draws the same prompts in every cell, and some
+seeds are late to learn in all of them. What a seed does to all cells is then no noise of a difference. Where it does
+nothing this costs degrees of freedom: intervals wider by 2 % with nine cells of two seeds, by 13 % with three of
+three, by half with two of three. That is decided here once, not by which of the two is narrower.
 """
 
 from collections.abc import Sequence
@@ -44,6 +49,24 @@ def pool(groups: Sequence[Array]) -> Spread | None:
         return None
     square = sum(float(np.sum((group - group.mean()) ** 2)) for group in groups if len(group))
     return Spread(square / freedom, freedom)
+
+
+def paired(logs: Array) -> Spread | None:
+    """The noise about each cell's own mean and each seed's common effect; `None` where nothing is left over.
+
+    `logs` is (cells, seeds), NaN where a cell has no such replicate: the two-way model without interaction, a
+    randomised block design (Fisher 1935). Seeds of one cell alone say nothing.
+    """
+    kept = np.isfinite(logs) & (np.isfinite(logs).sum(axis=1, keepdims=True) > 1)
+    cells, seeds = np.nonzero(kept)
+    design = np.zeros((len(cells), sum(logs.shape)))
+    design[np.arange(len(cells)), cells] = 1
+    design[np.arange(len(cells)), logs.shape[0] + seeds] = 1
+    freedom = len(cells) - int(np.linalg.matrix_rank(design)) if len(cells) else 0
+    if freedom < 1:
+        return None
+    fitted = design @ np.linalg.lstsq(design, logs[kept], rcond=None)[0]
+    return Spread(float(np.sum((logs[kept] - fitted) ** 2)) / freedom, freedom)
 
 
 def mean_intervals(groups: Sequence[Array]) -> list[tuple[float, float] | None]:
