@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from loopscale.studies.plan import Offer, plan
 from loopscale.studies.pruning import share
@@ -52,6 +53,25 @@ def test_a_rate_is_measured_where_none_is_given():
     planned = plan(study())
     assert planned.rate_source.startswith("measured")
     assert 1e5 < planned.rate["looped"] < 1e13
+
+
+@pytest.mark.parametrize(("cpu", "said"), [(0.5, "1 thread of"), (1, "1 thread of"), (2, "2 threads of")])
+def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    seen = set[int]()
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda *_: seen.add(torch.get_num_threads()), always_call=True
+    )
+    try:
+        planned = plan(study(resources={"cpu": cpu}))
+        assert torch.get_num_threads() == 3
+    finally:
+        hook.remove()
+        torch.set_num_threads(before)
+    assert said in planned.rate_source
+    assert max(1, int(cpu)) in seen
+    assert seen <= {max(1, int(cpu)), 3}  # counting FLOPs computes nothing, on whatever threads there are
 
 
 def test_a_share_of_a_gpu_is_counted():

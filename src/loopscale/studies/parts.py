@@ -121,6 +121,11 @@ class Resources(Config):
                 raise ValueError(f"{name} is {amount}; beyond 1 write a whole number")
         return self
 
+    @property
+    def threads(self) -> int:
+        """Of torch's on the CPU: one where a trial has a share of a core."""
+        return max(1, int(self.cpu))
+
 
 class Budget(Config):
     """What the whole study may use, lost and repeated work included: it stops by itself before it has used more."""

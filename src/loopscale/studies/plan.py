@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+import torch
+
 from loopscale.studies.cells import Cell
 from loopscale.studies.pruning import share
 from loopscale.studies.spec import Study
@@ -108,7 +110,8 @@ def plan(
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}
-    rates = {kind: rate or measured_rate(trial) for kind, trial in kinds.items()}
+    threads = min(study.resources.threads, os.cpu_count() or 1)
+    rates = {kind: rate or measured_rate(trial, threads) for kind, trial in kinds.items()}
     cells = tuple(_cell(study, cell, rates) for cell in study.cells())
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
@@ -131,7 +134,7 @@ def plan(
         checkpoint_bytes=sum(c.checkpoint_bytes * (c.tuning + c.replicates) for c in cells),
         memory_bytes=workers * max(c.memory_bytes for c in cells),
         rate=rates,
-        rate_source="given" if rate else "measured here, one thread of the CPU",
+        rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
         workers=workers,
         hours=_over(seconds, 3600 * workers),
         core_hours=cores,
@@ -157,15 +160,20 @@ def counted(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def measured_rate(trial: Trial) -> float:
-    """FLOP/s of a training step of such a trial, on this machine's CPU with the threads that torch has."""
+def measured_rate(trial: Trial, threads: int = 1) -> float:
+    """FLOP/s of a training step of such a trial, on so many threads of this machine's CPU."""
     whole = costs(trial)
     batch = max(
         1, min(trial.training.batch_size, int(trial.training.batch_size * MEASURED_FLOPS / whole.flops_step))
     )
     smaller = trial.training.model_copy(update={"batch_size": batch, "steps": 1, "warmup": 0})
     smaller = trial.model_copy(update={"training": smaller})
-    return costs(smaller).flops_step / measure(smaller, steps=3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return costs(smaller).flops_step / measure(smaller, steps=3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def costs(trial: Trial) -> Cost:
