@@ -116,6 +116,23 @@ def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
     assert (shade.x0, shade.x1) == (6, 12)
 
 
+def test_a_cell_with_two_bounds_is_drawn_once_with_both():
+    planted = Planted(noise=0.02)
+    for loops in (2, 4, 8, 16):
+        planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.9**loops)
+    planted.study["laws"] = [
+        {"of": "error", "along": "training.loops", "form": ["exponential"],
+         "theory": {"kind": "gd_contraction", "kappa": kappa}}
+        for kappa in (19.0, 39.0)
+    ]  # fmt: skip
+    found, _ = laws(planted.study, *planted.tables[:2])
+    assert len(found) == 2
+    drawn = figures.law(found).data
+    assert sum(trace.mode == "markers" for trace in drawn) == 1
+    assert len({trace.line.color for trace in drawn if trace.mode == "lines"}) == 1
+    assert [trace.line.dash for trace in drawn if trace.mode == "lines"] == [None, "dot", "dash"]
+
+
 def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_named():
     planted = Planted(noise=0.02)
     for loops in (2, 4, 8, 16):

@@ -161,11 +161,14 @@ def test_a_figure_shows_the_whole_of_every_interval():
     trials, *_ = planted.tables
     cells = [cell["key"] for cell in planted.study["cells"]]
     drawn = ticked(figures.replicates(planted.study, trials, cells))
-    low, high = (10**end for end in drawn.layout.yaxis.range)
-    bars = [trace for trace in drawn.data if trace.error_y.array is not None]
-    assert bars
-    assert all(low < trace.y[0] - trace.error_y.arrayminus[0] for trace in bars)
-    assert all(trace.y[0] + trace.error_y.array[0] < high for trace in bars)
+    low, high = (10**end for end in drawn.layout.xaxis.range)
+    bars = [trace for trace in drawn.data if trace.error_x.array is not None]
+    assert len(bars) == len(cells)
+    assert all(low < trace.x[0] - trace.error_x.arrayminus[0] for trace in bars)
+    assert all(trace.x[0] + trace.error_x.array[0] < high for trace in bars)
+    assert list(drawn.layout.yaxis.categoryarray) == list(
+        dict.fromkeys(name for t in drawn.data for name in t.y)
+    )
 
 
 def test_a_study_with_no_finished_trial_has_a_page_that_says_so():

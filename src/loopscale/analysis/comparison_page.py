@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.best import Best
 from loopscale.analysis.comparison import Comparison
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded, safe, wrapped
+from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, listed, rounded, safe, wrapped
 from loopscale.analysis.findings import number, spanned
 from loopscale.analysis.page import Figure, render
 
@@ -82,15 +82,14 @@ def _figures(found: Comparison) -> Iterator[Figure]:
         names = [f"{wrapped(pair.second.label)}<br>over {wrapped(pair.first.label)}" for pair in pairs]
     if not pairs:
         return
-    both = blank("", ERROR, log_x=False)
+    both = listed(ERROR, names)
     for side, name in enumerate(found.names):
         ours = [(pair.first, pair.second)[side] for pair in pairs]
         _marks(both, names, ours, safe(name), side)
-    both.update_xaxes(type="category")
     yield Figure(
         "Errors", "Mean error of both studies' cells with 95 % intervals, over replicates.", "errors", both
     )
-    ratios = blank("", f"error of {safe(found.names[1])} over that of {safe(found.names[0])}", log_x=False)
+    ratios = listed(f"error of {safe(found.names[1])} over that of {safe(found.names[0])}", names)
     low = [(pair.ratio or 0.0) - (pair.low if pair.low is not None else pair.ratio or 0.0) for pair in pairs]
     high = [
         (pair.high if pair.high is not None else pair.ratio or 0.0) - (pair.ratio or 0.0) for pair in pairs
@@ -103,16 +102,15 @@ def _figures(found: Comparison) -> Iterator[Figure]:
         "width": 8,
     }
     ratios.add_scatter(
-        x=names,
-        y=rounded(pair.ratio or float("nan") for pair in pairs),
-        error_y=bars,
+        x=rounded(pair.ratio or float("nan") for pair in pairs),
+        y=names,
+        error_x=bars,
         mode="markers",
         marker={"size": 11, "color": PALETTE[0]},
         showlegend=False,
     )
     even = {"color": "#101828", "width": 1.2, "dash": "longdash"}
-    ratios.add_scatter(x=names, y=[1.0] * len(names), mode="lines", name="equal", line=even)
-    ratios.update_xaxes(type="category")
+    ratios.add_scatter(x=[1.0] * len(names), y=names, mode="lines", name="equal", line=even)
     text = "Ratio of errors of matched cells with 95 % intervals; below the line at 1 the second study is better."
     yield Figure("Ratios", text, "ratios", ratios)
 
@@ -122,9 +120,9 @@ def _marks(figure: go.Figure, names: list[str], ours: list[Best], name: str, sid
     high = [(one.error_high or error) - error for one, error in zip(ours, errors, strict=True)]
     low = [error - (one.error_low or error) for one, error in zip(ours, errors, strict=True)]
     figure.add_scatter(
-        x=names,
-        y=rounded(errors),
-        error_y={
+        x=rounded(errors),
+        y=names,
+        error_x={
             "type": "data",
             "symmetric": False,
             "array": rounded(high),

@@ -121,6 +121,17 @@ def blank(x: str, y: str, log_x: bool = True) -> go.Figure:
     return figure
 
 
+def listed(x: str, names: Sequence[str]) -> go.Figure:
+    """An empty figure of named rows, the first at the top: long names stay apart there, on a narrow screen too."""
+    figure = blank(x, "")
+    lines = max((name.count("<br>") + 1 for name in names), default=1)
+    figure.update_yaxes(
+        type="category", categoryorder="array", categoryarray=list(names), autorange="reversed"
+    )
+    figure.update_layout(height=max(240, 120 + len(names) * max(36, 18 * lines + 12)))
+    return figure
+
+
 def ticked(figure: go.Figure) -> go.Figure:
     """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers.
 
@@ -129,12 +140,13 @@ def ticked(figure: go.Figure) -> go.Figure:
     """
     named = sum(trace.showlegend is not False for trace in figure.data)
     figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, (named - 6) // 2)))
+    values = "x" if figure.layout.yaxis.type == "category" else "y"
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
             drawn, measured = _positive(figure.data, name), _positive(filter(_is_solid, figure.data), name)
             if len(drawn):
                 low, high = float(drawn.min()), float(drawn.max())
-                if len(measured) and name == "y":
+                if len(measured) and name == values:
                     low = max(low, float(measured.min()) / DEEPEST)
                     high = min(high, float(measured.max()) * DEEPEST)
                     update(range=[np.log10(low) - 0.1, np.log10(high) + 0.1])

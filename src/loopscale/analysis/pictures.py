@@ -66,8 +66,8 @@ def _of_axes(
     for place, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in fitted)):
         mine = [law for law in fitted if (law.along, law.of) == (along, of)]
         text = (
-            "Means over runs, fitted laws, and (dotted) what theory predicts: at its own height where it is exact "
-            "for this very quantity, else its shape at the data's height."
+            "Means over runs, fitted laws, and (dotted or dashed) what theory predicts: at its own height where it is "
+            "exact for this very quantity, else its shape at the data's height."
         )
         yield Figure(f"Law: {of} along {along}", text, f"law{place}", figures.law(mine))
 

@@ -14,14 +14,17 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.axes import axis_name, in_step, independent
 from loopscale.analysis.best import Best, best
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, safe, wrapped
+from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, listed, safe, wrapped
 from loopscale.analysis.tables import StudyTable, answers, numbers
 
 
 def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) -> go.Figure:
     """Every cell's mean with its 95 % interval, and the single runs behind it."""
-    figure = blank("cell", ERROR, log_x=False)
-    for index, answer in enumerate(best(trials, study)):
+    found = best(trials, study)
+    figure = listed(
+        ERROR, [wrapped(one.label) for one in found if one.error is not None and one.cell in cells]
+    )
+    for index, answer in enumerate(found):
         if answer.error is None or answer.cell not in cells:
             continue
         runs = numbers(answers(trials, answer.cell)[0]["error"])
@@ -32,7 +35,7 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
                 "symmetric": False,
                 "array": [high - answer.error],
                 "thickness": 2.5,
-                "width": 10,
+                "width": 8,
                 "arrayminus": [answer.error - low],
             }
             if low is not None and high is not None
@@ -41,18 +44,17 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
         name, colour = wrapped(answer.label), PALETTE[index % 8]
         marker = {"size": 12, "color": colour, "symbol": SYMBOLS[index // 8 % 8]}
         figure.add_scatter(
-            x=[name], y=[answer.error], error_y=bars, mode="markers", marker=marker, showlegend=False
+            x=[answer.error], y=[name], error_x=bars, mode="markers", marker=marker, showlegend=False
         )
-        ticks = {"size": 12, "color": colour, "symbol": "line-ew-open", "line": {"width": 1.5}}
+        ticks = {"size": 12, "color": colour, "symbol": "line-ns-open", "line": {"width": 1.5}}
         figure.add_scatter(
-            x=[name] * len(runs),
-            y=runs,
+            x=runs,
+            y=[name] * len(runs),
             mode="markers",
             marker=ticks,
             showlegend=False,
-            hovertemplate="one run: %{y:.4g}<extra></extra>",
+            hovertemplate="one run: %{x:.4g}<extra></extra>",
         )
-    figure.update_xaxes(title_text="")
     return figure
 
 

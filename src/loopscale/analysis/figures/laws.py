@@ -10,6 +10,9 @@ from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
 from loopscale.analysis.drawing import DEEPEST, PALETTE, SYMBOLS, blank, measured, rounded, safe
 from loopscale.analysis.laws import Law
 
+BOUNDS = ("dot", "dash", "dashdot")
+"""Of a cell's bounds, the first, second and third."""
+
 
 def law(fitted: Sequence[Law]) -> go.Figure:
     """Laws along one axis: the means with intervals, the fit, and the bound.
@@ -19,47 +22,60 @@ def law(fitted: Sequence[Law]) -> go.Figure:
     """
     first = fitted[0]
     figure = blank(axis_name(first.along, first.beside), measured(first.of), log_x=_straight(first))
-    for index, one in enumerate(fitted):
-        colour, name = PALETTE[index % 8], safe(one.cell) or "all"
-        marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
-        figure.add_scatter(
-            x=one.x,
-            y=rounded(one.y),
-            error_y=_bars(one),
-            mode="markers",
-            marker=marker,
-            name=name,
-            legendgroup=name,
-        )
-        x = np.geomspace(*_ends(one.x), 80) if min(one.x) > 0 else np.linspace(*_ends(one.x), 80)
-        figure.add_scatter(
-            x=x,
-            y=rounded(one.value(x)),
-            mode="lines",
-            line={"color": colour},
-            showlegend=False,
-            legendgroup=name,
-            hovertemplate="fit %{y:.3g}<extra></extra>",
-        )
-        shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
-        if np.isfinite(shown).any():
-            shift = 1.0 if one.absolute else np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
-            figure.add_scatter(
-                x=one.x,
-                y=rounded(shown * shift),
-                mode="lines",
-                name=str(one.theory)
-                if one.absolute
-                else f"{one.theory}: its shape, constant fitted (× {shift:.2g})",
-                line={"color": colour, "dash": "dot"},
-                legendgroup=name,
-            )
+    cells = list(dict.fromkeys(one.cell for one in fitted))
+    for place, cell in enumerate(cells):
+        mine = [one for one in fitted if one.cell == cell]
+        colour, name = PALETTE[place % 8], safe(cell) or "all"
+        _fits(figure, mine, colour, name, SYMBOLS[place % 8])
+        for order, one in enumerate(mine):
+            _theory(figure, one, {"color": colour, "dash": BOUNDS[order % 3]}, name)
     if any(one.theory_y for one in fitted):
         heights = [np.array(one.theory_y) for one in fitted if one.absolute]
         values = np.concatenate([*(np.array(one.y) for one in fitted), *heights])
         values = np.log10(np.maximum(values, min(min(one.y) for one in fitted) / DEEPEST))
         figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
     return figure
+
+
+def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol: str) -> None:
+    """One cell's data, and every form that was fitted to them: once, however many bounds they are held against."""
+    one = laws[0]
+    marker = {"size": 9, "color": colour, "symbol": symbol}
+    figure.add_scatter(
+        x=one.x,
+        y=rounded(one.y),
+        error_y=_bars(one),
+        mode="markers",
+        marker=marker,
+        name=name,
+        legendgroup=name,
+    )
+    x = np.geomspace(*_ends(one.x), 80) if min(one.x) > 0 else np.linspace(*_ends(one.x), 80)
+    for fit in {one.form: one for one in laws}.values():
+        figure.add_scatter(
+            x=x,
+            y=rounded(fit.value(x)),
+            mode="lines",
+            line={"color": colour},
+            showlegend=False,
+            legendgroup=name,
+            hovertemplate="fit %{y:.3g}<extra></extra>",
+        )
+
+
+def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> None:
+    shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
+    if not np.isfinite(shown).any():
+        return
+    shift = 1.0 if one.absolute else np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
+    figure.add_scatter(
+        x=one.x,
+        y=rounded(shown * shift),
+        mode="lines",
+        name=str(one.theory) if one.absolute else f"{one.theory}: its shape, constant fitted (× {shift:.2g})",
+        line=line,
+        legendgroup=name,
+    )
 
 
 def _straight(law: Law) -> bool:
