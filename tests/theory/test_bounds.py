@@ -192,6 +192,13 @@ def test_what_is_not_given_is_taken_from_the_trial_by_name():
     assert Bound.fill("ista", {}, trial) == bound("ista", loops=3)
 
 
+@pytest.mark.parametrize("first", ["task.dim", "training.curriculum.dim"])
+def test_a_task_s_own_setting_goes_before_one_of_a_curriculum(first):
+    trial = {"task.dim": 4, "training.curriculum.dim": 1, "task.noise": 0.5}
+    ordered = {first: trial.pop(first)} | trial
+    assert Bound.fill("bayes_ridge", {"point": 3}, ordered) == bound("bayes_ridge", dim=4, noise=0.5, point=3)
+
+
 def test_a_name_that_the_trial_has_twice_must_be_given():
     trial = {"task.dim": 5, "model.dim": 7}
     with pytest.raises(ValueError, match="give 'dim'"):

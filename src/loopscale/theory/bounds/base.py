@@ -92,17 +92,18 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
     def fill(cls, kind: str, given: Mapping[str, Any], trial: Mapping[str, Any]) -> "Bound":
         """The bound `kind` with the settings `given`, and the others taken by name from a trial's.
 
-        `trial` has dotted paths (`task.dim`); what neither names stays at its default. Raises ValueError
-        for a name that the trial has in two places with different values (`task.width`, `model.width`), and
-        for an unknown kind.
+        `trial` has dotted paths (`task.dim`), of which the shorter goes before one within a part
+        (`training.curriculum.dim`); what neither names stays at its default. Raises ValueError for a name that the
+        trial has in two such places with different values (`task.width`, `model.width`), and for an unknown kind.
         """
         chosen = type(Bound.model_validate({"kind": kind}))
         taken: dict[str, Any] = {}
-        for path, value in trial.items():
-            name = path.rpartition(".")[2]
-            if name not in chosen.model_fields or name in given:
+        depths: dict[str, int] = {}
+        for path in sorted(trial, key=lambda path: path.count(".")):
+            name, depth = path.rpartition(".")[2], path.count(".")
+            if name not in chosen.model_fields or name in given or depths.setdefault(name, depth) < depth:
                 continue
-            if taken.setdefault(name, value) != value:
+            if taken.setdefault(name, trial[path]) != trial[path]:
                 raise ValueError(f"{kind}: give {name!r}, the trial has it in two places, {path} for one")
         return Bound.model_validate({"kind": kind} | taken | dict(given))
 
