@@ -30,7 +30,7 @@ DEEPEST = 10.0
 
 def measured(of: str) -> str:
     """What an axis of a measure is called, with its unit where it has one."""
-    names = {"error": ERROR, "error_last": f"last query's {ERROR}"}
+    names = {"error": ERROR, "error_last": f"last query's<br>{ERROR}"}
     unit = " (target's units²)" if of in ("raw_error", "excess") else ""
     return names.get(of, of.replace("_", " ") + unit)
 
@@ -138,8 +138,7 @@ def ticked(figure: go.Figure) -> go.Figure:
     What is drawn dashed or dotted may leave the picture: an algorithm that is exact after three pairs, or explodes
     with as many pairs as unknowns, would press all that was measured into one line. Zooming out shows it whole.
     """
-    named = sum(trace.showlegend is not False for trace in figure.data)
-    figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, (named - 6) // 2)))
+    figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, _legend_rows(figure) - 3)))
     values = "x" if figure.layout.yaxis.type == "category" else "y"
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
@@ -153,6 +152,21 @@ def ticked(figure: go.Figure) -> go.Figure:
                 places = _ticks(low, high)
                 update(tickvals=places, ticktext=[f"{place:g}" for place in places])
     return figure
+
+
+def _legend_rows(figure: go.Figure) -> int:
+    """Lines that the legend takes below a figure of 640 pixels: a group is a column, columns side by side."""
+    groups = dict[str, list[int]]()
+    for place, trace in enumerate(figure.data):
+        if trace.showlegend is not False:
+            groups.setdefault(trace.legendgroup or f" {place}", []).append(len(str(trace.name)))
+    rows, left, tall = 0, 0.0, 0
+    for names in groups.values():
+        wide = 56 + 7.5 * max(names)
+        if wide > left:
+            rows, left, tall = rows + tall, 640.0, 0
+        left, tall = left - wide, max(tall, len(names))
+    return rows + tall
 
 
 def _positive(traces: Iterable[go.Scatter], name: str) -> np.ndarray:
