@@ -122,6 +122,14 @@ def test_least_squares_induces_the_true_weights_of_the_pairs_and_questions_leave
     )
 
 
+def test_pairs_in_one_token_are_asked_as_the_task_poses_them():
+    encoder = TASK.model_copy(update={"format": "encoder"})
+    asked, in_turns = (similarity.ask(task, stream("asked"), problems=6, seen=7) for task in (encoder, TASK))
+    assert asked.batch.tokens.shape[1:] == (encoder.prompt.length - 2, encoder.prompt.dim_in)
+    found, expected = (similarity.induced_weights(LeastSquares(), each, 1) for each in (asked, in_turns))
+    torch.testing.assert_close(found, expected)
+
+
 def test_the_same_length_of_prompt_is_asked_as_the_task_has():
     assert similarity.ask(TASK, stream(0), 2).batch.tokens.shape[1] == TASK.prompt.length
     with pytest.raises(ValueError, match=r"10 pairs and a question .* 1 \.\. 9"):

@@ -86,7 +86,10 @@ def test_the_thresholds_start_where_they_are_set(kind: str):
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-@pytest.mark.parametrize("prompt", [Prompt(10, 3, 3), Prompt(10, 3, 5), Prompt(3, 4, 1)])
+@pytest.mark.parametrize(
+    "prompt",
+    [Prompt(10, 3, 3), Prompt(10, 3, 5), Prompt(3, 4, 1), Prompt(1, 5, 1, True), Prompt(9, 2, 1, True)],
+)
 def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
     with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a task that poses") as refused:
         Model.model_validate({"kind": kind}).build(prompt, stream(0))
@@ -128,3 +131,21 @@ def test_learned_on_one_matrix_it_beats_as_many_steps_of_ista_and_on_drawn_ones_
     )
     assert errors["fixed"] < ista / 3
     assert errors["drawn"] > 0.9
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_a_pair_a_token_is_read_as_well_as_one_token_after_the_other(kind: str):
+    beside = TASK.model_copy(update={"format": "encoder"})
+    nets = [
+        Model.model_validate({"kind": kind, "layers": 3}).build(task.prompt, stream(0))
+        for task in (TASK, beside)
+    ]
+    in_turns, at_once = (task.sample(4, stream("pairs")) for task in (TASK, beside))
+    expected = nets[0].predict(in_turns, 3)
+    found = nets[1].predict(at_once, 3)
+    assert found.shape[2] == 1
+    torch.testing.assert_close(found[:, :, 0], expected[:, :, -1])
+    torch.testing.assert_close(
+        nets[1].states(at_once.tokens, 3), nets[0].states(in_turns.tokens, 3)[:, :, ::2]
+    )
+    assert nets[1].predict(beside.easier(3, 4).sample(2, stream(0)), 3).shape == (3, 2, 1, 1)

@@ -77,3 +77,17 @@ def test_support_recovery_is_one_for_the_oracle_and_by_chance_for_who_knows_noth
     assert told["weights_error"].max() < 1e-9
     assert ignorant["weights_error"] == pytest.approx([1, 1], abs=0.15)
     assert ignorant["support_recovery"] == pytest.approx([3 / 8, 3 / 8], abs=0.05)
+
+
+def test_pairs_side_by_side_ask_the_same_as_the_last_query_in_turns():
+    encoder = TASK.model_copy(update={"format": "encoder"})
+    assert (encoder.whole, encoder.seen) == (True, (6,))
+    at_once, in_turns = (task.sample(300, stream("format")) for task in (encoder, TASK))
+    torch.testing.assert_close(at_once.targets[:, 0], in_turns.targets[:, -1])
+    assert (at_once.tokens[:, :-1, -1] == in_turns.problem.ys[:, :-1]).all()
+    assert not at_once.tokens[:, -1, -2:].any()  # neither a known y nor the y
+    for solver in (Ista(), OracleSupport()):
+        expected = solver.predict(in_turns, 6)[:, :, -1:]
+        torch.testing.assert_close(solver.predict(at_once, 6), expected)
+        found = encoder.probes(solver, at_once, 6), TASK.probes(solver, in_turns, 6)
+        torch.testing.assert_close(*found)

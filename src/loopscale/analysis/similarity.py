@@ -110,8 +110,10 @@ def ask(
         return torch.cat([pairs, values[:, seen:, None]], dim=2).flatten(0, 1)
 
     representation = None if problem.representation is None else posed(problem.representation)
-    batch = pose(replace(problem, xs=posed(problem.xs), ys=posed(problem.ys), representation=representation))
-    return Asked(batch, problem.xs[:, seen:])
+    prompts = replace(
+        problem, xs=posed(problem.xs), ys=posed(problem.ys), representation=representation, first=0
+    )
+    return Asked(pose(prompts, getattr(task, "format", "decoder")), problem.xs[:, seen:])
 
 
 @torch.no_grad()

@@ -16,6 +16,8 @@ class Prompt:
     length: int
     dim_in: int
     dim_out: int
+    beside: bool = False
+    """Whether a pair is one token, (x, whether its y is known, y), rather than two that follow one another."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Iterative soft thresholding, unrolled into layers that are learned: what `lista` and `lista_cp` share.
 
-Tokens are read as pairs, x1, y1, x2, y2, .., an x in the first coordinates and a y in the last `dim_out`. Both models
-were made for one measurement matrix. Here every prefix of the prompt is a problem, with a matrix that has as many rows
-as pairs were seen, so they have weights of their own for every number of pairs: as many nets as there are prefixes,
-trained side by side. A token's β rests on the pairs before its own; its output is <x, β> for the x in it.
+Tokens are read as pairs, x1, y1, x2, y2, .., an x in the first coordinates and a y in the last `dim_out`; or a pair a
+token, where the prompt says so. Both models were made for one measurement matrix. Here every prefix of the prompt is a
+problem, with a matrix that has as many rows as pairs were seen, so they have weights of their own for every number of
+pairs: as many nets as there are prefixes, trained side by side. A token's β rests on the pairs before its own; its
+output is <x, β> for the x in it.
 
 Differs from the sources: weights start small and random rather than at ISTA's, since a net is built before it has seen
 any matrix, and all layers are trained at once on the last one's guess rather than one after the other on β.
@@ -40,7 +41,7 @@ class Unrolled(Model):
 
     @override
     def require(self, prompt: Prompt) -> None:
-        if prompt.dim_in <= prompt.dim_out or prompt.length < 4:
+        if prompt.dim_in - prompt.beside <= prompt.dim_out or prompt.length < (2 if prompt.beside else 4):
             raise ValueError(
                 f"model {self.kind} reads pairs x1, y1, x2, y2, .. in tokens of x's coordinates and then y's, and "
                 f"two pairs at least; these prompts have {prompt.length} tokens of {prompt.dim_in} coordinates for "
@@ -109,8 +110,9 @@ class UnrolledNet(Net):
         super().__init__()
         settings.require(prompt)
         self.depth, self.start = settings.layers, settings.start
-        self.dim, self.dim_out = prompt.dim_in - prompt.dim_out, prompt.dim_out
-        self.prefixes = (prompt.length + 1) // 2 - 1
+        self.beside, self.dim_out = prompt.beside, prompt.dim_out
+        self.dim = prompt.dim_in - prompt.dim_out - prompt.beside
+        self.prefixes = prompt.length - 1 if prompt.beside else (prompt.length + 1) // 2 - 1
         self.thresholds = nn.ModuleList(
             Threshold(self.prefixes, settings.threshold) for _ in range(settings.layers)
         )
@@ -134,9 +136,8 @@ class UnrolledNet(Net):
         # Iterations that are to converge: never in reduced precision.
         with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
             found = self._iterates(tokens, steps, first - 1 if truncate else 0)[first - 1 :]
-            return torch.stack(
-                [torch.einsum("bld,bldo->blo", tokens[..., : self.dim], weights) for weights in found]
-            )
+            xs = tokens[..., : self.dim]
+            return torch.stack([torch.einsum("bld,bldo->blo", xs, weights) for weights in found])
 
     @override
     def states(
@@ -151,21 +152,28 @@ class UnrolledNet(Net):
     ) -> list[Float[Tensor, "batch length dim dim_out"]]:
         """β at every token after layers 1 .. `steps`, without gradient through the first `cut`."""
         length = tokens.shape[1]
-        prefixes = (length + 1) // 2 - 1
+        prefixes = length - 1 if self.beside else (length + 1) // 2 - 1
         if prefixes > self.prefixes:
             raise ValueError(
                 f"a prompt of {length} tokens has more pairs than the {self.prefixes} before a query that this net "
                 "has weights for; give shorter ones"
             )
-        xs = tokens[:, 0 : 2 * prefixes : 2, : self.dim]
-        ys = tokens[:, 1 : 2 * prefixes + 1 : 2, self.dim :]
+        xs, ys = self._pairs(tokens, prefixes)
         weights, found = None, []
         for layer in range(steps):
             with torch.set_grad_enabled(torch.is_grad_enabled() and layer >= cut):
                 weights = self.thresholds[layer](self.step(layer, weights, xs, ys))
             at_pairs = F.pad(weights, (0, 0, 0, 0, 1, 0))
-            found.append(at_pairs.repeat_interleave(2, dim=1)[:, :length])
+            found.append(at_pairs if self.beside else at_pairs.repeat_interleave(2, dim=1)[:, :length])
         return found
+
+    def _pairs(
+        self, tokens: Float[Tensor, "batch length dim_in"], pairs: int
+    ) -> tuple[Float[Tensor, "batch pairs dim"], Float[Tensor, "batch pairs dim_out"]]:
+        """The first so many."""
+        if self.beside:
+            return tokens[:, :pairs, : self.dim], tokens[:, :pairs, self.dim + 1 :]
+        return tokens[:, 0 : 2 * pairs : 2, : self.dim], tokens[:, 1 : 2 * pairs + 1 : 2, self.dim :]
 
 
 def drawn(make: Callable[[], UnrolledNet], rng: torch.Generator) -> UnrolledNet:

@@ -54,7 +54,7 @@ class VectorRegression(Pairs):
 def geometry(dim: int, points: int, format: Format) -> Prompt:
     """Of the prompts that `pose` makes."""
     if format == "encoder":
-        return Prompt(length=points, dim_in=dim + 2, dim_out=1)
+        return Prompt(length=points, dim_in=dim + 2, dim_out=1, beside=True)
     return Prompt(length=2 * points, dim_in=dim + 1, dim_out=1)
 
 

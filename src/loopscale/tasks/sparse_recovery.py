@@ -28,7 +28,7 @@ from loopscale.core.prompt import Batch, Predictor, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.graded import GradedTask
 from loopscale.tasks.induced import induced_weights
-from loopscale.tasks.regression import Regression, only_first, pose
+from loopscale.tasks.regression import Format, Regression, asked, geometry, only_first, pose
 
 PROBED = 4
 """One prompt in so many is asked for its β, which takes as many predictions as β has coordinates."""
@@ -70,6 +70,8 @@ class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
     """The root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
     """τ, the root mean square of a coordinate of β that is not zero."""
+    format: Format = "decoder"
+    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "SparseRecovery":
@@ -83,7 +85,17 @@ class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
     @property
     @override
     def prompt(self) -> Prompt:
-        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+        return geometry(self.dim, self.points, self.format)
+
+    @property
+    @override
+    def whole(self) -> bool:
+        return self.format == "encoder"
+
+    @property
+    @override
+    def seen(self) -> tuple[int, ...]:
+        return asked(self.points, self.format)
 
     @property
     def present(self) -> int:
@@ -124,7 +136,8 @@ class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
                 weights=weights,
                 value_variance=self.w_scale**2,
                 nonzero=self.present,
-            )
+            ),
+            self.format,
         )
 
     @override
