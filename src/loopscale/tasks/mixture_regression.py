@@ -21,15 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.graded import GradedTask
-from loopscale.tasks.regression import (
-    Format,
-    Regression,
-    asked,
-    geometry,
-    only_first,
-    pose,
-)
+from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
 """Components whose order is tried out: 120 orders."""
@@ -59,7 +51,7 @@ class Components:
     mixture: Mixture
 
 
-class MixtureRegression(GradedTask, kind="mixture_regression", allow_inf_nan=False):
+class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x, d; x ~ N(0, I)."""
     points: PositiveInt = 40
@@ -78,8 +70,6 @@ class MixtureRegression(GradedTask, kind="mixture_regression", allow_inf_nan=Fal
     """Components N(0, τ² I), or uniform on the sphere of radius τ √d, where η is exact in every prompt."""
     target: Literal["label", "components"] = "label"
     """What is asked for: y, or the components, up to their order (of ±β: β, up to its sign)."""
-    format: Format = "decoder"
-    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "MixtureRegression":
@@ -102,18 +92,8 @@ class MixtureRegression(GradedTask, kind="mixture_regression", allow_inf_nan=Fal
     @property
     @override
     def prompt(self) -> Prompt:
-        told = geometry(self.dim, self.points, self.format)
+        told = super().prompt
         return replace(told, dim_out=self.wanted * self.dim) if self.target == "components" else told
-
-    @property
-    @override
-    def whole(self) -> bool:
-        return self.format == "encoder"
-
-    @property
-    @override
-    def seen(self) -> tuple[int, ...]:
-        return asked(self.points, self.format)
 
     @property
     def wanted(self) -> int:

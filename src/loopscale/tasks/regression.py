@@ -12,8 +12,10 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.graded import GradedTask
 
 Format = Literal["decoder", "encoder"]
 """Of a prompt: x_1, y_1, x_2, y_2, .. with a query at every x, or pairs side by side with one query at the end."""
@@ -51,16 +53,28 @@ class VectorRegression(Pairs):
     ys: Float[Tensor, "batch points dim_out"]
 
 
-def geometry(dim: int, points: int, format: Format) -> Prompt:
-    """Of the prompts that `pose` makes."""
-    if format == "encoder":
-        return Prompt(length=points, dim_in=dim + 2, dim_out=1, beside=True)
-    return Prompt(length=2 * points, dim_in=dim + 1, dim_out=1)
+class RegressionTask(GradedTask):
+    """N = `points` pairs of x, of d = `dim` coordinates, and a y that is a number."""
 
+    format: Format = "decoder"
+    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
-def asked(points: int, format: Format) -> tuple[int, ...]:
-    """How many pairs each query has seen."""
-    return (points - 1,) if format == "encoder" else tuple(range(points))
+    @property
+    @override
+    def prompt(self) -> Prompt:
+        if self.whole:
+            return Prompt(length=self.points, dim_in=self.dim + 2, dim_out=1, beside=True)
+        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+
+    @property
+    @override
+    def whole(self) -> bool:
+        return self.format == "encoder"
+
+    @property
+    @override
+    def seen(self) -> tuple[int, ...]:
+        return (self.points - 1,) if self.whole else tuple(range(self.points))
 
 
 def pose(problem: Regression, format: Format = "decoder") -> Batch:

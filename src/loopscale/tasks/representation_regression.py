@@ -24,16 +24,15 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
-from loopscale.core.prompt import Batch, Prompt
+from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
-from loopscale.tasks.graded import GradedTask
-from loopscale.tasks.regression import Format, Regression, asked, geometry, only_first, pose
+from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MONTE_CARLO = 2**18
 """Inputs behind `variance`, which is thereby right to about 0.2 %."""
 
 
-class RepresentationRegression(GradedTask, kind="representation_regression", allow_inf_nan=False):
+class RepresentationRegression(RegressionTask, kind="representation_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well.
     """
@@ -53,23 +52,6 @@ class RepresentationRegression(GradedTask, kind="representation_regression", all
     """τ, the standard deviation of a coordinate of A."""
     representation_seed: NonNegativeInt = 0
     """Which Φ."""
-    format: Format = "decoder"
-    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
-
-    @property
-    @override
-    def prompt(self) -> Prompt:
-        return geometry(self.dim, self.points, self.format)
-
-    @property
-    @override
-    def whole(self) -> bool:
-        return self.format == "encoder"
-
-    @property
-    @override
-    def seen(self) -> tuple[int, ...]:
-        return asked(self.points, self.format)
 
     @property
     def representation(self) -> "Representation":

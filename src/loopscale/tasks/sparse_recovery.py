@@ -24,11 +24,10 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 from typing_extensions import override
 
-from loopscale.core.prompt import Batch, Predictor, Prompt
+from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
-from loopscale.tasks.graded import GradedTask
 from loopscale.tasks.induced import induced_weights
-from loopscale.tasks.regression import Format, Regression, asked, geometry, only_first, pose
+from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 PROBED = 4
 """One prompt in so many is asked for its β, which takes as many predictions as β has coordinates."""
@@ -51,7 +50,7 @@ class SparseRegression(Regression):
         return self.weights != 0
 
 
-class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
+class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x and β, d."""
     points: PositiveInt = 21
@@ -70,8 +69,6 @@ class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
     """The root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
     """τ, the root mean square of a coordinate of β that is not zero."""
-    format: Format = "decoder"
-    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "SparseRecovery":
@@ -81,21 +78,6 @@ class SparseRecovery(GradedTask, kind="sparse_recovery", allow_inf_nan=False):
                 f"write {self.dim} or less"
             )
         return self
-
-    @property
-    @override
-    def prompt(self) -> Prompt:
-        return geometry(self.dim, self.points, self.format)
-
-    @property
-    @override
-    def whole(self) -> bool:
-        return self.format == "encoder"
-
-    @property
-    @override
-    def seen(self) -> tuple[int, ...]:
-        return asked(self.points, self.format)
 
     @property
     def present(self) -> int:
