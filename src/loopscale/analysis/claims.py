@@ -99,9 +99,8 @@ def better(
             f"no ratio is to be had of {of}: some trials of {records.study['name']} have none above 0"
         )
     shared = np.isfinite(mine) & np.isfinite(theirs)
-    if (
-        shared.sum() < 2
-    ):  # a single trial somewhere, or replicates of different seeds: a ratio without an interval
+    # A single trial somewhere, or replicates of different seeds, have a ratio without an interval.
+    if shared.sum() < 2:
         return _claim(says, *labels, float(np.nanmean(mine) - np.nanmean(theirs)), None, int(shared.sum()))
     difference = (mine - theirs)[shared]
     spread = paired(logs.to_numpy())

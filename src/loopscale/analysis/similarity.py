@@ -113,7 +113,7 @@ def ask(
     prompts = replace(
         problem, xs=posed(problem.xs), ys=posed(problem.ys), representation=representation, first=0
     )
-    return Asked(pose(prompts, getattr(task, "format", "decoder")), problem.xs[:, seen:])
+    return Asked(pose(prompts, "encoder" if task.whole else "decoder"), problem.xs[:, seen:])
 
 
 @torch.no_grad()

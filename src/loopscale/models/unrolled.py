@@ -112,7 +112,7 @@ class UnrolledNet(Net):
         self.depth, self.start = settings.layers, settings.start
         self.beside, self.dim_out = prompt.beside, prompt.dim_out
         self.dim = prompt.dim_in - prompt.dim_out - prompt.beside
-        self.prefixes = prompt.length - 1 if prompt.beside else (prompt.length + 1) // 2 - 1
+        self.prefixes = self._before_the_last(prompt.length)
         self.thresholds = nn.ModuleList(
             Threshold(self.prefixes, settings.threshold) for _ in range(settings.layers)
         )
@@ -152,7 +152,7 @@ class UnrolledNet(Net):
     ) -> list[Float[Tensor, "batch length dim dim_out"]]:
         """β at every token after layers 1 .. `steps`, without gradient through the first `cut`."""
         length = tokens.shape[1]
-        prefixes = length - 1 if self.beside else (length + 1) // 2 - 1
+        prefixes = self._before_the_last(length)
         if prefixes > self.prefixes:
             raise ValueError(
                 f"a prompt of {length} tokens has more pairs than the {self.prefixes} before a query that this net "
@@ -166,6 +166,10 @@ class UnrolledNet(Net):
             at_pairs = F.pad(weights, (0, 0, 0, 0, 1, 0))
             found.append(at_pairs if self.beside else at_pairs.repeat_interleave(2, dim=1)[:, :length])
         return found
+
+    def _before_the_last(self, length: int) -> int:
+        """Pairs that the last query of so many tokens has seen."""
+        return length - 1 if self.beside else (length + 1) // 2 - 1
 
     def _pairs(
         self, tokens: Float[Tensor, "batch length dim_in"], pairs: int

@@ -23,13 +23,13 @@ def induced_weights(
     """
     problem, (prompts, _, dim) = batch.problem, batch.problem.xs.shape
     length = x_scale * at_work**0.5
-    shape = "encoder" if batch.tokens.shape[1] == problem.xs.shape[1] else "decoder"
+    format = "encoder" if batch.tokens.shape[1] == problem.xs.shape[1] else "decoder"
     basis = _basis(at_work).to(problem.xs)
     found = torch.zeros(steps, prompts, dim, device=problem.xs.device)
     for vector in basis:
         asked = nn.functional.pad(length * vector, (0, dim - at_work))
         xs = torch.cat([problem.xs[:, :-1], asked.expand(prompts, 1, dim)], dim=1)
-        posed = pose(replace(problem, xs=xs), shape)
+        posed = pose(replace(problem, xs=xs), format)
         answer = predictor.predict(replace(posed, queries=batch.queries), steps)[:, :, -1]
         found = found + answer * asked / length**2
     return found
