@@ -140,12 +140,12 @@ def test_the_numbers_of_a_figure_are_those_that_it_draws(browser: Browser, pages
     page.locator("#errors-numbers summary").click()
     rows = page.locator("#errors-numbers tbody tr")
     rows.first.wait_for()  # they are written when the details open, which the browser says a moment later
-    shown = [float(rows.nth(place).locator("td").nth(1).inner_text()) for place in range(rows.count())]
-    drawn = json.loads(
-        page.evaluate("JSON.stringify(document.getElementById('errors').data.map(each => each.y))")
-    )
-    assert len(shown) == 6
-    assert shown == pytest.approx([value for each in drawn for value in each], rel=1e-3)
+    cells = [rows.nth(place).locator("td").all_inner_texts() for place in range(rows.count())]
+    traces = json.loads(page.evaluate("JSON.stringify(document.getElementById('errors').data)"))
+    drawn = [pair for each in traces for pair in zip(each["x"], each["y"], strict=True)]
+    assert len(cells) == 6
+    assert [float(value) for value, _ in cells] == pytest.approx([value for value, _ in drawn], rel=1e-3)
+    assert [name for _, name in cells] == [name.replace("<br>", " ") for _, name in drawn]
     page.close()
 
 
