@@ -8,11 +8,11 @@ from loopscale.analysis.best import best
 from loopscale.analysis.cost import costs
 from loopscale.analysis.deciding import Needed, needed
 from loopscale.analysis.findings import Findings, find
+from loopscale.analysis.pruning import alike, close_calls
 
 
 def findings(planted: Planted) -> Findings:
-    trials, curves, _ = planted.tables
-    return find(planted.study, trials, curves)
+    return find(planted.study, *planted.tables)
 
 
 def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told_apart():
@@ -41,8 +41,8 @@ def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_m
             cell = planted.cell(label)
             for number in range(runs):
                 planted.trial(cell, "replicate", number, middle * float(np.exp(0.1 * rng.standard_normal())))
-        trials = planted.tables[0]
-        return needed(planted.study, trials, best(trials, planted.study), [], [])
+        trials, _, history = planted.tables
+        return needed(planted.study, trials, history, best(trials, planted.study), [], [])
 
     known = 2 * (1.96 * 0.1 / np.log(1.1)) ** 2
     few = [one for seed in range(10) for one in asked(seed, 4)]
@@ -78,6 +78,45 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     assert one.values is not None
     assert one.values > 5
     assert any("undecided against ista" in sentence for sentence in found.sentences)
+
+
+def _pruned_at(behind: float, *, runs: int = 3, noise: float = 0.05) -> Planted:
+    """A cell whose second trial was ended at step 600, so many times the error of the best behind it."""
+    planted = Planted(noise=noise)
+    cell = planted.cell("a")
+    planted.replicated(cell, 0.2, runs=runs, tries=1)
+    planted.learn(f"tuning-{cell}-0", 0.2)
+    planted.trial(cell, "tuning", 1, 0.3 * behind, outcome="pruned", step=600)
+    there = 0.2 + np.exp(-600 / 200)
+    for step, factor in (
+        (300, 0.1),
+        (600, behind),
+    ):  # before its last step it was far ahead, which decides nothing
+        planted.steps.append(
+            {"trial": f"tuning-{cell}-1", "step": step, "metric": "error", "value": there * factor}
+        )
+    return planted
+
+
+def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_named():
+    planted = _pruned_at(1.01)
+    (call,) = close_calls(planted.study, planted.tables[0], planted.tables[2])
+    assert (call.trial, call.step) == ("tuning-cell0-1", 600)
+    assert call.ratio == pytest.approx(1.01)
+    (one,) = findings(planted).needed
+    assert one.what == "Whether pruning ended the best point of a"
+    assert "at step 600 with 1.01 times the error of the best" in one.because
+    assert (one.more_trials, one.seconds) == (1, 3.0)
+
+
+@pytest.mark.parametrize("planted", [_pruned_at(1.3), _pruned_at(1.01, runs=1)])
+def test_a_trial_that_was_clearly_behind_and_one_of_a_study_without_noise_are_not_named(planted):
+    assert close_calls(planted.study, planted.tables[0], planted.tables[2]) == []
+
+
+def test_what_two_runs_differ_by_is_the_noise_that_was_planted():
+    planted = _pruned_at(1.01, runs=400, noise=0.1)
+    assert alike(planted.study, planted.tables[0]) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
 
 
 def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():

@@ -121,6 +121,8 @@ def test_what_was_found_comes_as_tables(here: Path, root: Path):
     laws = found.laws()
     assert (laws["along"] == "loop").all()
     assert laws.loc["loops=2", "rate"] == pytest.approx(0.5, rel=1e-3)
+    assert list(found.undecided().columns)[:3] == ["because", "replicates", "values"]
+    assert found.undecided()["because"].str.len().min() > 10
     assert repr(found.answer()).startswith("Lowest error: 0.32")
     assert found.answer()._repr_html_().startswith("<p>Lowest error")
 
@@ -137,6 +139,10 @@ def test_a_figure_of_a_study_that_was_not_run_says_how_to(here: Path, draw):
     assert "`loopscale run tiny`" in figure.layout.annotations[0].text
 
 
+def _tables(found: Reading) -> tuple[pd.DataFrame, ...]:
+    return found.trials, found.best(), found.laws(), found.standings(), found.undecided()
+
+
 def test_a_study_that_was_not_run_is_read_from_its_file(here: Path):
     found = reading("tiny")
     assert found.study["question"] == "Does the error fall with the loops?"
@@ -144,7 +150,7 @@ def test_a_study_that_was_not_run_is_read_from_its_file(here: Path):
         "No trial of tiny has finished yet: `loopscale run tiny` trains them, then run this again."
     )
     assert found.answer() == (found.missing,)
-    assert all(table.empty for table in (found.trials, found.best(), found.laws(), found.standings()))
+    assert all(table.empty for table in _tables(found))
     assert list(found.nets()) == []
     assert found.missing in repr(found)
     assert "--store elsewhere`" in reading("tiny", "elsewhere").missing

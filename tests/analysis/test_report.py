@@ -127,7 +127,7 @@ def test_the_page_says_cost_reasons_and_what_is_open():
         for cell in planted.study["cells"]
     ]
     planted.study["plan"] = plan
-    found = find(planted.study, *planted.tables[:2])
+    found = find(planted.study, *planted.tables)
     assert found.needed
     text = Page(page(planted)).text
     assert "What would decide what is open" in text

@@ -100,17 +100,23 @@ def front(trials: pd.DataFrame, study: StudyTable) -> list[Best]:
     return points
 
 
+def replicate_noise(study: StudyTable, trials: pd.DataFrame) -> Spread | None:
+    """The variance of the logarithm of a replicate's error, pooled over cells; `None` where no cell has two."""
+    found = [answers(trials, cell["key"]) for cell in study["cells"]]
+    return pool([np.log(numbers(rows["error"])) for rows, replicated in found if replicated])
+
+
 def against(trials: pd.DataFrame, curves: pd.DataFrame, study: StudyTable) -> list[Standing]:
     """Every cell beside every classical algorithm that ran on its task, as it came out.
 
     The algorithm is taken after as many steps as the cell has loops or layers; one recorded for fewer,
     after its last.
     """
-    rows = [(cell, *answers(trials, cell["key"])) for cell in study["cells"]]
-    spread = pool([np.log(numbers(mine["error"])) for _, mine, replicated in rows if replicated])
+    spread = replicate_noise(study, trials)
     return [
         standing
-        for cell, mine, replicated in rows
+        for cell in study["cells"]
+        for mine, replicated in [answers(trials, cell["key"])]
         if len(mine)
         for standing in _standings(
             trials, curves, cell, mine, spread if replicated and len(mine) > 1 else None

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.best import Best
-from loopscale.analysis.intervals import pool, student
+from loopscale.analysis.best import Best, replicate_noise
+from loopscale.analysis.intervals import student
 from loopscale.analysis.laws import Law
+from loopscale.analysis.pruning import alike, close_calls
 from loopscale.analysis.tables import StudyTable, answers, finished, numbers
 from loopscale.analysis.tested import CURVES, Unfitted
 from loopscale.analysis.verdict import MOST
@@ -38,13 +39,15 @@ class Needed:
 def needed(
     study: StudyTable,
     trials: pd.DataFrame,
+    history: pd.DataFrame,
     found: Sequence[Best],
     laws: Sequence[Law],
     missing: Sequence[Unfitted],
 ) -> list[Needed]:
-    """Every undecided verdict, every law that could not be fitted, and the best two cells if they overlap."""
+    """The best two cells if they overlap, close calls of pruning, undecided verdicts, laws that could not be fitted."""
     return [
         *_cells(study, trials, found),
+        *_pruned(study, trials, history),
         *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
         *(_unfitted(one) for one in missing),
     ]
@@ -79,13 +82,7 @@ def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> It
     first, second = known
     what = f"Whether {first.label} is better than {second.label}"
     both = [answers(trials, one.cell) for one in known]
-    groups = [
-        np.log(numbers(rows["error"]))
-        for cell in study["cells"]
-        for rows, replicated in [answers(trials, cell["key"])]
-        if replicated
-    ]
-    spread = pool(groups)
+    spread = replicate_noise(study, trials)
     if spread is None or not all(replicated for _, replicated in both):
         runs = min(one.replicates for one in known)
         because = "fewer than two replicates say nothing of the noise; at least 2 of each would"
@@ -96,7 +93,8 @@ def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> It
     noise = math.sqrt(spread.variance)
     if student(spread.freedom) * noise * math.sqrt(1 / len(one) + 1 / len(other)) < gap:
         return
-    runs = next((n for n in range(now + 1, MOST + 1) if _half(noise, n, len(groups)) < gap), None)
+    groups = sum(answers(trials, cell["key"])[1] for cell in study["cells"])
+    runs = next((n for n in range(now + 1, MOST + 1) if _half(noise, n, groups) < gap), None)
     because = (
         f"their errors differ by a factor of {math.exp(gap):.3g}, and runs of one cell by {math.exp(noise):.3g}"
         f" (one standard deviation)"
@@ -105,6 +103,22 @@ def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> It
         yield Needed(what, f"{because}: over {MOST} replicates of each", None, None, None, None, None)
         return
     yield _priced(trials, what, because, runs, None, 2 * (runs - now))
+
+
+def _pruned(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> Iterator[Needed]:
+    """What was ended on a plateau could have come out best, and then the answer of its cell is too high."""
+    calls = close_calls(study, trials, history)
+    if not calls:
+        return
+    cells, nearest = len({one.label for one in calls}), min(calls, key=lambda one: one.ratio)
+    where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
+    because = (
+        f"{len(calls)} pruned no further behind, at the same step, than two runs of one point differ"
+        f" (a factor of {alike(study, trials):.3g}); the nearest, {nearest.trial}, at step {nearest.step:,} with"
+        f" {nearest.ratio:.3g} times the error of the best. A new store, and no `scheduler` or a later"
+        " `first_rung`, would tell"
+    )
+    yield _priced(trials, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
 
 
 def _half(noise: float, runs: int, cells: int) -> float:

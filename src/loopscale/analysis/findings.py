@@ -37,7 +37,7 @@ class Findings:
         return list(_sentences(self))
 
 
-def find(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> Findings:
+def find(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame) -> Findings:
     """The findings of a study from its tables, which are those of `loopscale query`, of it alone."""
     answers = best(trials, study)
     fitted, missing = laws(study, trials, curves)
@@ -48,7 +48,7 @@ def find(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> Findi
         fitted,
         missing,
         impossible(trials, curves),
-        needed(study, trials, answers, fitted, missing),
+        needed(study, trials, history, answers, fitted, missing),
     )
 
 

@@ -105,7 +105,14 @@ class Reading:
         """The answer in words."""
         from loopscale.analysis.shown import Sentences, answered
 
-        return Sentences([self.missing] if self.missing else answered(self.study, self.trials, self.curves))
+        found = (self.study, self.trials, self.curves, self.history)
+        return Sentences([self.missing] if self.missing else answered(*found))
+
+    def undecided(self) -> pd.DataFrame:
+        """What is open and why; how many replicates (in all) or values on the axis would decide it, and their cost."""
+        from loopscale.analysis.shown import undecided
+
+        return undecided(self.study, self.trials, self.curves, self.history)
 
     def tasks(self) -> list[str]:
         """What sets the tasks of the cells apart, as the figures' `task` takes it; one empty text for a single task."""

@@ -35,7 +35,7 @@ def report(
 
     `found` are the study's findings, computed here if they are not given.
     """
-    found = found or find(study, trials, curves)
+    found = found or find(study, trials, curves, history)
     mattered = importance(study, trials)
     fates = trials[trials["role"] != "baseline"]
     cells, total = costs(study, trials)

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
 from collections.abc import Iterable
+from dataclasses import fields
 from html import escape
 
 import pandas as pd
@@ -11,6 +12,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis import best as bests
 from loopscale.analysis import figures, tested
+from loopscale.analysis.deciding import Needed
 from loopscale.analysis.drawing import blank, safe, ticked
 from loopscale.analysis.findings import find
 from loopscale.analysis.tables import NAMES, StudyTable, answers, baselines_of, numbers, solver_name
@@ -103,9 +105,19 @@ def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> pd.Da
     return pd.DataFrame(rows, columns=["cell", *LAWS]).set_index("cell")
 
 
-def answered(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
+def answered(
+    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame
+) -> list[str]:
     """The answer in words, as the report has it."""
-    return find(study, trials, curves).sentences
+    return find(study, trials, curves, history).sentences
+
+
+def undecided(
+    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame
+) -> pd.DataFrame:
+    """A row for everything that is open, with what would decide it, as the report has them."""
+    rows = [vars(one) for one in find(study, trials, curves, history).needed] if len(trials) else []
+    return pd.DataFrame(rows, columns=[part.name for part in fields(Needed)]).set_index("what")
 
 
 def law(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> go.Figure:

@@ -64,7 +64,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     from loopscale.records.spent import Spending
 
     found = read(store, conductor.study.name)
-    findings = find(found.study, found.trials, found.curves)
+    findings = find(found.study, found.trials, found.curves, found.history)
     return Summary(
         found.study,
         conductor.counts(),
