@@ -1,5 +1,7 @@
 """The task of sparse recovery: what its prompts hold, and what is read off a predictor's answers of β."""
 
+from typing import Any
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -44,6 +46,36 @@ def test_a_fixed_matrix_is_that_of_all_prompts_and_of_its_seed():
     assert not torch.isclose(other[0], xs[0]).any()
     assert torch.equal(fixed.easier(8, 4).sample(1, stream(0)).problem.xs[0], xs[0, :4])
     assert not (TASK.sample(2, stream(0)).problem.xs[0] == TASK.sample(2, stream(0)).problem.xs[1]).any()
+
+
+def test_a_query_that_is_drawn_sees_the_rows_of_the_fixed_matrix():
+    rows = SparseRecovery(dim=8, points=7, matrices="fixed")
+    drawn = rows.model_copy(update={"query": "drawn"})
+    xs = drawn.sample(4000, stream(0)).problem.xs
+    assert torch.equal(xs[:, :-1], rows.sample(4000, stream(0)).problem.xs[:, :-1])
+    torch.testing.assert_close(xs[:, -1].T.cov(), torch.eye(8), atol=0.1, rtol=0)
+    assert torch.equal(drawn.easier(8, 4).sample(2, stream(0)).problem.xs[:, :3], xs[:2, :3])
+    batch = drawn.sample(20_000, stream("cost"))
+    cost = drawn.error(torch.zeros(1, *batch.targets.shape), batch)[0].mean(0)
+    torch.testing.assert_close(cost, torch.ones(7), atol=0.05, rtol=0)
+
+
+def test_at_a_row_of_the_matrix_a_linear_map_answers_and_at_a_drawn_query_it_does_not():
+    """The best linear map from what was measured to what is asked for, fitted on other prompts."""
+    left = {}
+    for query in ("row", "drawn"):
+        task = SparseRecovery(dim=8, points=8, nonzero=2, matrices="fixed", query=query)
+        fitted, tested = (task.sample(4000, stream(seed)).problem for seed in (0, 1))
+        linear = torch.linalg.lstsq(fitted.ys[:, :-1], fitted.ys[:, -1:]).solution
+        left[query] = float((tested.ys[:, :-1] @ linear - tested.ys[:, -1:]).square().mean() / task.variance)
+    assert left["row"] < 0.08
+    assert left["drawn"] > 0.95
+
+
+@pytest.mark.parametrize("setting", [{"query": "drawn"}, {"matrix_seed": 3}])
+def test_what_only_a_fixed_matrix_has_is_refused_of_drawn_ones(setting: dict[str, Any]):
+    with pytest.raises(ValidationError, match="leave them out, or write matrices: fixed"):
+        SparseRecovery(dim=8, **setting)
 
 
 def test_more_that_is_not_zero_than_there_is_is_refused_in_one_line():

@@ -21,8 +21,9 @@ from loopscale.solvers.base import Solver
 from loopscale.solvers.feature_sign import lasso
 from loopscale.solvers.prefixes import AT_ONCE, before
 from loopscale.solvers.regression import Ridge
+from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Regression
-from loopscale.tasks.sparse_recovery import SparseRegression
+from loopscale.tasks.sparse_recovery import SparseRecovery, SparseRegression
 
 
 class Correlations:
@@ -156,8 +157,14 @@ class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
     """
 
     solves: ClassVar[type] = SparseRegression
+    oracle: ClassVar[bool] = True
     penalty: NonNegativeFloat | None = None
     """Of |Xβ - y|² + penalty |β|², both sums; by default the task's own σ²/τ²."""
+
+    @override
+    def room_below(self, task: Task) -> float | None:
+        gaussian = isinstance(task, SparseRecovery) and task.values == "gaussian"
+        return 0.0 if gaussian and self.penalty is None else None
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:

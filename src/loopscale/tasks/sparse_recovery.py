@@ -7,11 +7,13 @@ Conventions, where the sources differ or say nothing. The support is uniform amo
 Garg et al., so that an easier task has as many non-zeros, or all that fit. (Yang et al. draw it among all of them
 and then cut, which leaves fewer.) With `matrices: fixed` one Gaussian matrix, by its seed, is that of all prompts,
 and its rows are rescaled to the length that a Gaussian row has in the root mean square, without which predicting
-nothing would not cost the same at every query. Queries are its rows too. The source gives no sizes: d = 20 and
-s = 3 are those of Garg et al.
+nothing would not cost the same at every query. What its last row would measure, though, is a linear function of what
+the others do but for little, the same in all prompts: with d = 8 and 7 rows the best one, which knows of no β, is left
+with .06 of the variance. Only who finds β can answer a query of its own, which is `query: drawn`. The source gives no
+sizes: d = 20 and s = 3 are those of Garg et al.
 
-The floor is σ². The Bayes predictor averages over all supports and is out of reach but for the smallest d; the
-solver `oracle_support`, which is told the support, bounds it from below where values are Gaussian.
+The floor is σ², and below it nothing; the Bayes predictor averages over all supports, which is the solver
+`sparse_posterior` where these can be counted. `oracle_support`, which is told the support, is below that.
 """
 
 from dataclasses import dataclass
@@ -43,6 +45,10 @@ class SparseRegression(Regression):
     """τ², of a coordinate of β that is not zero."""
     nonzero: int
     """s, how many are not."""
+    at_work: int
+    """Of how many that may be other than zero, the first."""
+    signs: bool
+    """Whether each of them is ±τ rather than normal."""
 
     @property
     def support(self) -> Bool[Tensor, "batch dim"]:
@@ -59,6 +65,8 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
     """s, the coordinates of β that are not zero; all that are at work, where an easier task has fewer."""
     matrices: Literal["drawn", "fixed"] = "drawn"
     """drawn: fresh x's for every prompt. fixed: the same x's, in the same order, in all of them."""
+    query: Literal["row", "drawn"] = "row"
+    """Of a fixed matrix: whether the last x, which has seen all pairs, is its last row, or drawn for every prompt."""
     matrix_seed: NonNegativeInt = 0
     """Which matrix, where it is fixed."""
     values: Literal["gaussian", "signs"] = "gaussian"
@@ -76,6 +84,11 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
             raise ValueError(
                 f"nonzero {self.nonzero} is more than the dim {self.dim} coordinates that there are; "
                 f"write {self.dim} or less"
+            )
+        if self.matrices == "drawn" and (self.query, self.matrix_seed) != ("row", 0):
+            raise ValueError(
+                "query and matrix_seed are of a fixed matrix, and here every x is drawn; "
+                "leave them out, or write matrices: fixed"
             )
         return self
 
@@ -101,7 +114,9 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
         values = torch.randn(batch_size, self.present, generator=rng)
         noise = self.noise * torch.randn(batch_size, self.points, generator=rng)
         if self.matrices == "fixed":
+            last = xs[:, -1:]
             xs = _matrix(self.matrix_seed, self.dim, self.points, self.at_work).expand_as(xs)
+            xs = torch.cat([xs[:, :-1], last], dim=1) if self.query == "drawn" else xs
         xs = self.x_scale * only_first(xs, self.active)
         if self.values == "signs":
             values = torch.where(values < 0, -1.0, 1.0)
@@ -118,6 +133,8 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
                 weights=weights,
                 value_variance=self.w_scale**2,
                 nonzero=self.present,
+                at_work=self.at_work,
+                signs=self.values == "signs",
             ),
             self.format,
         )
@@ -130,8 +147,8 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
 
         `support_recovery`: the share of the s largest |β^| that are in the support of β. As many are chosen as there
         are, so precision and recall are the same. By chance it is s/d. `weights_error`: |β^ - β|² over what it is
-        on average for β^ = 0. Both are of every fourth prompt. For a net trained with `matrices: fixed` the queries
-        that are asked for are new ones.
+        on average for β^ = 0. Both are of every fourth prompt. For a net trained with `matrices: fixed, query: row`
+        the queries that are asked for are new ones.
         """
         some = _every(batch, PROBED)
         problem: SparseRegression = some.problem

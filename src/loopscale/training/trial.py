@@ -20,7 +20,7 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 
 
 LATER: dict[str, dict[str, Any]] = {
-    "task": {"format": "decoder"},
+    "task": {"format": "decoder", "query": "row"},
     "model": {"causal": True, "registers": 0},
     "training": {"start": None, "decay": None, "decay_every": 1},
 }
