@@ -42,7 +42,7 @@ def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_m
             for number in range(runs):
                 planted.trial(cell, "replicate", number, middle * float(np.exp(0.1 * rng.standard_normal())))
         trials, _, history = planted.tables
-        return needed(planted.study, trials, history, best(trials, planted.study), [], [])
+        return needed(planted.study, trials, history, best(trials, planted.study), [], [], [])
 
     known = 2 * (1.96 * 0.1 / np.log(1.1)) ** 2
     few = [one for seed in range(10) for one in asked(seed, 4)]
@@ -52,6 +52,41 @@ def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_m
     )
     assert known / 3 < np.median([one.replicates or 1000 for one in few]) < 3 * known
     assert sum(not asked(seed, int(3 * known)) for seed in range(8)) >= 6
+
+
+def _two_tasks(noise: float) -> Planted:
+    """Two nets on two tasks, one far harder than the other, and an algorithm that is exact on both."""
+    planted = Planted(noise=noise)
+    for points, middle in ((8, 0.1), (4, 0.5)):
+        for label, factor in (("looped", 1.0), ("gpt2", 1.3)):
+            settings = {"task.points": points, "model.kind": label}
+            planted.replicated(planted.cell(f"points={points}, {label}", **settings), middle * factor)
+        for solver, error in (("newton", middle * 1.05), ("eigendecomposition", 1e-15)):
+            key = planted.trial("", "baseline", points, error, label=solver, **{"task.points": points})
+            planted.rows[-1]["trial"] = f"{key}-{solver}"
+    return planted
+
+
+def test_errors_are_compared_within_a_task_alone():
+    found = findings(_two_tasks(noise=0.01))
+    answers = [sentence for sentence in found.sentences if "lowest error" in sentence]
+    assert [sentence.split(",")[0] for sentence in answers] == ["With task.points=8", "With task.points=4"]
+    assert all("by points=8, looped; next is points=8, gpt2" in answers[0] for _ in answers)
+    assert "by points=4, looped" in answers[1]
+    assert all(sentence.endswith("their intervals are apart.") for sentence in answers)
+
+
+def test_a_cell_level_with_an_algorithm_is_open_and_one_that_is_exact_is_not():
+    """5 % apart, with a noise of 8 %: (1.96 s / log 1.05)² runs, where the noise is known."""
+    found = findings(_two_tasks(noise=0.08))
+    asked = [one for one in found.needed if "newton" in one.what]
+    assert asked
+    known = (1.96 * 0.08 / np.log(1.05)) ** 2
+    assert all(one.replicates is not None and one.replicates > 3 for one in asked)
+    assert all(one.more_trials == one.replicates - 3 for one in asked)
+    assert known / 4 < np.median([one.replicates for one in asked]) < 25 * known
+    assert not any("eigendecomposition" in one.what for one in found.needed)
+    assert not any("eigendecomposition" in sentence and "times" in sentence for sentence in found.sentences)
 
 
 def test_one_replicate_each_asks_for_two():

@@ -26,6 +26,9 @@ from loopscale.analysis.tables import (
     solver_name,
 )
 
+EXACT = 1e-9
+"""An error, of an algorithm in float64, below which there is nothing but rounding."""
+
 
 @dataclass(frozen=True)
 class Best:
@@ -57,6 +60,7 @@ class Best:
 class Standing:
     """A cell's error over that of a classical algorithm on the same prompts, after the same number of steps.
 
+    The ratio is that of the geometric mean over replicates, which is what its interval is of, as in `claims.beats`.
     The interval is the noise of training alone: both are measured on one prompt set, and a baseline has no
     seed.
     """
@@ -70,6 +74,18 @@ class Standing:
     ratio: float
     low: float | None
     high: float | None
+    replicates: int
+    """That the interval is over; 0 where there is none."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the algorithm's error is nothing but rounding, so that a ratio to it says nothing."""
+        return self.baseline_error < EXACT
+
+    @property
+    def open(self) -> bool:
+        """Whether the interval holds 1."""
+        return self.low is not None and self.high is not None and self.low <= 1 <= self.high
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -132,7 +148,8 @@ def _standings(
     spread: Spread | None,
 ) -> list[Standing]:
     row = mine.iloc[0]
-    loop, error = loop_of(row, curve_at(curves, row["trial"])), float(numbers(mine["error"]).mean())
+    errors = numbers(mine["error"])
+    loop, error = loop_of(row, curve_at(curves, row["trial"])), float(errors.mean())
     half = float(np.exp(spread.half_width(len(mine)))) if spread else None
     found = []
     for _, baseline in baselines_of(trials, row).iterrows():
@@ -140,10 +157,13 @@ def _standings(
         at = min(loop, int(curve["loop"].max())) if len(curve) else loop
         theirs = float(curve[curve["loop"] == at]["error"].mean()) if len(curve) else float(baseline["error"])
         if np.isfinite(theirs) and theirs > 0:
-            ratio = error / theirs
+            ratio = float(np.exp(np.log(errors).mean())) / theirs
             low, high = (ratio / half, ratio * half) if half else (None, None)
             name = solver_name(baseline)
-            found.append(Standing(cell["key"], cell["label"], name, at, error, theirs, ratio, low, high))
+            runs = len(mine) if half else 0
+            found.append(
+                Standing(cell["key"], cell["label"], name, at, error, theirs, ratio, low, high, runs)
+            )
     return found
 
 

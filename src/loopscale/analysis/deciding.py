@@ -10,13 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.best import Best, replicate_noise
+from loopscale.analysis.best import Best, Standing, replicate_noise
 from loopscale.analysis.intervals import student
 from loopscale.analysis.laws import Law
 from loopscale.analysis.pruning import alike, close_calls
-from loopscale.analysis.tables import StudyTable, answers, finished, numbers
+from loopscale.analysis.tables import StudyTable, answers, by_task, finished, numbers
 from loopscale.analysis.tested import CURVES, Unfitted
 from loopscale.analysis.verdict import MOST
+
+MOST_STANDINGS = 12
+"""Open comparisons with algorithms that are listed; the table of standings has them all."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,16 @@ def needed(
     trials: pd.DataFrame,
     history: pd.DataFrame,
     found: Sequence[Best],
+    standings: Sequence[Standing],
     laws: Sequence[Law],
     missing: Sequence[Unfitted],
 ) -> list[Needed]:
-    """The best two cells if they overlap, close calls of pruning, undecided verdicts, laws that could not be fitted."""
+    """All that is open: of every task the best two cells if they overlap, and cells level with an algorithm; close
+    calls of pruning; undecided verdicts, and laws that could not be fitted.
+    """
     return [
-        *_cells(study, trials, found),
+        *(one for cells in by_task(study, trials).values() for one in _cells(study, trials, found, cells)),
+        *_standings(study, trials, standings),
         *_pruned(study, trials, history),
         *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
         *(_unfitted(one) for one in missing),
@@ -70,13 +77,16 @@ def _unfitted(one: Unfitted) -> Needed:
     return Needed(f"A law of {one.of} along {one.along}{where}", one.because, None, None, None, None, None)
 
 
-def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> Iterator[Needed]:
-    """How many replicates would tell the best two cells apart, were their means and noise what they seem now.
+def _cells(
+    study: StudyTable, trials: pd.DataFrame, found: Sequence[Best], cells: Sequence[str]
+) -> Iterator[Needed]:
+    """How many replicates would tell the best two of these cells apart, were their means and noise what they seem now.
 
     The interval of the difference of two mean log errors of n runs each has half width t sqrt(2 s² / n), with
     the noise s² pooled over all cells.
     """
-    known = sorted((one for one in found if one.error is not None), key=lambda one: one.error or 0.0)[:2]
+    here = (one for one in found if one.cell in cells and one.error is not None)
+    known = sorted(here, key=lambda one: one.error or 0.0)[:2]
     if len(known) < 2:
         return
     first, second = known
@@ -94,7 +104,7 @@ def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> It
     if student(spread.freedom) * noise * math.sqrt(1 / len(one) + 1 / len(other)) < gap:
         return
     groups = sum(answers(trials, cell["key"])[1] for cell in study["cells"])
-    runs = next((n for n in range(now + 1, MOST + 1) if _half(noise, n, groups) < gap), None)
+    runs = _first(noise, gap, now, groups)
     because = (
         f"their errors differ by a factor of {math.exp(gap):.3g}, and runs of one cell by {math.exp(noise):.3g}"
         f" (one standard deviation)"
@@ -103,6 +113,31 @@ def _cells(study: StudyTable, trials: pd.DataFrame, found: Sequence[Best]) -> It
         yield Needed(what, f"{because}: over {MOST} replicates of each", None, None, None, None, None)
         return
     yield _priced(trials, what, because, runs, None, 2 * (runs - now))
+
+
+def _standings(study: StudyTable, trials: pd.DataFrame, standings: Sequence[Standing]) -> Iterator[Needed]:
+    """How many replicates would tell a cell from an algorithm; of those that could, the nearest to an answer first."""
+    spread = replicate_noise(study, trials)
+    level = [(one, abs(math.log(one.ratio))) for one in standings if one.open]
+    if spread is None or not level:
+        return
+    groups = sum(answers(trials, cell["key"])[1] for cell in study["cells"])
+    noise = math.sqrt(spread.variance)
+    wanted = [
+        (runs, one)
+        for one, gap in level
+        for runs in [_first(noise / math.sqrt(2), gap, one.replicates, groups)]
+        if runs is not None
+    ]
+    for runs, one in sorted(wanted, key=lambda each: each[0])[:MOST_STANDINGS]:
+        what = f"Whether {one.label or 'the only cell'} is better than {one.baseline} after {one.loop} steps"
+        because = f"{one.ratio:.3g} of its error, {one.low:.3g} to {one.high:.3g}"
+        yield _priced(trials, what, because, runs, None, runs - one.replicates)
+
+
+def _first(noise: float, gap: float, now: int, cells: int) -> int | None:
+    """The fewest replicates with which half the interval of a difference is less than the gap; up to so many."""
+    return next((n for n in range(now + 1, MOST + 1) if _half(noise, n, cells) < gap), None)
 
 
 def _pruned(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> Iterator[Needed]:

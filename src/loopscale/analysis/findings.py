@@ -10,8 +10,11 @@ from loopscale.analysis.best import Best, Standing, against, best
 from loopscale.analysis.deciding import Needed, needed
 from loopscale.analysis.floors import Impossible, impossible
 from loopscale.analysis.laws import Law
-from loopscale.analysis.tables import StudyTable
+from loopscale.analysis.tables import StudyTable, by_task
 from loopscale.analysis.tested import Unfitted, laws
+
+MOST_TASKS = 6
+"""Of a study of several tasks, each of which has an answer of its own."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Findings:
     """A study's answers, as its records give them."""
 
     study: StudyTable
+    tasks: dict[str, list[str]]
+    """The cells of every task, under what sets it apart: errors are compared within one alone."""
     answers: list[Best]
     """One a cell, in the study's order."""
     standings: list[Standing]
@@ -39,16 +44,17 @@ class Findings:
 
 def find(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame) -> Findings:
     """The findings of a study from its tables, which are those of `loopscale query`, of it alone."""
-    answers = best(trials, study)
+    answers, standings = best(trials, study), against(trials, curves, study)
     fitted, missing = laws(study, trials, curves)
     return Findings(
         study,
+        by_task(study, trials),
         answers,
-        against(trials, curves, study),
+        standings,
         fitted,
         missing,
         impossible(trials, curves),
-        needed(study, trials, history, answers, fitted, missing),
+        needed(study, trials, history, answers, standings, fitted, missing),
     )
 
 
@@ -81,22 +87,37 @@ def _sentences(found: Findings) -> Iterator[str]:
     if not known:
         yield "No trial has finished yet, so there is no answer yet."
         return
-    first = known[0]
-    yield (
-        f"Lowest error: {_with_interval(first)} by {first.label or 'the only cell'},"
-        f" where predicting nothing costs 1{_rivals(known)}."
-    )
-    for standing in (one for one in found.standings if one.cell == first.cell):
-        span = f" (95 % interval {number(standing.low)} to {number(standing.high)})" if standing.low else ""
-        yield (
-            f"That is {number(standing.ratio)} times{span} the error of {standing.baseline}"
-            f" after {standing.loop} step{'s' * (standing.loop != 1)}, {number(standing.baseline_error)}."
-        )
+    for task, cells in list(found.tasks.items())[:MOST_TASKS]:
+        yield from _answer(found, task, [one for one in known if one.cell in cells])
+    if len(found.tasks) > MOST_TASKS:
+        yield f"{len(found.tasks) - MOST_TASKS} more tasks are in the table."
     for law in found.laws:
         if law.verdict:
             yield said(law)
     if len(known) < len(found.answers):
         yield f"{len(found.answers) - len(known)} of {len(found.answers)} cells have no finished trial yet."
+
+
+def _answer(found: Findings, task: str, known: list[Best]) -> Iterator[str]:
+    """Of one task: its best cell, whether the next is told apart, and where the best stands against algorithms."""
+    first, alone = known[0], len(found.tasks) == 1
+    cost = ", where predicting nothing costs 1" if alone else ""
+    yield (
+        f"{f'With {task}, lowest' if task else 'Lowest'} error: {_with_interval(first)} by"
+        f" {first.label or 'the only cell'}{cost}{_rivals(known)}."
+    )
+    standings = [one for one in found.standings if one.cell == first.cell]
+    for standing in standings if alone else sorted(standings, key=lambda one: one.baseline_error)[:1]:
+        yield _beside(standing)
+
+
+def _beside(standing: Standing) -> str:
+    after = f"after {standing.loop} step{'s' * (standing.loop != 1)}"
+    if standing.exact:
+        return f"The error of {standing.baseline} {after} is rounding, {number(standing.baseline_error)}."
+    span = f" (95 % interval {number(standing.low)} to {number(standing.high)})" if standing.low else ""
+    theirs = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
+    return f"That is {number(standing.ratio)} times{span} {theirs}."
 
 
 def _with_interval(answer: Best) -> str:

@@ -11,7 +11,7 @@ from loopscale.analysis import figures, tuning_figures
 from loopscale.analysis.importance import RELIABLE, Importance
 from loopscale.analysis.laws import Law
 from loopscale.analysis.page import Figure
-from loopscale.analysis.tables import StudyTable, finished
+from loopscale.analysis.tables import StudyTable, by_task, finished
 
 MOST_GROUPS = 12
 """Task settings, and tuned cells, that get figures of their own."""
@@ -41,7 +41,7 @@ def pictures(
 
 
 def _of_tasks(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> Iterator[Figure]:
-    for place, (name, cells) in enumerate(list(figures.by_task(study, trials).items())[:MOST_GROUPS]):
+    for place, (name, cells) in enumerate(list(by_task(study, trials).items())[:MOST_GROUPS]):
         title = f": {name}" if name else ""
         text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
         drawing = figures.against_loops(study, trials, curves, cells)

@@ -116,7 +116,7 @@ class Reading:
 
     def tasks(self) -> list[str]:
         """What sets the tasks of the cells apart, as the figures' `task` takes it; one empty text for a single task."""
-        from loopscale.analysis.figures import by_task
+        from loopscale.analysis.tables import by_task
 
         return list(by_task(self.study, self.trials)) or [""]
 
@@ -180,7 +180,7 @@ class Reading:
 
     def _cells(self, task: str | None) -> list[str]:
         """The keys of the cells on one task. ValueError where it is none, or left out and there are several."""
-        from loopscale.analysis.figures import by_task
+        from loopscale.analysis.tables import by_task
 
         groups = by_task(self.study, self.trials)
         if task is None and len(groups) < 2:

@@ -18,7 +18,7 @@ from loopscale.analysis.axes import PROMPTS, in_step, place
 from loopscale.analysis.reading import Reading
 from loopscale.analysis.shown import Sentences, drawn, lacking
 from loopscale.analysis.surface import LIMITS, Interval, Surface, fit
-from loopscale.analysis.tables import answers, numbers
+from loopscale.analysis.tables import answers, by_task, numbers
 from loopscale.analysis.verdict import Word
 
 BUDGETS = 5
@@ -142,7 +142,7 @@ def against_references(found: Reading, task: str | None = None) -> go.Figure:
     """Error against loops on the exact references of the task; by default of the first one."""
     if found.missing:
         return lacking(found.missing)
-    groups = figures.by_task(found.study, found.trials)
+    groups = by_task(found.study, found.trials)
     cells = groups.get(task or next(iter(groups), ""), [])
     return drawn(figures.against_references(found.study, found.trials, found.curves, cells))
 

@@ -15,7 +15,7 @@ from loopscale.analysis import figures, tested
 from loopscale.analysis.deciding import Needed
 from loopscale.analysis.drawing import blank, safe, ticked
 from loopscale.analysis.findings import find
-from loopscale.analysis.tables import NAMES, StudyTable, answers, baselines_of, numbers, solver_name
+from loopscale.analysis.tables import NAMES, StudyTable, answers, baselines_of, by_task, numbers, solver_name
 from loopscale.core.visible import visible
 from loopscale.studies.mistakes import one_of
 
@@ -80,7 +80,7 @@ def measures(study: StudyTable, trials: pd.DataFrame) -> pd.DataFrame:
         str(name) for name in trials.columns
         if "." not in str(name) and name not in (*NAMES, *SPENT) and trials[name].notna().any()
     ]  # fmt: skip
-    rows, tasks = [], figures.by_task(study, trials)
+    rows, tasks = [], by_task(study, trials)
     for task, cells in tasks.items():
         mine = {
             cell["label"]: answers(trials, cell["key"])[0] for cell in study["cells"] if cell["key"] in cells

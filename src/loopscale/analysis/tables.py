@@ -93,6 +93,24 @@ def task_of(row: pd.Series) -> dict[str, Any]:
     return {path: value for path, value in evaluated(row).items() if path.startswith("task.")}
 
 
+def by_task(study: StudyTable, trials: pd.DataFrame) -> dict[str, list[str]]:
+    """Cells that share a task, and so their baselines, under what sets the task apart from the others."""
+    tasks = {}
+    for cell in study["cells"]:
+        rows, _ = answers(trials, cell["key"])
+        if len(rows):
+            tasks[cell["key"]] = task_of(rows.iloc[0])
+    varied = [
+        path
+        for path in dict.fromkeys(p for task in tasks.values() for p in task)
+        if len({repr(task.get(path)) for task in tasks.values()}) > 1
+    ]
+    groups: dict[str, list[str]] = {}
+    for key, task in tasks.items():
+        groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(key)
+    return groups
+
+
 def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
     """The classical algorithms that were run on the same task as a trial."""
     rows = trials[(trials["role"] == "baseline") & (trials["outcome"] == "finished")]

@@ -120,7 +120,8 @@ def show_against(standings: Sequence["Standing"]) -> None:
     rows: dict[str, dict[str, Standing]] = {}
     for standing in standings:
         rows.setdefault(standing.label, {})[standing.baseline] = standing
-    say("Error over that of a classical algorithm after as many steps, on the same prompts:")
+    exact = "; `exact`: its error is rounding" if any(standing.exact for standing in standings) else ""
+    say(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
     show_table(
         ["cell", *solvers],
         ([label, *(_ratio(mine.get(solver)) for solver in solvers)] for label, mine in rows.items()),
@@ -130,6 +131,8 @@ def show_against(standings: Sequence["Standing"]) -> None:
 def _ratio(standing: "Standing | None") -> str | None:
     if standing is None:
         return None
+    if standing.exact:
+        return "exact"
     spread = interval(standing.low, standing.high)
     return f"{standing.ratio:.3g}" + (f" ({spread})" if spread else "")
 

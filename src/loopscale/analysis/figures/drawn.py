@@ -11,25 +11,7 @@ import pandas as pd
 
 from loopscale.analysis.drawing import safe
 from loopscale.analysis.floors import floors_of
-from loopscale.analysis.tables import StudyTable, answers, baselines_of, curve_at, solver_name, task_of
-
-
-def by_task(study: StudyTable, trials: pd.DataFrame) -> dict[str, list[str]]:
-    """Cells that share a task, and so their baselines, under what sets the task apart from the others."""
-    tasks = {}
-    for cell in study["cells"]:
-        rows, _ = answers(trials, cell["key"])
-        if len(rows):
-            tasks[cell["key"]] = task_of(rows.iloc[0])
-    varied = [
-        path
-        for path in dict.fromkeys(p for task in tasks.values() for p in task)
-        if len({repr(task.get(path)) for task in tasks.values()}) > 1
-    ]
-    groups: dict[str, list[str]] = {}
-    for key, task in tasks.items():
-        groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(key)
-    return groups
+from loopscale.analysis.tables import StudyTable, answers, baselines_of, curve_at, solver_name
 
 
 def drawn(
