@@ -152,6 +152,48 @@ def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_na
     )
 
 
+def test_a_bound_of_many_cells_is_in_the_legend_once():
+    planted = Planted(noise=0.02)
+    for label, middle in (("narrow", 0.5), ("wide", 0.25)):
+        for loops in (2, 4, 8, 16):
+            values = {"training.loops": loops, "model.kind": label}
+            planted.replicated(planted.cell(f"{label} {loops}", **values), middle * 0.9**loops)
+    theory = {"kind": "gd_contraction", "kappa": 19.0}
+    planted.study["laws"] = [
+        {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
+    ]
+    found, _ = laws(planted.study, *planted.tables[:2])
+    drawn = [trace for trace in figures.law(found).data if "gd_contraction" in (trace.name or "")]
+    (named,) = [trace for trace in drawn if trace.showlegend is not False]
+    assert named.name == "gd_contraction: its shape, constants fitted (× 0.25 to 0.5)"
+    assert {trace.line.dash for trace in drawn} == {"dot"}, "as it is drawn"
+    assert len(drawn) == 1 + 2
+
+
+def test_more_cells_than_colours_are_told_apart_by_their_marks():
+    planted = Planted(noise=0.02)
+    for number in range(17):
+        planted.replicated(
+            planted.cell(f"model {number}", **{"model.kind": str(number)}), 0.1 + 0.01 * number
+        )
+    trials, curves, history = planted.tables
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"]}]
+    for figure in (
+        figures.against_loops(planted.study, trials, curves, cells),
+        figures.against_points(planted.study, trials, curves, cells),
+        figures.learning(planted.study, trials, history),
+        figures.front(planted.study, trials),
+        figures.law(laws(planted.study, trials, curves)[0]),
+    ):
+        named = [
+            trace for trace in figure.data if "model" in (trace.name or "") and trace.showlegend is not False
+        ]
+        marked = {(trace.line.color or trace.marker.color, trace.marker.symbol) for trace in named}
+        assert len(named) == len(marked) == 17
+        assert all("markers" in trace.mode for trace in named)
+
+
 def test_a_figure_of_nothing_that_has_finished_has_nothing_in_it():
     planted = Planted()
     cell = planted.cell("a", **{"model.heads": 1, "model.layers": 1})

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from loopscale.analysis.compared import matches
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, dashed, line, rounded, safe, ticked
+from loopscale.analysis.drawing import ERROR, blank, colour_of, dashed, line, rounded, safe, symbol_of, ticked
 from loopscale.analysis.shown import Sentences, lacking
 from loopscale.analysis.trend import LEAST, Fit, curve, trend
 
@@ -69,7 +69,7 @@ def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> g
         return lacking(UNTRAINED)
     figure = blank(STEP, MATCH, log_x=False)
     for index, (cell, group) in enumerate(chosen.groupby("cell", sort=False)):
-        name, colour, symbol = safe(str(cell)), PALETTE[index % 8], SYMBOLS[index % 8]
+        name, colour, symbol = safe(str(cell)), colour_of(index), symbol_of(index)
         counted = (group["similarity"] >= least) & ~group["last"]
         sizes = np.where(counted, 9, 4)
         marker = {"color": colour, "symbol": symbol, "size": sizes}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import DASHES, ERROR, PALETTE, blank, dashed, exact, line, rounded
+from loopscale.analysis.drawing import DASHES, ERROR, blank, colour_of, dashed, exact, line, rounded
 from loopscale.analysis.figures.drawn import by, classical, drawn, floors
 from loopscale.analysis.references import references
 from loopscale.analysis.tables import StudyTable, curve_at, loop_of
@@ -95,7 +95,7 @@ def _trained(figure: go.Figure, curves: pd.DataFrame, runs: Runs) -> None:
 
 
 def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> None:
-    ring = {"size": 14, "symbol": "circle-open", "color": PALETTE[index % 8], "line": {"width": 2.5}}
+    ring = {"size": 14, "symbol": "circle-open", "color": colour_of(index), "line": {"width": 2.5}}
     figure.add_scatter(
         x=[at],
         y=[height],
@@ -113,7 +113,7 @@ def _medians(figure: go.Figure, label: str, index: int, medians: pd.Series) -> N
             x=medians.index,
             y=rounded(medians),
             mode="lines",
-            line={"color": PALETTE[index % 8], "width": 1.6, "dash": "dot"},
+            line={"color": colour_of(index), "width": 1.6, "dash": "dot"},
             name=f"{label}, median over prompts",
             legendgroup=label,
             showlegend=False,

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, axis_name
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded
+from loopscale.analysis.drawing import ERROR, blank, colour_of, rounded, symbol_of
 from loopscale.analysis.surface import Surface
 
 
@@ -18,8 +18,8 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     cells = surface.cells
     for index, value in enumerate(np.unique(cells.z)):
         here = cells.z == value
-        colour, name = PALETTE[index % 8], f"{z} = {value:g}"
-        marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
+        colour, name = colour_of(index), f"{z} = {value:g}"
+        marker = {"size": 9, "color": colour, "symbol": symbol_of(index)}
         text = [f"{x} = {each:g}, {name}" for each in cells.x[here]]
         figure.add_scatter(x=rounded(surface.flops(cells.x[here], value)), y=rounded(cells.error[here]), mode="markers",
                            marker=marker, name=name, legendgroup=name, hovertext=text)  # fmt: skip
