@@ -4,6 +4,8 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
+from loopscale.analysis.drawing import blank, entry, ticked
+from loopscale.analysis.pictures import pictures
 from loopscale.analysis.tested import laws
 from loopscale.theory.bounds.base import Bound
 
@@ -105,8 +107,11 @@ def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
     before = len(figures.against_loops(planted.study, trials, curves, cells).data)
     curves = curves.assign(median=np.where(curves["loop"] > 6, curves["error"] / 2, curves["error"]))
     figure = figures.against_loops(planted.study, trials, curves, cells)
-    dotted = [trace for trace in figure.data if "median" in (trace.name or "")]
-    assert (len(dotted), len(figure.data)) == (3, before + 3)
+    (named,) = [trace for trace in figure.data if (trace.name or "").startswith("dotted: median")]
+    assert (named.line.dash, named.showlegend) == ("dot", None)
+    dotted = [trace for trace in figure.data if (trace.name or "").endswith("median over prompts")]
+    assert (len(dotted), len(figure.data)) == (3, before + 4)
+    assert all(trace.line.width < 2.4 / 2 and trace.opacity < 1 for trace in dotted), "less than the means"
     mine = curves[curves["trial"].str.startswith("replicate-cell0")]
     for trace in dotted:
         assert list(trace.x) == [6, 7, 8, 9, 10, 11, 12]
@@ -114,6 +119,21 @@ def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
     assert dotted[0].y[-1] == pytest.approx(expected, rel=1e-3)
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (6, 12)
+    captions = {
+        bool(medians): next(pictures(planted.study, trials, each, pd.DataFrame(), [], [])).text
+        for medians, each in ((True, curves), (False, curves.drop(columns="median")))
+    }
+    assert "dotted, from T on: the median over prompts" in captions[True]
+    assert "median" not in captions[False]
+
+
+def test_a_legend_of_many_long_names_makes_the_figure_taller():
+    figure = blank("x", "y")
+    figure.add_scatter(x=[1, 2], y=[1, 2], name="model")
+    low = ticked(figure).layout.height
+    for number in range(8):
+        entry(figure, f"dotted: median over prompts (bounds are of the mean) {number}", {"dash": "dot"})
+    assert ticked(figure).layout.height >= low + 24 * 5
 
 
 def test_a_cell_with_two_bounds_is_drawn_once_with_both():
