@@ -190,7 +190,7 @@ def test_planted_trends_are_found_and_their_intervals_hold_the_planted_rates():
     [
         ([[3, 19, 2, 14, 1, 9], [9, 2, 17, 1, 20, 3]], 0.95, "none", "jumps about"),
         ([[4] * 6, [4] * 6], 0.95, "none", "stays where it is"),
-        ([[1, 3, 5, 7, 9, 11], [12, 10, 8, 6, 4, 2]], 0.95, "none", "contains 0"),
+        ([[1, 3, 5, 7, 9, 11], [12, 10, 8, 6, 4, 2]], 0.95, "undecided", "contains 0"),
         ([[1, 2, 3, 4]], 0.95, "undecided", "too few steps"),
         ([[1, 2, 3], [1, 2, 3]], 0.95, "undecided", "fewer than 4"),
         ([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]], 0.3, "undecided", "fewer than 4"),

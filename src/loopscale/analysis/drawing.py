@@ -25,7 +25,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
-MOST_MARKS = 30
+MOST_MARKS = 60
 """On one line; of more points about so many are marked."""
 DEEPEST = 10.0
 """How far beyond the lowest and the highest measured value a figure reaches for what it is set beside."""

@@ -91,9 +91,10 @@ def trend(matches: pd.DataFrame, least: float = LEAST) -> Trend:
     return Trend(kind, why, len(data), steps, fits)
 
 
-def curve(kind: str, level: float, rate: float, steps: Array) -> Array:
-    """The best-matching iterate at each step, as a form has it."""
-    return np.exp(FORMS[kind](level, rate, steps))
+def curve(kind: str, fit: Fit, steps: Array) -> Array:
+    """The best-matching iterate at each step, as a form has it with the mean level and rate; NaN where that is none."""
+    straight = np.mean(fit.levels) + fit.rate * steps
+    return np.where(straight > 0, straight, np.nan) if kind == "linear" else np.exp(straight)
 
 
 def _line(level: float, rate: float, steps: Array) -> Array:
@@ -141,7 +142,7 @@ def _decided(fits: dict[str, Fit]) -> tuple[Kind, str]:
         return "none", "its best-matching step jumps about or stays where it is"
     chosen = fits[first[1]]
     if chosen.interval is not None and chosen.interval[0] <= 0 <= chosen.interval[1]:
-        return "none", "the rate's interval over replicates contains 0"
+        return "undecided", "the rate's interval over replicates contains 0"
     if chosen.rate <= 0:
         return "none", "its best-matching step falls from step to step"
     if second[0] - first[0] < CLEAR:
