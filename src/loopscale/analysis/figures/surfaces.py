@@ -11,8 +11,8 @@ from loopscale.analysis.surface import Surface
 def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     """Error against FLOPs: cells as markers, the fitted surface as a line for every z, its envelope in black.
 
-    The envelope is the surface's least error at that cost, within the range of what was trained; `x` and `z` are what
-    the surface's axes are called.
+    The envelope is the surface's least error at that cost, within the range of what was trained; where no pair is known
+    to be best there is none, and the figure says why. `x` and `z` are what the surface's axes are called.
     """
     figure = blank(axis_name(FLOPS), ERROR)
     cells = surface.cells
@@ -29,7 +29,10 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
                            hovertemplate=f"surface at {name}: %{{y:.3g}}<extra></extra>")  # fmt: skip
     try:
         law = surface.law()
-    except ValueError:
+    except ValueError as problem:
+        where = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
+        why = f"no line of least error: {problem}".replace(", so that", ",<br>so that")
+        figure.add_annotation(text=why, showarrow=False, align="right", bgcolor="white", **where)
         return figure
     costs = surface.flops(cells.x, cells.z)
     budgets = np.geomspace(costs.min(), costs.max(), 60)
