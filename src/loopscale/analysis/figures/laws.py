@@ -20,8 +20,10 @@ from loopscale.analysis.drawing import (
 )
 from loopscale.analysis.laws import Law
 
-Bound = tuple[go.Scatter, float]
-"""A bound as it is drawn, and the constant that was fitted to it."""
+Kind = tuple[str, bool, str]
+"""Of a bound: its name, whether it stands at its own height, its dash."""
+Drawn = tuple[str, go.Scatter, float]
+"""A bound as it is drawn: the cell, the line, the constant that was fitted."""
 BOUNDS = ("dot", "dash", "dashdot")
 """Of a cell's bounds, the first, second and third."""
 
@@ -34,14 +36,15 @@ def law(fitted: Sequence[Law]) -> go.Figure:
     """
     first = fitted[0]
     figure = blank(axis_name(first.along, first.beside), measured(first.of), log_x=_straight(first))
-    cells, bounds = list(dict.fromkeys(one.cell for one in fitted)), dict[tuple[str, bool], list[Bound]]()
+    cells, bounds = list(dict.fromkeys(one.cell for one in fitted)), dict[Kind, list[Drawn]]()
     for place, cell in enumerate(cells):
         mine = [one for one in fitted if one.cell == cell]
         colour, name = colour_of(place), safe(cell) or "all"
         _fits(figure, mine, colour, name, symbol_of(place))
         for order, one in enumerate(mine):
-            if bound := _theory(figure, one, {"color": colour, "dash": BOUNDS[order % 3]}, name):
-                bounds.setdefault((str(one.theory), one.absolute), []).append(bound)
+            dash = BOUNDS[order % 3]
+            if drawn := _theory(figure, one, {"color": colour, "dash": dash}, name):
+                bounds.setdefault((str(one.theory), one.absolute, dash), []).append(drawn)
     _named_once(figure, bounds)
     if any(one.theory_y for one in fitted):
         heights = [np.array(one.theory_y) for one in fitted if one.absolute]
@@ -77,7 +80,7 @@ def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol
         )
 
 
-def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Bound | None:
+def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Drawn | None:
     shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
     if not np.isfinite(shown).any():
         return None
@@ -90,17 +93,17 @@ def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Bou
         line=line,
         legendgroup=name,
     )
-    return figure.data[-1], shift
+    return name, figure.data[-1], shift
 
 
-def _named_once(figure: go.Figure, bounds: Mapping[tuple[str, bool], Sequence[Bound]]) -> None:
+def _named_once(figure: go.Figure, bounds: Mapping[Kind, Sequence[Drawn]]) -> None:
     """A bound that is drawn for several cells has one line of the legend, in no cell's colour."""
-    for (theory, absolute), drawn in bounds.items():
-        if len({trace.legendgroup for trace, _ in drawn}) > 1:
-            for trace, _ in drawn:
+    for (theory, absolute, dash), drawn in bounds.items():
+        cells, traces, shifts = zip(*drawn, strict=True)
+        if len(set(cells)) > 1:
+            for trace in traces:
                 trace.showlegend = False
-            style = {"color": GREYS[0], "dash": drawn[0][0].line.dash}
-            entry(figure, _called(theory, absolute, [shift for _, shift in drawn]), style)
+            entry(figure, _called(theory, absolute, shifts), {"color": GREYS[0], "dash": dash})
 
 
 def _called(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
