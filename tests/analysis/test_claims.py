@@ -79,7 +79,14 @@ def test_one_replicate_decides_nothing():
     found = claims.better(tables(planted), "a is better", kind("a"), kind("b"))
     assert found.word == "undecided"
     assert found.low is None
-    assert "fewer than two replicates" in found.text
+    assert found.text.endswith("(no interval: fewer than two replicates) times the error of b.")
+    assert claims.table([found])["decided by"].isna().all(), "two replicates need not decide it"
+    planted.trial("", "baseline", 0, 0.3, label="newton")
+    planted.curves_of("baseline--0", 0.2, rate=0.1)
+    assert (
+        "(no interval: fewer than two replicates)"
+        in claims.beats(tables(planted), "", kind("a"), "newton").text
+    )
 
 
 def test_equal_cells_are_told_apart_in_one_study_of_twenty():
@@ -175,6 +182,36 @@ def test_a_net_is_held_against_an_algorithm_on_the_last_query():
     found = claims.beats(records, "", kind("looped"), "newton", query="last")
     assert found.ratio == pytest.approx(np.exp(np.log(mine).mean()) / theirs)
     assert found.word == "holds"
+
+
+def test_beyond_the_trained_loops_the_interval_is_that_of_the_replicates_run_on():
+    planted = Planted(noise=0.05)  # T is 6, and all is evaluated up to 12
+    for name, runs in (("looped", 3), ("algoformer", 1)):
+        planted.replicated(planted.cell(name, **kind(name)), 0.1, runs=runs)
+    planted.curves_of(planted.trial("", "baseline", 0, 0.3, label="newton"), 0.2, rate=0.1)
+    records = tables(planted)
+    found = claims.beats(records, "", kind("looped"), "newton", step=10)
+    at = records.curves[records.curves["loop"] == 10].groupby("trial")["error"].mean()
+    logs = np.log(at[at.index.str.startswith("replicate-cell0")])
+    half = 4.302653 * logs.std(ddof=1) / np.sqrt(3)  # Student's t of two degrees of freedom
+    assert found.low == pytest.approx(np.exp(logs.mean() - half) / at["baseline--0"], rel=1e-5)
+    assert found.word == "holds"
+
+
+def test_where_the_noise_is_unknown_no_number_of_replicates_is_named():
+    planted = Planted()
+    planted.replicated(planted.cell("looped", **kind("looped")), 0.1)
+    planted.curves_of(planted.trial("", "baseline", 0, 0.3, label="newton"), 0.2, rate=0.1)
+    records = tables(planted)
+    broken = records.curves["trial"].str.endswith("cell0-1") & (records.curves["loop"] > 6)
+    burst = Tables(
+        records.study,
+        records.trials,
+        records.curves.assign(error=records.curves["error"].mask(broken, np.inf)),
+    )
+    found = claims.beats(burst, "", kind("looped"), "newton", step=10)
+    assert (found.low, found.replicates) == (None, None)
+    assert "no interval: the noise between replicates is not known there" in found.text
 
 
 def test_running_on_stays_grows_or_falls_as_planted():

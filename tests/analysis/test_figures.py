@@ -4,6 +4,8 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
+from loopscale.analysis.drawing import blank, entry, ticked
+from loopscale.analysis.pictures import pictures
 from loopscale.analysis.tested import laws
 from loopscale.theory.bounds.base import Bound
 
@@ -105,8 +107,11 @@ def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
     before = len(figures.against_loops(planted.study, trials, curves, cells).data)
     curves = curves.assign(median=np.where(curves["loop"] > 6, curves["error"] / 2, curves["error"]))
     figure = figures.against_loops(planted.study, trials, curves, cells)
-    dotted = [trace for trace in figure.data if "median" in (trace.name or "")]
-    assert (len(dotted), len(figure.data)) == (3, before + 3)
+    (named,) = [trace for trace in figure.data if (trace.name or "").startswith("dotted: median")]
+    assert (named.line.dash, named.showlegend) == ("dot", None)
+    dotted = [trace for trace in figure.data if (trace.name or "").endswith("median over prompts")]
+    assert (len(dotted), len(figure.data)) == (3, before + 4)
+    assert all(trace.line.width < 2.4 / 2 and trace.opacity < 1 for trace in dotted), "less than the means"
     mine = curves[curves["trial"].str.startswith("replicate-cell0")]
     for trace in dotted:
         assert list(trace.x) == [6, 7, 8, 9, 10, 11, 12]
@@ -114,6 +119,21 @@ def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
     assert dotted[0].y[-1] == pytest.approx(expected, rel=1e-3)
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (6, 12)
+    captions = {
+        bool(medians): next(pictures(planted.study, trials, each, pd.DataFrame(), [], [])).text
+        for medians, each in ((True, curves), (False, curves.drop(columns="median")))
+    }
+    assert "dotted, from T on: the median over prompts" in captions[True]
+    assert "median" not in captions[False]
+
+
+def test_a_legend_of_many_long_names_makes_the_figure_taller():
+    figure = blank("x", "y")
+    figure.add_scatter(x=[1, 2], y=[1, 2], name="model")
+    low = ticked(figure).layout.height
+    for number in range(8):
+        entry(figure, f"dotted: median over prompts (bounds are of the mean) {number}", {"dash": "dot"})
+    assert ticked(figure).layout.height >= low + 24 * 5
 
 
 def test_a_cell_with_two_bounds_is_drawn_once_with_both():
@@ -150,6 +170,48 @@ def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_na
     assert all(0 < bar < 0.2 * y for bar, y in zip(bars.array, drawn["all"].y, strict=True)), (
         "intervals of the means"
     )
+
+
+def test_a_bound_of_many_cells_is_in_the_legend_once():
+    planted = Planted(noise=0.02)
+    for label, middle in (("narrow", 0.5), ("wide", 0.25)):
+        for loops in (2, 4, 8, 16):
+            values = {"training.loops": loops, "model.kind": label}
+            planted.replicated(planted.cell(f"{label} {loops}", **values), middle * 0.9**loops)
+    theory = {"kind": "gd_contraction", "kappa": 19.0}
+    planted.study["laws"] = [
+        {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
+    ]
+    found, _ = laws(planted.study, *planted.tables[:2])
+    drawn = [trace for trace in figures.law(found).data if "gd_contraction" in (trace.name or "")]
+    (named,) = [trace for trace in drawn if trace.showlegend is not False]
+    assert named.name == "gd_contraction: its shape, constants fitted (× 0.25 to 0.5)"
+    assert {trace.line.dash for trace in drawn} == {"dot"}, "as it is drawn"
+    assert len(drawn) == 1 + 2
+
+
+def test_more_cells_than_colours_are_told_apart_by_their_marks():
+    planted = Planted(noise=0.02)
+    for number in range(17):
+        planted.replicated(
+            planted.cell(f"model {number}", **{"model.kind": str(number)}), 0.1 + 0.01 * number
+        )
+    trials, curves, history = planted.tables
+    cells = [cell["key"] for cell in planted.study["cells"]]
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"]}]
+    for figure in (
+        figures.against_loops(planted.study, trials, curves, cells),
+        figures.against_points(planted.study, trials, curves, cells),
+        figures.learning(planted.study, trials, history),
+        figures.front(planted.study, trials),
+        figures.law(laws(planted.study, trials, curves)[0]),
+    ):
+        named = [
+            trace for trace in figure.data if "model" in (trace.name or "") and trace.showlegend is not False
+        ]
+        marked = {(trace.line.color or trace.marker.color, trace.marker.symbol) for trace in named}
+        assert len(named) == len(marked) == 17
+        assert all("markers" in trace.mode for trace in named)
 
 
 def test_a_figure_of_nothing_that_has_finished_has_nothing_in_it():

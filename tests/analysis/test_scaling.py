@@ -63,7 +63,27 @@ def test_an_error_that_does_not_fall_along_an_axis_has_no_exponent_there():
     flat = found.trials.assign(error=0.1 + 0.4 / found.trials[X] + 0.01 * found.trials[Z] / 40)
     said = scaling.allocation(Reading(found.study, flat, found.curves, found.history), X, Z)
     assert "does not fall along model.width" in said[0]
-    assert "No pair is best" in said[-1]
+    assert "No pair is known to be best" in said[-1]
+
+
+def test_an_exponent_that_nothing_bounds_is_no_estimate_and_draws_no_line():
+    """All that width gives is had at the second of four: any exponent that is large enough fits as well."""
+    found, rng = trained(), np.random.default_rng(1)
+    wide = np.where(found.trials[Z] == 8, 0.3, 0.0)
+    error = (0.1 + 0.6 * found.trials[X] ** -0.8 + wide) * np.exp(0.01 * rng.standard_normal(len(wide)))
+    steep = Reading(found.study, found.trials.assign(error=error), found.curves, found.history)
+    over = scaling.surface(steep, X, Z)
+    assert over.unknown[0] == ""
+    assert over.unknown[1]
+    said = scaling.allocation(steep, X, Z)
+    assert f"a term of model.width, whose exponent {over.unknown[1]} (95 % interval" in said[0]
+    assert "(model.width)^-" not in said[0]
+    assert said[-1].startswith("No pair is known to be best: an exponent is")
+    assert not any("grows as FLOPs^" in sentence for sentence in said)
+    assert scaling.best_pairs(steep, X, Z).empty
+    figure = scaling.compute_optimal(steep, X, Z)
+    assert not any("least error" in (trace.name or "") for trace in figure.data)
+    assert "no line of least error: an exponent is" in figure.layout.annotations[0].text
 
 
 def test_verdicts_of_several_studies_are_one_table_and_are_counted():

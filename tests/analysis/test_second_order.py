@@ -119,6 +119,30 @@ def test_what_is_not_so_is_not_said():
     assert "no trend" in second_order.said(trends)[0]
 
 
+def test_a_rate_whose_interval_contains_0_decides_nothing():
+    late = {  # one replicate that has not begun to learn, beside two that are as the paper has it
+        "newton": [*PAPER["newton"], [6, 6, 5, 5, 4, 4]],
+        "gradient descent": [*PAPER["gradient descent"], [70, 66, 60, 62, 58, 55]],
+    }
+    trends = compared.trends(planted(late))
+    assert trends["trend"].tolist() == ["undecided", "undecided"]
+    assert set(trends["why"]) == {"the rate's interval over replicates contains 0"}
+    assert second_order.finding(trends)[0].startswith("net: undecided whether of second order")
+    assert "undecided: the rate's interval" in second_order.said(trends)[0]
+    alone = compared.trends(planted({"newton": [[4] * 6, [4] * 6]}))
+    assert second_order.finding(alone)[0].startswith("net: undecided"), "gradient descent was not compared"
+
+
+@pytest.mark.parametrize(("solver", "axis"), [("newton", "linear"), ("gradient descent", "log")])
+def test_a_trend_is_straight_on_its_solvers_axis(solver: str, axis: str):
+    figure = second_order.best_matching(planted(PAPER), solver)
+    assert figure.layout.yaxis.type == axis
+    (chosen,) = [trace for trace in figure.data if "chosen" in trace.name]
+    heights = np.array(chosen.y, dtype=float)
+    steps = np.diff(heights if axis == "linear" else np.log(heights))
+    np.testing.assert_allclose(steps, steps.mean(), rtol=0.05)
+
+
 def test_the_figures_show_what_the_tables_hold():
     similar = planted(PAPER)
     heat = second_order.heat_maps(similar)

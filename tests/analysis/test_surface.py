@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from loopscale.analysis.surface import fit
+from loopscale.analysis.surface import LIMITS, fit
 
 LOOPS, WIDTHS = np.array([1.0, 2, 4, 8]), np.array([8.0, 16, 24, 40])
 FLOOR, SCALES, EXPONENTS = 0.05, (0.6, 2.0), (0.8, 0.6)
@@ -64,6 +66,19 @@ def test_an_error_that_does_not_fall_along_an_axis_has_no_best_pair():
     x, z, _, flops = planted(0, 0.0, 1)
     with pytest.raises(ValueError, match="no pair of them is best"):
         fit(x, z, 0.3 * x**-0.5 + 0.1 * z**0.3, flops).best(1e6)
+
+
+def test_exponents_at_the_limit_or_without_an_upper_end_are_unknown():
+    x, z, y, flops = planted(0, 0.0, 1)
+    surface = fit(x, z, y, flops)
+    assert surface.unknown == ("", "")
+    assert replace(surface, exponents=(0.8, LIMITS[1])).unknown == ("", "is at the limit of the search")
+    open_ended = replace(surface, intervals=((0.1, 2.0), (0.2, np.inf)))
+    assert open_ended.unknown == ("", "is bounded by nothing from above")
+    with pytest.raises(
+        ValueError, match="bounded by nothing from above, so that how FLOPs are best shared out"
+    ):
+        open_ended.law()
 
 
 def coverage(simulations: int, each: int) -> dict[str, float]:

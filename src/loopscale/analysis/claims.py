@@ -36,6 +36,7 @@ from loopscale.analysis.verdict import MOST
 
 LITTLE = 1.25
 """Up to this factor an error that is run on beyond T has stayed where it was."""
+SINGLE = "fewer than two replicates"
 Word = Literal["holds", "does not hold", "undecided", "not run"]
 
 
@@ -53,7 +54,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Claim:
-    """`ratio` of two errors, the first over the second, with its interval (`None` with fewer than two replicates)."""
+    """`ratio` of two errors, the first over the second, with its interval: `None` where there is none, for `why`."""
 
     says: str
     first: str
@@ -63,18 +64,19 @@ class Claim:
     high: float | None
     word: Word
     replicates: int | None = None
-    """How many would decide what is undecided, were the ratio what it seems: up to 1,000, and of each cell compared."""
+    """How many would decide what is undecided, were the ratio what it seems: up to 1,000, and of each cell compared.
+
+    `None` where there is no interval to learn that from.
+    """
+    why: str = ""
+    """Why a ratio has no interval."""
 
     @property
     def text(self) -> str:
         """In words."""
         if self.ratio is None:
             return f"{self.says}: not run."
-        span = (
-            "no interval: fewer than two replicates"
-            if self.low is None
-            else f"{self.low:.3g} to {self.high:.3g}"
-        )
+        span = f"no interval: {self.why}" if self.low is None else f"{self.low:.3g} to {self.high:.3g}"
         said = f"{self.says}: {self.word}. {self.first} has {self.ratio:.3g} ({span}) times the error of {self.second}."
         return f"{said} About {self.replicates:,} replicates would decide it." if self.replicates else said
 
@@ -101,7 +103,10 @@ def better(
     shared = np.isfinite(mine) & np.isfinite(theirs)
     # A single trial somewhere, or replicates of different seeds, have a ratio without an interval.
     if shared.sum() < 2:
-        return _claim(says, *labels, float(np.nanmean(mine) - np.nanmean(theirs)), None, int(shared.sum()))
+        why = SINGLE if min(trials) < 2 else "fewer than two replicates of the same seeds"
+        return _claim(
+            says, *labels, float(np.nanmean(mine) - np.nanmean(theirs)), None, int(shared.sum()), why
+        )
     difference = (mine - theirs)[shared]
     spread = paired(logs.to_numpy())
     half = math.sqrt(2 / len(difference)) * _scale(spread) if spread else None
@@ -118,8 +123,9 @@ def beats(
 ) -> Claim:
     """Whether the cell of these settings has less error than a classical algorithm after as many steps.
 
-    By default after T, else after `step` of either; over all queries, or of the last one alone. Raises ValueError for
-    settings that name no cell.
+    By default after T, else after `step` of either; over all queries, or of the last one alone. The noise is that of
+    all cells in which the step was trained for; beyond T, of all that were run on as far.
+    Raises ValueError for settings that name no cell.
     """
     cell, label = _cell(records.study, settings), _told(settings)
     rows, replicated = answers(records.trials, cell["key"])
@@ -134,9 +140,11 @@ def beats(
     name = f"{name} after {at} steps"
     theirs = _at(records.curves, found[0]["trial"], at, query)
     mine = [_at(records.curves, trial, at, query) for trial in rows["trial"]]
-    spread = pool([np.log(each) for each in _curves_at(records, at, query)])
-    half = _scale(spread) / math.sqrt(len(mine)) if spread and replicated and len(mine) > 1 else None
-    return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half, len(mine))
+    spread = pool([np.log(each) for each in _curves_at(records, cell["key"], at, query)])
+    several = replicated and len(mine) > 1
+    half = _scale(spread) / math.sqrt(len(mine)) if spread and several else None
+    why = "the noise between replicates is not known there" if several else SINGLE
+    return _claim(says, label, name, float(np.mean(np.log(mine)) - math.log(theirs)), half, len(mine), why)
 
 
 def table(claims: Sequence[Claim]) -> pd.DataFrame:
@@ -222,11 +230,11 @@ def _course(ratio: float, low: float | None, high: float | None) -> str:
 
 
 def _claim(
-    says: str, first: str, second: str, difference: float, half: float | None, replicates: int
+    says: str, first: str, second: str, difference: float, half: float | None, replicates: int, why: str = ""
 ) -> Claim:
     ratio = math.exp(difference)
     if half is None:
-        return Claim(says, first, second, ratio, None, None, "undecided", 2)
+        return Claim(says, first, second, ratio, None, None, "undecided", why=why)
     low, high = math.exp(difference - half), math.exp(difference + half)
     if high < 1 or low > 1:
         return Claim(says, first, second, ratio, low, high, "holds" if high < 1 else "does not hold")
@@ -253,11 +261,13 @@ def _by_seed(records: Records, of: str) -> pd.DataFrame:
     return np.log(found.where(found > 0))
 
 
-def _curves_at(records: Records, step: int, query: Query) -> Iterator[np.ndarray]:
-    """The replicates' errors after a step, cell by cell, where they all have some."""
+def _curves_at(records: Records, own: str, step: int, query: Query) -> Iterator[np.ndarray]:
+    """The replicates' errors after a step, cell by cell, where they all have some; those of the cell `own` always."""
+    beyond = step > _last(records, answers(records.trials, own)[0])
     for cell in records.study["cells"]:
         rows, replicated = answers(records.trials, cell["key"])
-        if not replicated or _last(records, rows) < step:
+        reach = _recorded if beyond else _last
+        if not replicated or (cell["key"] != own and reach(records, rows) < step):
             continue
         errors = np.array([_at(records.curves, trial, step, query) for trial in rows["trial"]])
         if np.isfinite(errors).all() and (errors > 0).all():
@@ -266,6 +276,11 @@ def _curves_at(records: Records, step: int, query: Query) -> Iterator[np.ndarray
 
 def _last(records: Records, rows: pd.DataFrame) -> int:
     return loop_of(rows.iloc[0], curve_at(records.curves, rows.iloc[0]["trial"])) if len(rows) else 0
+
+
+def _recorded(records: Records, rows: pd.DataFrame) -> int:
+    """The last loop that a cell was evaluated at, T or beyond."""
+    return int(curve_at(records.curves, rows.iloc[0]["trial"])["loop"].max()) if len(rows) else 0
 
 
 def _at(curves: pd.DataFrame, trial: str, step: int, query: Query = "mean") -> float:

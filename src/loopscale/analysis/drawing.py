@@ -10,6 +10,7 @@ basic traces, so that a report carries 1.2 MB of it, not 4.8.
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,8 +25,20 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
+MOST_MARKS = 60
+"""On one line; of more points about so many are marked."""
 DEEPEST = 10.0
 """How far beyond the lowest and the highest measured value a figure reaches for what it is set beside."""
+
+
+def colour_of(index: int) -> str:
+    """The colour of a series, cell by cell the same in every figure."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def symbol_of(index: int) -> str:
+    """Its mark. Colours come again after eight series, each with another mark than before: 64 can be told apart."""
+    return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
 def measured(of: str) -> str:
@@ -49,17 +62,17 @@ def exact(figure: go.Figure, name: str, values: pd.Series) -> None:
 def line(figure: go.Figure, name: str, index: int, groups: Sequence[pd.Series]) -> None:
     table = pd.concat(groups, axis=1)
     x, values = numbers(table.index), table.to_numpy(dtype=np.float64)
-    colour = PALETTE[index % 8]
+    colour = colour_of(index)
     intervals = mean_intervals(list(values))
     if all(interval is not None for interval in intervals) and len(groups) > 1:
         ends = np.array(intervals, dtype=np.float64)
         band(figure, name, colour, x, ends[:, 0], ends[:, 1])
     style = {"color": colour, "width": 2.4, "dash": "solid"}
-    marker = {"size": 7, "symbol": SYMBOLS[index % 8]}
+    marker = {"size": 7, "symbol": symbol_of(index), "maxdisplayed": MOST_MARKS}
     figure.add_scatter(
         x=x,
         y=rounded(values.mean(1)),
-        mode="lines+markers" if len(x) < 60 else "lines",
+        mode="lines+markers",
         name=name,
         line=style,
         marker=marker,
@@ -95,6 +108,11 @@ def dashed(figure: go.Figure, name: str, order: int, curve: pd.Series) -> None:
     figure.add_scatter(
         x=numbers(curve.index), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
     )
+
+
+def entry(figure: go.Figure, name: str, style: dict[str, Any]) -> None:
+    """A line of the legend for what is drawn many times: a series of no points."""
+    figure.add_scatter(x=[None], y=[None], mode="lines", line=style, name=name, hoverinfo="skip")
 
 
 def blank(x: str, y: str, log_x: bool = True) -> go.Figure:

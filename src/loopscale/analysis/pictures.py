@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from loopscale.analysis import figures, tuning_figures
+from loopscale.analysis.figures.curves import MEDIANS_ARE
 from loopscale.analysis.importance import RELIABLE, Importance
 from loopscale.analysis.laws import Law
 from loopscale.analysis.page import Figure
@@ -19,7 +20,12 @@ FEWEST_LINES = 5
 """Finished trials below which a table of the slices says more than lines do."""
 MARKED = (
     " A ring marks T, the loop that was trained for; grey and dashed: classical algorithms; black: an exact"
-    " bound below which nothing can be."
+    " bound below which no mean can be."
+)
+
+MEDIANS = (
+    " Thin and dotted, from T on: the median over prompts, which a few prompts that explode do not move; it may lie"
+    " below the bound, which is of the mean."
 )
 
 
@@ -45,7 +51,8 @@ def _of_tasks(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> 
         title = f": {name}" if name else ""
         text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
         drawing = figures.against_loops(study, trials, curves, cells)
-        yield Figure(f"Error against loops{title}", text + MARKED, f"loops{place}", drawing)
+        marked = MARKED + (MEDIANS if any(trace.name == MEDIANS_ARE for trace in drawing.data) else "")
+        yield Figure(f"Error against loops{title}", text + marked, f"loops{place}", drawing)
         text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
         drawing = figures.against_points(study, trials, curves, cells)
         yield Figure(f"Error against points{title}", text, f"points{place}", drawing)

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.claims import Records, beside
-from loopscale.analysis.drawing import PALETTE, SYMBOLS, band, blank, rounded, safe, ticked
+from loopscale.analysis.drawing import band, blank, colour_of, rounded, safe, symbol_of, ticked
 from loopscale.analysis.tables import numbers
 
 
@@ -26,7 +26,7 @@ def over(records: Records, solver: str) -> go.Figure:
         rows = ratios[ratios["cell"] == cell["label"]]
         if rows.empty:
             continue
-        label, colour = safe(cell["label"]), PALETTE[index % 8]
+        label, colour = safe(cell["label"]), colour_of(index)
         band(figure, label, colour, rows["step"], rows["low"], rows["high"])
         figure.add_scatter(
             x=numbers(rows["step"]),
@@ -35,7 +35,7 @@ def over(records: Records, solver: str) -> go.Figure:
             name=label,
             legendgroup=label,
             line={"color": colour, "width": 2.4},
-            marker={"size": 7, "symbol": SYMBOLS[index % 8]},
+            marker={"size": 7, "symbol": symbol_of(index)},
         )
     if len(ratios):
         ends = [float(ratios["step"].min()), float(ratios["step"].max())]

@@ -57,7 +57,10 @@ def compute_optimal(found: Reading, x: str, z: str) -> go.Figure:
 
 
 def best_pairs(found: Reading, x: str, z: str) -> pd.DataFrame:
-    """For some numbers of FLOPs the pair of least error, that error, and whether such a pair was within what ran."""
+    """For some numbers of FLOPs the pair of least error, that error, and whether such a pair was within what ran.
+
+    Empty where no pair is known to be best; `allocation` says why.
+    """
     columns = ["FLOPs", x, z, "error", "within the cells"]
     try:
         over = surface(found, x, z) if not found.missing else None
@@ -91,7 +94,7 @@ def allocation(found: Reading, x: str, z: str) -> Sentences:
     try:
         law = over.law()
     except ValueError as problem:
-        return Sentences([*said, f"No pair is best: {problem}."])
+        return Sentences([*said, f"No pair is known to be best: {problem}."])
     return Sentences([
         *said,
         f"Of a growing number of FLOPs the share {over.share:.2f}{_span(over.share_interval)} goes best to {x}, as a "
@@ -150,8 +153,12 @@ def against_references(found: Reading, task: str | None = None) -> go.Figure:
 def _terms(over: Surface, names: tuple[str, str]) -> Iterator[str]:
     """What the surface adds to its floor; where the error does not fall along an axis, its exponent means nothing."""
     intervals = over.intervals or (None, None)
-    for name, scale, exponent, interval in zip(names, over.scales, over.exponents, intervals, strict=True):
-        if scale > 0 and LIMITS[0] * 1.01 < exponent:
+    for name, scale, exponent, interval, unknown in zip(
+        names, over.scales, over.exponents, intervals, over.unknown, strict=True
+    ):
+        if scale > 0 and LIMITS[0] * 1.01 < exponent and unknown:
+            yield f" + a term of {name}, whose exponent {unknown}{_span(interval)}"
+        elif scale > 0 and LIMITS[0] * 1.01 < exponent:
             yield f" + {scale:.3g} ({name})^-{exponent:.2f}, exponent {exponent:.2f}{_span(interval)}"
         else:
             yield f", and does not fall along {name}"

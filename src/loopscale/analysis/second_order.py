@@ -12,13 +12,15 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from loopscale.analysis.compared import matches
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, dashed, line, rounded, safe, ticked
+from loopscale.analysis.drawing import ERROR, blank, colour_of, dashed, line, rounded, safe, symbol_of, ticked
 from loopscale.analysis.shown import Sentences, lacking
 from loopscale.analysis.trend import LEAST, Fit, curve, trend
 
 UNTRAINED = "No net of this study has been trained: there is nothing to compare."
 MOST_COLUMNS = 20
 """Of a heat map; of more iterates so many are shown, evenly on a logarithmic scale."""
+LOGARITHMIC = ("gradient descent",)
+"""Solvers whose best-matching iterate grows exponentially in the paper: a straight line on a logarithmic axis."""
 MATCH = "best-matching iterate (count)"
 STEP = "loop or layer (count)"
 
@@ -61,6 +63,7 @@ def heat_maps(similar: pd.DataFrame) -> go.Figure:
 def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> go.Figure:
     """The best-matching iterate of every step, a marker a replicate, with both trends as fitted, where there is one.
 
+    The axis is linear, so that a linear trend is straight; of gradient descent logarithmic, so that an exponential is.
     Small markers are matches that the trends leave out: below `least`, or at the last iterate there is. The legend has
     the rates with their 95 % intervals over replicates: iterates a step, or the factor from one to the next.
     """
@@ -68,8 +71,10 @@ def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> g
     if chosen.empty:
         return lacking(UNTRAINED)
     figure = blank(STEP, MATCH, log_x=False)
+    if solver not in LOGARITHMIC:
+        figure.update_yaxes(type="linear", range=[0, 1.1 * max(chosen["iterate"])])
     for index, (cell, group) in enumerate(chosen.groupby("cell", sort=False)):
-        name, colour, symbol = safe(str(cell)), PALETTE[index % 8], SYMBOLS[index % 8]
+        name, colour, symbol = safe(str(cell)), colour_of(index), symbol_of(index)
         counted = (group["similarity"] >= least) & ~group["last"]
         sizes = np.where(counted, 9, 4)
         marker = {"color": colour, "symbol": symbol, "size": sizes}
@@ -81,10 +86,9 @@ def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> g
         for kind, dash in (("linear", "dash"), ("exponential", "dot")) if said.kind != "none" else ():
             if fit := said.fits.get(kind):
                 steps = np.linspace(said.steps[0], said.steps[-1], 40)
-                fitted = [curve(kind, *pair, steps) for pair in zip(fit.levels, fit.rates, strict=True)]
                 style = {"color": colour, "dash": dash, "width": 1.8 if said.kind == kind else 1}
                 label = f"{name}: {_rate(kind, fit)}" + (", chosen" if said.kind == kind else "")
-                y = rounded(np.exp(np.mean(np.log(fitted), axis=0)))
+                y = rounded(curve(kind, fit, steps))
                 figure.add_scatter(x=steps, y=y, mode="lines", line=style, name=label)
     return ticked(figure)
 
@@ -115,7 +119,10 @@ def said(trends: pd.DataFrame) -> Sentences:
 
 
 def finding(trends: pd.DataFrame) -> Sentences:
-    """Net by net, whether it is of second order as the paper means it: even with Newton, exponentially past descent."""
+    """Net by net, whether it is of second order as the paper means it: even with Newton, exponentially past descent.
+
+    Undecided where either trend is: where its rate has an interval that contains 0, too.
+    """
     if trends.empty:
         return Sentences([UNTRAINED])
     found = []
@@ -125,7 +132,7 @@ def finding(trends: pd.DataFrame) -> Sentences:
         word = "undecided whether of second order"
         if (newton, descent) == ("linear", "exponential"):
             word = "of second order"
-        elif "undecided" not in (newton, descent):
+        elif not {"undecided", "not compared"} & {newton, descent}:
             word = "not of second order by this measure"
         found.append(f"{cell}: {word} (against Newton {newton}, against gradient descent {descent}).")
     return Sentences(found)

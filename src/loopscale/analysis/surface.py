@@ -22,7 +22,7 @@ from loopscale.analysis.forms import Array
 from loopscale.analysis.intervals import Spread, pool, student
 
 LIMITS = (0.02, 12.0)
-"""Of the exponents. An interval that gets there is open on that side."""
+"""Of the exponents. An interval that gets there is open on that side, and an exponent that lies there no estimate."""
 GRID, ZOOMS, REWEIGHTS, PARAMETERS = 41, 3, 3, 5
 Interval = tuple[float, float]
 
@@ -87,6 +87,12 @@ class Surface:
         return np.exp(c + p * np.log(np.asarray(x, np.float64)) + q * np.log(np.asarray(z, np.float64)))
 
     @property
+    def unknown(self) -> tuple[str, str]:
+        """Why α and β are no estimates: at the limit of the search, or nothing bounds them from above; else empty."""
+        first, second = self.intervals or (None, None)
+        return _unknown(self.exponents[0], first), _unknown(self.exponents[1], second)
+
+    @property
     def share(self) -> float:
         """The share of every growth in FLOPs, as a factor, that is spent best on x: β p/(α q + β p).
 
@@ -100,12 +106,17 @@ class Surface:
         return self.share / self.cost[1], (1 - self.share) / self.cost[2]
 
     def best(self, flops: float) -> tuple[float, float]:
-        """The x and z of least error at that many FLOPs. Raises ValueError if the error does not fall along both."""
+        """The x and z of least error at that many FLOPs.
+
+        Raises ValueError if the error does not fall along both, or an exponent of either is unknown.
+        """
         (a, b), (alpha, beta), (c, p, q) = self.scales, self.exponents, self.cost
         if min(a, b) <= 0 or min(p, q) <= 0:
             raise ValueError(
                 "the error, or the cost, does not depend on both axes, so that no pair of them is best"
             )
+        if why := next(filter(None, self.unknown), ""):
+            raise ValueError(f"an exponent {why}, so that how FLOPs are best shared out is undecided")
         rest = np.log(flops) - c
         first = (q * np.log(alpha * a * q / (beta * b * p)) + beta * rest) / (alpha * q + beta * p)
         return float(np.exp(first)), float(np.exp((rest - p * first) / q))
@@ -164,6 +175,12 @@ def fit(x: Any, z: Any, error: Any, flops: Any) -> Surface:
         scatter=scatter is not None,
         goodness=goodness,
     )
+
+
+def _unknown(exponent: float, interval: Interval | None) -> str:
+    if not LIMITS[0] * 1.01 < exponent < LIMITS[1] * 0.99:
+        return "is at the limit of the search"
+    return "is bounded by nothing from above" if interval and np.isinf(interval[1]) else ""
 
 
 def _share(alpha: Any, beta: Any, p: float, q: float) -> Any:

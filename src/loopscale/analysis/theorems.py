@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import torch
 
-from loopscale.analysis.drawing import DASHES, GREYS, PALETTE, SYMBOLS, blank, rounded, safe, ticked
+from loopscale.analysis.drawing import DASHES, GREYS, blank, colour_of, rounded, safe, symbol_of, ticked
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
@@ -104,9 +104,9 @@ def along(
         if np.isnan(y).all():
             bound.at(**{setting: values[0]}).value()  # says why
         y[y < LEAST] = math.nan
-        line = {"color": PALETTE[index % 8], "width": 2.2}
+        line = {"color": colour_of(index), "width": 2.2}
         mode = "lines+markers" if len(values) < 40 else "lines"
-        marker = {"size": 6, "symbol": SYMBOLS[index % 8]}
+        marker = {"size": 6, "symbol": symbol_of(index)}
         figure.add_scatter(x=values, y=rounded(y), mode=mode, name=safe(label), line=line, marker=marker)
     return ticked(figure)
 
@@ -120,14 +120,14 @@ def risks(
     trial = {f"task.{name}": value for name, value in posed.model_dump().items() if name != "kind"}
     for index, (solver, bound) in enumerate(pairs):
         curve = evaluate(_member(Solver, solver), posed, Evaluation(loops=steps, prompts=prompts))
-        x, colour = np.array(posed.seen), PALETTE[index % 8]
+        x, colour = np.array(posed.seen), colour_of(index)
         given = {"kind": bound} if isinstance(bound, str) else dict(bound)
         exact = Bound.fill(given.pop("kind"), given, trial)
         y = np.array([_value(exact, "point", int(point)) for point in x])
         figure.add_scatter(
             x=x, y=rounded(y), mode="lines", line={"color": colour, "width": 1.6}, name=f"{exact.kind}, exact"
         )
-        marker = {"size": 7, "color": colour, "symbol": SYMBOLS[index % 8]}
+        marker = {"size": 7, "color": colour, "symbol": symbol_of(index)}
         found = curve.raw[-1] - posed.noise_variance
         figure.add_scatter(x=x, y=rounded(found), mode="markers", marker=marker, name=safe(_label(solver)))
     return ticked(figure)
@@ -138,8 +138,8 @@ def distance(*constructions: Named, seed: int = 0) -> go.Figure:
     figure = blank("step of the algorithm (count)", "largest distance from the algorithm", log_x=False)
     for index, each in enumerate(constructions):
         steps = verified(_member(Construction, each), seed)["steps"]
-        style = {"color": PALETTE[index % 8], "width": 2}
-        marker = {"size": 7, "symbol": SYMBOLS[index % 8]}
+        style = {"color": colour_of(index), "width": 2}
+        marker = {"size": 7, "symbol": symbol_of(index)}
         y = [max(step["largest"], LEAST) for step in steps]
         x = [step["step"] for step in steps]
         figure.add_scatter(x=x, y=y, mode="lines+markers", name=safe(_label(each)), line=style, marker=marker)
@@ -155,7 +155,7 @@ def limits(*constructions: Named, seed: int = 0) -> go.Figure:
     for index, (each, limit) in enumerate(zip(constructions, chosen, strict=True)):
         x = np.array([row[limit["setting"]] for row in limit["values"]])
         y = np.array([row["distance"] for row in limit["values"]])
-        marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
+        marker = {"size": 9, "color": colour_of(index), "symbol": symbol_of(index)}
         figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name=safe(_label(each)))
         power = limit["stated"] * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
         stated = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}

@@ -91,9 +91,10 @@ def trend(matches: pd.DataFrame, least: float = LEAST) -> Trend:
     return Trend(kind, why, len(data), steps, fits)
 
 
-def curve(kind: str, level: float, rate: float, steps: Array) -> Array:
-    """The best-matching iterate at each step, as a form has it."""
-    return np.exp(FORMS[kind](level, rate, steps))
+def curve(kind: str, fit: Fit, steps: Array) -> Array:
+    """The best-matching iterate at each step, as a form has it with the mean level and rate; NaN where that is none."""
+    straight = np.mean(fit.levels) + fit.rate * steps
+    return np.where(straight > 0, straight, np.nan) if kind == "linear" else np.exp(straight)
 
 
 def _line(level: float, rate: float, steps: Array) -> Array:
@@ -110,26 +111,43 @@ FORMS: dict[str, Form] = {
 
 def _fitted(form: Form, data: list[tuple[Array, Array]]) -> Fit:
     square, rounding, count, found = 0.0, 0.0, 0, []
+    of_each = 1 if form is FORMS["constant"] else 2
     for steps, iterates in data:
-        straight = form is _line
-        rate, level = np.polyfit(steps, iterates if straight else np.log(iterates), 1)
-        best = least_squares(_gaps, (level, rate), args=(form, steps, np.log(iterates)))
-        square += float(np.sum(best.fun**2))
+        logs = np.log(iterates)
+        if form is _line:
+            level, rate = _nearest_line(steps, logs)
+        elif of_each == 2:
+            rate, level = (float(each) for each in np.polyfit(steps, logs, 1))
+        else:
+            level, rate = float(logs.mean()), 0.0
+        square += float(np.sum((form(level, rate, steps) - logs) ** 2))
         rounding += float(np.sum(1 / (12 * iterates**2)))
         count += len(steps)
-        found.append((float(best.x[0]), float(best.x[1])))
-    of_each = 1 if form is FORMS["constant"] else 2
+        found.append((level, rate))
     many = of_each * len(data) + 1
     spare = count - many - 1
     aicc = count * np.log(max(square, rounding) / count) + 2 * many
     aicc += 2 * many * (many + 1) / spare if spare > 0 else np.inf
     levels, rates = zip(*found, strict=True)
-    return Fit(float(aicc), levels, rates if of_each == 2 else (0.0,) * len(rates))
+    return Fit(float(aicc), levels, rates)
 
 
-def _gaps(found: Array, form: Form, steps: Array, wanted: Array) -> Array:
-    level, rate = found
-    return form(level, rate, steps) - wanted
+def _nearest_line(steps: Array, wanted: Array) -> tuple[float, float]:
+    """Level and rate of the line whose logarithm is nearest to `wanted`.
+
+    Found by the logarithms of its ends, so that it is above 0 at every step: an iterate is, and a search that starts
+    from a line below 0 somewhere has no slope to follow there.
+    """
+    first, last = int(np.argmin(steps)), int(np.argmax(steps))
+    share = (steps - steps[first]) / (steps[last] - steps[first])
+
+    def gaps(ends: Array) -> Array:
+        start, end = np.exp(ends)
+        return np.log(start + (end - start) * share) - wanted
+
+    start, end = np.exp(least_squares(gaps, wanted[[first, last]]).x)
+    rate = float((end - start) / (steps[last] - steps[first]))
+    return float(start) - rate * float(steps[first]), rate
 
 
 def _decided(fits: dict[str, Fit]) -> tuple[Kind, str]:
@@ -141,7 +159,7 @@ def _decided(fits: dict[str, Fit]) -> tuple[Kind, str]:
         return "none", "its best-matching step jumps about or stays where it is"
     chosen = fits[first[1]]
     if chosen.interval is not None and chosen.interval[0] <= 0 <= chosen.interval[1]:
-        return "none", "the rate's interval over replicates contains 0"
+        return "undecided", "the rate's interval over replicates contains 0"
     if chosen.rate <= 0:
         return "none", "its best-matching step falls from step to step"
     if second[0] - first[0] < CLEAR:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded, safe
+from loopscale.analysis.drawing import ERROR, SYMBOLS, blank, colour_of, rounded, safe, symbol_of
 from loopscale.analysis.importance import Importance
 from loopscale.analysis.tables import StudyTable, finished, numbers, plain
 
@@ -40,7 +40,7 @@ def tuning_slice(study: StudyTable, trials: pd.DataFrame, setting: str) -> go.Fi
     highest = max((float(numbers(finished(trials, "tuning")["error"]).max(initial=0.0)), 1e-12))
     for index, cell in enumerate(study["cells"]):
         rows = finished(trials, "tuning", cell["key"]).dropna(subset=[setting])
-        marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
+        marker = {"size": 9, "color": colour_of(index), "symbol": symbol_of(index)}
         figure.add_scatter(
             x=[str(plain(value)) for value in rows[setting]] if words else numbers(rows[setting]),
             y=rounded(numbers(rows["error"])),
@@ -60,7 +60,7 @@ def tuning_slice(study: StudyTable, trials: pd.DataFrame, setting: str) -> go.Fi
                 legendgroup=cell["key"],
                 marker={
                     "size": 10,
-                    "color": PALETTE[index % 8],
+                    "color": colour_of(index),
                     "symbol": "x-thin-open",
                     "line": {"width": 2},
                 },
@@ -130,8 +130,8 @@ def importances(found: Sequence[Importance]) -> go.Figure:
     for index, one in enumerate(kept):
         marker = {
             "size": 11,
-            "color": PALETTE[index % 8],
-            "symbol": SYMBOLS[index % 8] + ("" if one.reliable else "-open"),
+            "color": colour_of(index),
+            "symbol": symbol_of(index) + ("" if one.reliable else "-open"),
         }
         figure.add_scatter(
             x=rounded(one.shares.values()),

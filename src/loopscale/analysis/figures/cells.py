@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.axes import axis_name, in_step, independent
 from loopscale.analysis.best import Best, best
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, listed, safe, wrapped
+from loopscale.analysis.drawing import ERROR, blank, colour_of, listed, safe, symbol_of, wrapped
 from loopscale.analysis.tables import StudyTable, answers, numbers
 
 
@@ -41,8 +41,8 @@ def replicates(study: StudyTable, trials: pd.DataFrame, cells: Sequence[str]) ->
             if low is not None and high is not None
             else None
         )
-        name, colour = wrapped(answer.label), PALETTE[index % 8]
-        marker = {"size": 12, "color": colour, "symbol": SYMBOLS[index // 8 % 8]}
+        name, colour = wrapped(answer.label), colour_of(index)
+        marker = {"size": 12, "color": colour, "symbol": symbol_of(index)}
         figure.add_scatter(
             x=[answer.error], y=[name], error_x=bars, mode="markers", marker=marker, showlegend=False
         )

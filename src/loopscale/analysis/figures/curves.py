@@ -1,7 +1,8 @@
 """Error against loops and against points: trained nets, classical algorithms, exact references.
 
 Beyond T, the loop that was trained for, a few prompts may explode and take the mean with them: there the median over
-prompts is dotted beside the mean, where the records have it.
+prompts is dotted beside the mean, where the records have it. Bounds and classical algorithms are means: a median may
+lie below what no predictor can beat.
 """
 
 # pandas types every selection as a union of all that it could be: those rules find nothing here but that.
@@ -15,11 +16,24 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import DASHES, ERROR, PALETTE, blank, dashed, exact, line, rounded
+from loopscale.analysis.drawing import (
+    DASHES,
+    ERROR,
+    GREYS,
+    blank,
+    colour_of,
+    dashed,
+    entry,
+    exact,
+    line,
+    rounded,
+)
 from loopscale.analysis.figures.drawn import by, classical, drawn, floors
 from loopscale.analysis.references import references
 from loopscale.analysis.tables import StudyTable, curve_at, loop_of
 
+MEDIANS = {"width": 1.1, "dash": "dot"}
+MEDIANS_ARE = "dotted: median over prompts (bounds are of the mean)"
 Runs = Sequence[tuple[int, str, pd.DataFrame]]
 
 
@@ -76,7 +90,7 @@ def against_points(
 
 def _trained(figure: go.Figure, curves: pd.DataFrame, runs: Runs) -> None:
     """Means with intervals, a ring at T, medians beyond it; one T for all is where the figure is shaded from."""
-    ends = set[int]()
+    ends, dotted = set[int](), False
     for index, label, rows in runs:
         own = [curve_at(curves, trial) for trial in rows["trial"]]
         groups = [by(curve, "loop") for curve in own]
@@ -86,7 +100,9 @@ def _trained(figure: go.Figure, curves: pd.DataFrame, runs: Runs) -> None:
         _ring(figure, label, index, at, float(np.mean([group.get(at, np.nan) for group in groups])))
         if all("median" in curve and curve["median"].notna().any() for curve in own):
             beyond = [by(curve[curve["loop"] >= at], "loop", "median") for curve in own]
-            _medians(figure, label, index, pd.concat(beyond, axis=1).mean(axis=1))
+            dotted |= _medians(figure, label, index, pd.concat(beyond, axis=1).mean(axis=1))
+    if dotted:
+        entry(figure, MEDIANS_ARE, MEDIANS | {"color": GREYS[1]})
     last = max(_xs(figure), default=0)
     if len(ends) == 1 and last > (at := ends.pop()):
         words = {"text": "beyond the trained loops", "textposition": "top left", "font": {"color": "#475467"}}
@@ -95,7 +111,7 @@ def _trained(figure: go.Figure, curves: pd.DataFrame, runs: Runs) -> None:
 
 
 def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> None:
-    ring = {"size": 14, "symbol": "circle-open", "color": PALETTE[index % 8], "line": {"width": 2.5}}
+    ring = {"size": 14, "symbol": "circle-open", "color": colour_of(index), "line": {"width": 2.5}}
     figure.add_scatter(
         x=[at],
         y=[height],
@@ -107,18 +123,21 @@ def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> 
     )
 
 
-def _medians(figure: go.Figure, label: str, index: int, medians: pd.Series) -> None:
-    if len(medians) > 1:
+def _medians(figure: go.Figure, label: str, index: int, medians: pd.Series) -> bool:
+    """Whether there is more than T to draw them at."""
+    if further := len(medians) > 1:
         figure.add_scatter(
             x=medians.index,
             y=rounded(medians),
             mode="lines",
-            line={"color": PALETTE[index % 8], "width": 1.6, "dash": "dot"},
+            line=MEDIANS | {"color": colour_of(index)},
+            opacity=0.6,
             name=f"{label}, median over prompts",
             legendgroup=label,
             showlegend=False,
             hovertemplate=f"median over prompts %{{y:.3g}}<extra>{label}</extra>",
         )
+    return further
 
 
 def _xs(figure: go.Figure) -> list[float]:

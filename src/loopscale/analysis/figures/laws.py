@@ -1,15 +1,29 @@
 """Laws: data, fit, and what theory says of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
-from loopscale.analysis.drawing import DEEPEST, PALETTE, SYMBOLS, blank, measured, rounded, safe
+from loopscale.analysis.drawing import (
+    DEEPEST,
+    GREYS,
+    blank,
+    colour_of,
+    entry,
+    measured,
+    rounded,
+    safe,
+    symbol_of,
+)
 from loopscale.analysis.laws import Law
 
+Kind = tuple[str, bool, str]
+"""Of a bound: its name, whether it stands at its own height, its dash."""
+Drawn = tuple[str, go.Scatter, float]
+"""A bound as it is drawn: the cell, the line, the constant that was fitted."""
 BOUNDS = ("dot", "dash", "dashdot")
 """Of a cell's bounds, the first, second and third."""
 
@@ -18,17 +32,20 @@ def law(fitted: Sequence[Law]) -> go.Figure:
     """Laws along one axis: the means with intervals, the fit, and the bound.
 
     Of a bound that hides its constant, or is of another quantity, the shape is drawn, with the constant fitted: the
-    legend says so, and which it is.
+    legend says so, and which it is. A bound of several cells is in the legend once.
     """
     first = fitted[0]
     figure = blank(axis_name(first.along, first.beside), measured(first.of), log_x=_straight(first))
-    cells = list(dict.fromkeys(one.cell for one in fitted))
+    cells, bounds = list(dict.fromkeys(one.cell for one in fitted)), dict[Kind, list[Drawn]]()
     for place, cell in enumerate(cells):
         mine = [one for one in fitted if one.cell == cell]
-        colour, name = PALETTE[place % 8], safe(cell) or "all"
-        _fits(figure, mine, colour, name, SYMBOLS[place % 8])
+        colour, name = colour_of(place), safe(cell) or "all"
+        _fits(figure, mine, colour, name, symbol_of(place))
         for order, one in enumerate(mine):
-            _theory(figure, one, {"color": colour, "dash": BOUNDS[order % 3]}, name)
+            dash = BOUNDS[order % 3]
+            if drawn := _theory(figure, one, {"color": colour, "dash": dash}, name):
+                bounds.setdefault((str(one.theory), one.absolute, dash), []).append(drawn)
+    _named_once(figure, bounds)
     if any(one.theory_y for one in fitted):
         heights = [np.array(one.theory_y) for one in fitted if one.absolute]
         values = np.concatenate([*(np.array(one.y) for one in fitted), *heights])
@@ -63,19 +80,38 @@ def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol
         )
 
 
-def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> None:
+def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Drawn | None:
     shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
     if not np.isfinite(shown).any():
-        return
-    shift = 1.0 if one.absolute else np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown)))
+        return None
+    shift = 1.0 if one.absolute else float(np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown))))
     figure.add_scatter(
         x=one.x,
         y=rounded(shown * shift),
         mode="lines",
-        name=str(one.theory) if one.absolute else f"{one.theory}: its shape, constant fitted (× {shift:.2g})",
+        name=_called(str(one.theory), one.absolute, [shift]),
         line=line,
         legendgroup=name,
     )
+    return name, figure.data[-1], shift
+
+
+def _named_once(figure: go.Figure, bounds: Mapping[Kind, Sequence[Drawn]]) -> None:
+    """A bound that is drawn for several cells has one line of the legend, in no cell's colour."""
+    for (theory, absolute, dash), drawn in bounds.items():
+        cells, traces, shifts = zip(*drawn, strict=True)
+        if len(set(cells)) > 1:
+            for trace in traces:
+                trace.showlegend = False
+            entry(figure, _called(theory, absolute, shifts), {"color": GREYS[0], "dash": dash})
+
+
+def _called(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
+    if absolute:
+        return theory
+    ends = dict.fromkeys(f"{end:.2g}" for end in (min(shifts), max(shifts)))
+    constants = "constant" if len(shifts) == 1 else "constants"
+    return f"{theory}: its shape, {constants} fitted (× {' to '.join(ends)})"
 
 
 def _straight(law: Law) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import axis_name, in_step, independent, is_number, rest
-from loopscale.analysis.drawing import PALETTE, SYMBOLS, blank, dashed, measured, rounded, safe
+from loopscale.analysis.drawing import blank, colour_of, dashed, measured, rounded, safe, symbol_of
 from loopscale.analysis.intervals import mean_intervals, pool
 from loopscale.analysis.tables import (
     Query,
@@ -143,8 +143,8 @@ def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) ->
         },
         mode="lines+markers",
         name=safe(label),
-        line={"color": PALETTE[index % 8], "width": 2},
-        marker={"size": 8, "symbol": SYMBOLS[index % 8]},
+        line={"color": colour_of(index), "width": 2},
+        marker={"size": 8, "symbol": symbol_of(index)},
     )
 
 

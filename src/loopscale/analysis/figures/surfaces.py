@@ -4,22 +4,22 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, axis_name
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded
+from loopscale.analysis.drawing import ERROR, blank, colour_of, rounded, symbol_of
 from loopscale.analysis.surface import Surface
 
 
 def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     """Error against FLOPs: cells as markers, the fitted surface as a line for every z, its envelope in black.
 
-    The envelope is the surface's least error at that cost, within the range of what was trained; `x` and `z` are what
-    the surface's axes are called.
+    The envelope is the surface's least error at that cost, within the range of what was trained; where no pair is known
+    to be best there is none, and the figure says why. `x` and `z` are what the surface's axes are called.
     """
     figure = blank(axis_name(FLOPS), ERROR)
     cells = surface.cells
     for index, value in enumerate(np.unique(cells.z)):
         here = cells.z == value
-        colour, name = PALETTE[index % 8], f"{z} = {value:g}"
-        marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % 8]}
+        colour, name = colour_of(index), f"{z} = {value:g}"
+        marker = {"size": 9, "color": colour, "symbol": symbol_of(index)}
         text = [f"{x} = {each:g}, {name}" for each in cells.x[here]]
         figure.add_scatter(x=rounded(surface.flops(cells.x[here], value)), y=rounded(cells.error[here]), mode="markers",
                            marker=marker, name=name, legendgroup=name, hovertext=text)  # fmt: skip
@@ -29,7 +29,10 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
                            hovertemplate=f"surface at {name}: %{{y:.3g}}<extra></extra>")  # fmt: skip
     try:
         law = surface.law()
-    except ValueError:
+    except ValueError as problem:
+        where = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
+        why = f"no line of least error: {problem}".replace(", so that", ",<br>so that")
+        figure.add_annotation(text=why, showarrow=False, align="right", bgcolor="white", **where)
         return figure
     costs = surface.flops(cells.x, cells.z)
     budgets = np.geomspace(costs.min(), costs.max(), 60)

@@ -8,10 +8,12 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import ERROR, PALETTE, SYMBOLS, blank, rounded, safe
+from loopscale.analysis.drawing import ERROR, blank, colour_of, rounded, safe, symbol_of
 from loopscale.analysis.tables import StudyTable, answers, finished, numbers
 
 MOST_STEPS = 200
+MOST_MARKED = 10
+"""Steps of a run that bear its cell's mark."""
 
 
 def learning(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> go.Figure:
@@ -26,11 +28,12 @@ def learning(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> 
             figure.add_scatter(
                 x=numbers(mine["step"]),
                 y=rounded(mine["value"]),
-                mode="lines",
+                mode="lines+markers",
                 name=safe(cell["label"]),
                 legendgroup=cell["key"],
                 showlegend=number == 0,
-                line={"color": PALETTE[index % 8], "width": 1.8},
+                line={"color": colour_of(index), "width": 1.8},
+                marker={"size": 6, "symbol": symbol_of(index), "maxdisplayed": MOST_MARKED},
             )
     return figure
 
@@ -40,7 +43,7 @@ def front(study: StudyTable, trials: pd.DataFrame) -> go.Figure:
     figure = blank("training cost (FLOPs)", ERROR)
     for index, cell in enumerate(study["cells"]):
         rows = finished(trials, "tuning", cell["key"])
-        marker = {"size": 9, "color": PALETTE[index % 8], "symbol": SYMBOLS[index % 8]}
+        marker = {"size": 9, "color": colour_of(index), "symbol": symbol_of(index)}
         figure.add_scatter(
             x=numbers(rows["flops"]),
             y=numbers(rows["error"]),
