@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+Pairing = Literal["interleaved", "beside"]
+"""Of pairs: x and y are tokens that follow one another; or one token, (x, whether its y is known, y)."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,15 @@ class Prompt:
     length: int
     dim_in: int
     dim_out: int
-    beside: bool = False
-    """Whether a pair is one token, (x, whether its y is known, y), rather than two that follow one another."""
+    pairs: Pairing | None = None
+    """How pairs of an x and a y that is asked for stand in it, y in the last `dim_out` coordinates of a token, after
+    those of x. `None` where there are none, whatever the sizes are.
+    """
+
+    @property
+    def beside(self) -> bool:
+        """Whether a pair is one token."""
+        return self.pairs == "beside"
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,9 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
     @override
     def prompt(self) -> Prompt:
         told = super().prompt
-        return replace(told, dim_out=self.wanted * self.dim) if self.target == "components" else told
+        if self.target == "label":
+            return told
+        return replace(told, dim_out=self.wanted * self.dim, pairs=None)  # no y is asked for
 
     @property
     def wanted(self) -> int:

@@ -63,8 +63,8 @@ class RegressionTask(GradedTask):
     @override
     def prompt(self) -> Prompt:
         if self.whole:
-            return Prompt(length=self.points, dim_in=self.dim + 2, dim_out=1, beside=True)
-        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+            return Prompt(length=self.points, dim_in=self.dim + 2, dim_out=1, pairs="beside")
+        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1, pairs="interleaved")
 
     @property
     @override
