@@ -14,7 +14,9 @@ Pairing = Literal["interleaved", "beside"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """All that a model may know of a task: tokens in a prompt, coordinates of a token, coordinates of a target."""
+    """All that a model may know of a task: tokens in a prompt, coordinates of a token and of a target, and whether it
+    holds pairs.
+    """
 
     length: int
     dim_in: int
