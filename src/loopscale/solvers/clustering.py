@@ -176,6 +176,8 @@ class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
     free naming gives, log(K!)/N nats at most. The same after every step.
     """
 
+    oracle: ClassVar[bool] = True
+
     @override
     def accepts(self, problem: Any) -> bool:
         return isinstance(problem, Clusters) and problem.centres is not None

@@ -156,6 +156,7 @@ class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
     """
 
     solves: ClassVar[type] = SparseRegression
+    oracle: ClassVar[bool] = True
     penalty: NonNegativeFloat | None = None
     """Of |Xβ - y|² + penalty |β|², both sums; by default the task's own σ²/τ²."""
 

@@ -16,6 +16,10 @@ A would also be bounded, but the first leaves nothing to predict (a linear serie
 The first q values are N(0, τ² width + σ²), the variance of the value after them. Later values depend on A through
 their past, which raises their variance by 1 or 2 per cent; `variances` has it at every query.
 
+The floor is σ² over the variance at the query, the noise that is added last. From the values seen so far the least
+error that there is, of one who knows Φ, is that of the Bayes predictor above: the solver `ridge` with `features:
+representation`, at its default penalty.
+
 Of an easier task all of Φ's features stay at work: only coordinates of x go.
 """
 
