@@ -11,7 +11,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
 
-PROMPT = Prompt(length=10, dim_in=4, dim_out=2)
+PROMPT = Prompt(length=10, dim_in=4, dim_out=2, pairs="interleaved")
 
 VARIANTS: list[dict[str, Any]] = [
     {},

@@ -31,6 +31,8 @@ def _of_each(pairs: list[tuple[Solver, Task]]) -> pytest.MarkDecorator:
 
 
 EVERY = _of_each(PAIRS)
+SHOWN = ("xs", "ys", "representation", "starts")
+"""Of a problem, what stands in the prompt, follows from that alike in all prompts, or tells nothing of the targets."""
 FROM_THE_FIRST = _of_each(
     [(solver, task) for solver, task in PAIRS if not task.whole and task.seen[0] == 0 and not solver.oracle]
 )
@@ -104,6 +106,16 @@ def test_a_prompt_is_solved_alike_alone_and_among_others(solver: Solver, task: T
     torch.testing.assert_close(
         solver.predict(alone, 4), solver.predict(batch, 4)[:, 2:3], rtol=1e-7, atol=1e-9
     )
+
+
+@EVERY
+def test_who_is_told_what_no_prompt_shows_is_called_an_oracle(solver: Solver, task: Task):
+    batch = task.sample(6, stream(0))
+    hidden = _each_tensor(
+        batch.problem, lambda name, value: value if name in SHOWN else value.roll(1, dims=0)
+    )
+    told = (solver.predict(batch, 4) != solver.predict(replace(batch, problem=hidden), 4)).any()
+    assert told == solver.oracle
 
 
 @EVERY

@@ -1,5 +1,7 @@
 """One layer of linear attention: its formula, where training starts, and the optimum that it reaches."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -67,7 +69,24 @@ def test_it_is_trained_to_the_global_optimum_of_linear_regression():
     )
 
 
-def test_it_is_not_for_prompts_that_tell_the_answer():
-    with pytest.raises(ValueError, match=r"linear_attention looks ahead, .* format: encoder"):
-        Trial.model_validate({"task": LINE | {"format": "decoder"}, "model": {"kind": "linear_attention"}})
+@pytest.mark.parametrize(
+    ("task", "held"),
+    [
+        (LINE | {"format": "decoder"}, "x and y in tokens of their own"),
+        ({"kind": "mixture_regression", "target": "components", "format": "encoder"}, "none"),
+        ({"kind": "clustering"}, "none"),
+        ({"kind": "pca"}, "none"),
+    ],
+    ids=["decoder", "components", "clustering", "pca"],
+)
+def test_prompts_without_a_pair_a_token_are_refused_in_one_line(task: dict[str, Any], held: str):
+    said = (
+        rf"linear_attention reads a pair a token, .* hold {held}; write .* format: encoder, or another model"
+    )
+    with pytest.raises(ValueError, match=said):
+        Trial.model_validate({"task": task, "model": {"kind": "linear_attention"}})
+
+
+def test_pairs_side_by_side_are_read():
     assert Task.model_validate(LINE).whole
+    assert Trial.model_validate({"task": LINE, "model": {"kind": "linear_attention"}}).key

@@ -1,6 +1,7 @@
 """LISTA and LISTA-CP: with ISTA's weights they are ISTA; what they read, and what they cannot."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from loopscale.solvers.regression import LeastSquares
 from loopscale.solvers.sparse import Correlations, Ista
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
+from loopscale.tasks.base import Task
 from loopscale.tasks.sparse_recovery import SparseRecovery
 from loopscale.training.loop import train
 from loopscale.training.trial import Trial
@@ -89,12 +91,37 @@ def test_the_thresholds_start_where_they_are_set(kind: str):
 @pytest.mark.parametrize("kind", UNROLLED)
 @pytest.mark.parametrize(
     "prompt",
-    [Prompt(10, 3, 3), Prompt(10, 3, 5), Prompt(3, 4, 1), Prompt(1, 5, 1, True), Prompt(9, 2, 1, True)],
+    [
+        Prompt(10, 3, 3, "interleaved"),
+        Prompt(10, 3, 5, "interleaved"),
+        Prompt(3, 4, 1, "interleaved"),
+        Prompt(1, 5, 1, "beside"),
+        Prompt(9, 2, 1, "beside"),
+        Prompt(10, 4, 1),
+    ],
 )
 def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
     with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a task that poses") as refused:
         Model.model_validate({"kind": kind}).build(prompt, stream(0))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"kind": "clustering"},
+        {"kind": "pca"},
+        {"kind": "mixture_regression", "target": "components", "components": 1},
+    ],
+    ids=lambda each: each["kind"],
+)
+def test_a_task_whose_prompts_only_have_the_size_of_pairs_is_refused(kind: str, task: dict[str, Any]):
+    prompt = Task.model_validate(task).prompt
+    assert prompt.dim_in > prompt.dim_out
+    said = f"model {kind} reads pairs .* hold none; write a task that poses a regression, or another model"
+    with pytest.raises(ValidationError, match=said):
+        Trial.model_validate({"task": task, "model": {"kind": kind}})
 
 
 @pytest.mark.parametrize("kind", UNROLLED)

@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal, multivariate_t
 from sklearn.cluster import KMeans
@@ -16,6 +17,7 @@ from sklearn.mixture import GaussianMixture
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.clustering import (
+    SINGULAR,
     ClusteringSolver,
     ExpectationMaximisation,
     Lloyd,
@@ -121,6 +123,18 @@ def test_for_two_clusters_the_spectral_method_is_the_sign_of_the_principal_compo
     for xs, found in zip(batch.problem.xs.double().numpy(), ours, strict=True):
         theirs = (PCA(1).fit_transform(xs)[:, 0] > 0).astype(int)
         assert adjusted_rand_score(theirs, found) == 1
+
+
+def test_a_full_covariance_of_fewer_points_than_coordinates_has_an_inverse_or_is_refused():
+    batch = Clustering(components=2, dim=8, points=4).sample(30, stream(0))
+    least = ExpectationMaximisation(covariance="full", floor=SINGULAR)
+    assert least.predict(batch, 300).isfinite().all()
+    for floor in (0, SINGULAR / 10):
+        with pytest.raises(
+            ValidationError, match=r"full covariance .* no inverse with floor .*; write floor: 0\.01"
+        ):
+            ExpectationMaximisation(covariance="full", floor=floor)
+    assert ExpectationMaximisation(floor=0).predict(batch, 3).isfinite().all()
 
 
 def test_for_more_clusters_the_spectral_method_is_k_means_on_the_principal_components():

@@ -115,6 +115,15 @@ def test_every_table_of_several_gets_its_prompts():
         ({"components": 5, "dim": 3}, "5 centres cannot be equidistant in 3 dimensions; write a dim of 4"),
         ({"dim": 1, "components": 2, "condition": 3}, "condition 3 needs a dim of 2 or more"),
         ({"tails": 2}, "tails"),
+        ({"components": 5, "points": 3}, "3 points cannot be of 5 components; write points: 5 or more"),
+        (
+            {"data": "iris", "snr": 2},
+            "data names tables, of which snr can be no setting; write snr: 4.0, or data",
+        ),
+        (
+            {"data": "iris", "condition": 3, "imbalance": 2, "tails": 5, "centres": "random"},
+            "write centres: equidistant, condition: 1.0, imbalance: 1.0, tails: null, or data: gaussian",
+        ),
     ],
 )
 def test_settings_that_no_prompt_can_have_are_refused(settings: dict, said: str):

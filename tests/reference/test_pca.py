@@ -207,6 +207,26 @@ def test_an_easier_task_asks_for_no_more_components_than_it_has():
     assert TASK.easier(6, 1).sample(5, stream(0)).targets.shape == (5, 1, 6)
 
 
+def test_centred_points_are_not_asked_for_the_component_that_they_lost():
+    task = PrincipalComponentAnalysis(components=2, dim=4, points=9, standardised=True)
+    for points, asked in ((1, 1), (2, 1), (3, 2)):
+        easier = task.easier(2, points)
+        batch = easier.sample(5, stream(0))
+        assert batch.targets.shape == (5, asked, 4)
+        assert batch.tokens.shape == (5, easier.prompt.length, easier.prompt.dim_in)
+        if points > 1:
+            assert (eigenvalues(batch.problem.xs)[:, asked - 1] > 0.01).all(), "what is asked for is there"
+
+
+def test_fewer_points_than_coordinates_have_the_first_eigenvalues_and_no_others():
+    task = PrincipalComponentAnalysis(components=2, dim=8, points=4)
+    values = eigenvalues(task.sample(5, stream(0)).problem.xs)
+    expected = torch.tensor(task.spectrum[:4], dtype=torch.float64).expand(5, 4)
+    torch.testing.assert_close(values[:, :4], expected, rtol=1e-5, atol=0)
+    assert values[:, 4:].abs().max() < 1e-6
+    assert values.mean() < 0.7
+
+
 @pytest.mark.parametrize("data", ["wine", ("iris", "breast_cancer")])
 def test_tables_are_prompts_of_centred_rows_of_mean_square_one(data):
     task = PrincipalComponentAnalysis(data=data, dim=4, points=24)
@@ -221,9 +241,20 @@ def test_tables_are_prompts_of_centred_rows_of_mean_square_one(data):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"components": 9}, "32 points in 8 dimensions have 8 components, not 9; write 8 or less"),
-        ({"components": 4, "points": 3}, "write 3 or less"),
-        ({"components": 4, "points": 4, "standardised": True}, "write 3 or less"),
+        ({"components": 9}, "32 points in 8 dimensions have 8 components at most, not 9; write 8 or less"),
+        (
+            {"components": 9, "dim": 4, "active": 4},
+            "in 4 dimensions have 4 components at most, not 9; write 4",
+        ),
+        (
+            {"components": 4, "points": 3},
+            "3 points have 3 components at most, .* points: 4 or more, or comp.*: 3",
+        ),
+        ({"components": 4, "points": 4, "standardised": True}, "4 points that are centred have 3 components"),
+        (
+            {"components": 1, "points": 1, "standardised": True},
+            r"a single point that is centred .* no components, not 1; write points: 2 or more \[",
+        ),
         ({"data": "moons"}, "data names no table; write gaussian, or one or a list of"),
         ({"data": "wine", "target": "population"}, "write target: sample"),
         ({"data": "iris", "points": 151}, "may have only 150 rows for 151 points"),

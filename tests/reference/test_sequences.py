@@ -198,9 +198,33 @@ def test_orthogonal_layers_keep_lengths_and_have_no_bayes_predictor():
     assert LayerBayes.kind not in Study.solvers_of(task)
 
 
-def test_a_chain_that_cannot_be_undone_is_refused():
-    with pytest.raises(ValidationError, match="slope"):
-        ChainOfThought(slope=0)
+@pytest.mark.parametrize("slope", [0, 1e-6])
+def test_a_chain_that_cannot_be_undone_in_float32_is_refused(slope: float):
+    with pytest.raises(ValidationError, match=r"slope\n.*0\.001"):
+        ChainOfThought(slope=slope)
+
+
+def test_with_the_least_slope_a_chain_is_still_known_after_its_demonstrations():
+    task = ChainOfThought(slope=0.001, points=25)
+    batch = task.sample(20, stream(0))
+    error = task.error(LayerBayes().predict(batch, 1), batch)[0].unflatten(1, (25, 6))
+    assert error[:, 20:].mean() < 1e-6
+
+
+@pytest.mark.parametrize("slope", [0, 1e-6])
+def test_a_series_of_dead_features_is_refused(slope: float):
+    with pytest.raises(ValidationError, match=r"slope\n.*0\.001"):
+        Autoregression(slope=slope)
+
+
+@pytest.mark.parametrize("layers", [1, 5])
+def test_predicting_nothing_costs_one_where_all_features_are_negative(layers: int):
+    """One feature, of a Φ in which what is negative stays so: as small as slope^layers for half of all inputs."""
+    task = Autoregression(q=1, dim=2, width=1, layers=layers, slope=0.001, representation_seed=12)
+    assert task.representation.weights[1:] == () or min(task.representation.weights[1:]) > 0
+    batch = task.sample(4096, stream(0))
+    cost = task.error(torch.zeros_like(batch.targets), batch)[:, 0]
+    assert cost.mean().item() == pytest.approx(1, abs=4 * cost.std().item() / 64)
 
 
 def test_errors_are_recorded_for_every_step_of_the_chain():

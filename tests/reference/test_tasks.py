@@ -67,6 +67,14 @@ def test_y_is_linear_in_the_representation_with_weights_of_the_prompt():
     assert not torch.allclose(weights[0], weights[1])
 
 
+@pytest.mark.parametrize("settings", [{}, {"dim": 2, "width": 1, "representation_seed": 1}])
+def test_with_a_relu_that_is_not_dead_predicting_nothing_costs_one(settings: dict):
+    task = RepresentationRegression.model_validate(settings | {"slope": 0})
+    batch = task.sample(8192, stream(0))
+    cost = task.error(torch.zeros_like(batch.targets), batch).mean(1)
+    assert cost.mean().item() == pytest.approx(1, abs=4 * cost.std().item() / 8192**0.5)
+
+
 def test_its_own_seed_and_nothing_else_says_which_representation_it_is():
     same, other = RepresentationRegression(), RepresentationRegression(representation_seed=1)
     xs = torch.randn(5, 20, generator=stream(0))
@@ -89,6 +97,8 @@ def test_depth_does_not_change_how_much_y_varies_by_much(layers: int):
         (LinearRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
         (RepresentationRegression, {"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
         (RepresentationRegression, {"slope": 2}, "slope"),
+        (RepresentationRegression, {"dim": 3, "width": 2, "slope": 0}, "is 0 everywhere.*write slope: 0.01"),
+        (RepresentationRegression, {"dim": 3, "width": 2, "slope": 1e-20}, "is 0 everywhere"),
         (RepresentationRegression, {"layers": 0}, "layers"),
         (LinearRegression, {"sigma": 1}, "sigma"),
     ],

@@ -2,22 +2,34 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+Pairing = Literal["interleaved", "beside"]
+"""Of pairs: x and y are tokens that follow one another; or one token, (x, whether its y is known, y)."""
+
 
 @dataclass(frozen=True)
 class Prompt:
-    """All that a model may know of a task: tokens in a prompt, coordinates of a token, coordinates of a target."""
+    """All that a model may know of a task: tokens in a prompt, coordinates of a token and of a target, and whether it
+    holds pairs.
+    """
 
     length: int
     dim_in: int
     dim_out: int
-    beside: bool = False
-    """Whether a pair is one token, (x, whether its y is known, y), rather than two that follow one another."""
+    pairs: Pairing | None = None
+    """How pairs of an x and a y that is asked for stand in it, y in the last `dim_out` coordinates of a token, after
+    those of x. `None` where there are none, whatever the sizes are.
+    """
+
+    @property
+    def beside(self) -> bool:
+        """Whether a pair is one token."""
+        return self.pairs == "beside"
 
 
 @dataclass(frozen=True)

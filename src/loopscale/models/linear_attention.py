@@ -34,6 +34,15 @@ class LinearAttention(Model, kind="linear_attention"):
         return True
 
     @override
+    def require(self, prompt: Prompt) -> None:
+        if not prompt.beside:
+            held = "none" if prompt.pairs is None else "x and y in tokens of their own"
+            raise ValueError(
+                f"model {self.kind} reads a pair a token, an x and the y that is asked for, and these prompts hold "
+                f"{held}; write a task that poses a regression, with format: encoder, or another model"
+            )
+
+    @override
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         return LinearAttentionNet(self, prompt, rng)
 

@@ -41,6 +41,11 @@ class Unrolled(Model):
 
     @override
     def require(self, prompt: Prompt) -> None:
+        if prompt.pairs is None:
+            raise ValueError(
+                f"model {self.kind} reads pairs of an x and the y that is asked for, and these prompts hold none; "
+                f"write a task that poses a regression, or another model"
+            )
         if prompt.dim_in - prompt.beside <= prompt.dim_out or prompt.length < (2 if prompt.beside else 4):
             raise ValueError(
                 f"model {self.kind} reads pairs x1, y1, x2, y2, .. in tokens of x's coordinates and then y's, and "

@@ -17,7 +17,9 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     solves: ClassVar[type]
     """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
     oracle: ClassVar[bool] = False
-    """Whether it is told what is drawn for a prompt, and so need not guess 0 before the first pair."""
+    """Whether it is told what is drawn for a prompt and stands nowhere in it, and so need not guess 0 before the first
+    pair. What is the same in all prompts, as a task's σ or its Φ, a net can learn: who is told that is none.
+    """
 
     def takes(self, problem: Any) -> bool:
         """Whether it is for problems of this type."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float64
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 from typing_extensions import override
 
@@ -29,6 +29,9 @@ from loopscale.tasks.clusters import Clusters
 
 LEAST = 1e-6
 """The least variance of a cluster, over that of the prompt: a cluster of one point has none."""
+
+SINGULAR = 1e-9
+"""Of a matrix's eigenvalues, what rounding may make less than 0, and far more."""
 
 
 class ClusteringSolver(Solver, allow_inf_nan=False):
@@ -108,8 +111,18 @@ class ExpectationMaximisation(Restarted, kind="gaussian_mixture_em"):
     """One variance for all components, one for each, or a whole matrix for each."""
     floor: NonNegativeFloat = 0.01
     """Added to every variance, over that of the prompt. The likelihood is without bound where a component shrinks to
-    a point, which the best of many restarts would find; 0 needs a covariance that cannot shrink.
+    a point, which the best of many restarts would find; 0 needs a covariance that cannot shrink. A full one needs 1e-9
+    or more: of fewer points than coordinates it has no inverse.
     """
+
+    @model_validator(mode="after")
+    def _full_covariances_have_an_inverse(self) -> "ExpectationMaximisation":
+        if self.covariance == "full" and self.floor < SINGULAR:
+            raise ValueError(
+                f"a full covariance of few points has no inverse with floor {self.floor:g}; write floor: 0.01, or "
+                f"covariance: isotropic"
+            )
+        return self
 
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
@@ -162,6 +175,8 @@ class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
     """The Bayes predictor that knows the mixture: no predictor has less cross entropy, or errs less, but for what the
     free naming gives, log(K!)/N nats at most. The same after every step.
     """
+
+    oracle: ClassVar[bool] = True
 
     @override
     def accepts(self, problem: Any) -> bool:

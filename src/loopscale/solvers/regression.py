@@ -31,7 +31,9 @@ class RegressionSolver(Solver, allow_inf_nan=False):
 
     solves: ClassVar[type] = Pairs
     features: Literal["inputs", "representation"] = "inputs"
-    """What y is regressed on: x, or the task's Φ(x), which makes an oracle of the solver."""
+    """What y is regressed on: x, or the task's Φ(x). Φ a net has to learn, and the solver is told; as it is the same in
+    all prompts, `oracle` does not count it.
+    """
 
     @abstractmethod
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:

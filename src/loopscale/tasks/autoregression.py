@@ -16,6 +16,10 @@ A would also be bounded, but the first leaves nothing to predict (a linear serie
 The first q values are N(0, τ² width + σ²), the variance of the value after them. Later values depend on A through
 their past, which raises their variance by 1 or 2 per cent; `variances` has it at every query.
 
+The floor is σ² over the variance at the query, the noise that is added last. From the values seen so far the least
+error that there is, of one who knows Φ, is that of the Bayes predictor above: the solver `ridge` with `features:
+representation`, at its default penalty.
+
 Of an easier task all of Φ's features stay at work: only coordinates of x go.
 """
 
@@ -37,6 +41,9 @@ from loopscale.tasks.representation_regression import Representation
 BLOCKS, SERIES = 4, 4096
 """Of the simulation behind `variances`: 16,384 series, which give them to 0.3 % (20 coordinates), 0.5 % (5)."""
 
+SHORTEST = 1e-30
+"""Of Φ: what is negative in every layer is as small as slope^layers, and is brought to the same length as all else."""
+
 
 class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     q: PositiveInt = 3
@@ -51,8 +58,10 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     """Of Φ, each with its activation, the last one too."""
     width: PositiveInt = 20
     """Of Φ, and so the number of its features, which have a mean square of 1 over them."""
-    slope: float = Field(0.01, ge=0, le=1)
-    """Of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear but for its length."""
+    slope: float = Field(0.01, ge=0.001, le=1)
+    """Of the leaky ReLU below zero; 1 makes Φ linear but for its length. Not 0: where a ReLU's features are all dead
+    they have no direction, and no length to be brought to.
+    """
     w_scale: PositiveFloat = 1.0
     """τ, the standard deviation of an entry of A: the predictable part of a coordinate has variance τ² width."""
     representation_seed: NonNegativeInt = 0
@@ -123,7 +132,7 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
 
     def features(self, windows: Float[Tensor, "*batch past"]) -> Float[Tensor, "*batch width"]:
         """Φ of the last q values, oldest first, side by side."""
-        return self.width**0.5 * normalize(self.representation(windows), dim=-1)
+        return self.width**0.5 * normalize(self.representation(windows), dim=-1, eps=SHORTEST)
 
 
 def _windows(values: Float[Tensor, "batch length dim"], q: int) -> Float[Tensor, "batch points past"]:

@@ -55,6 +55,11 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
     @model_validator(mode="after")
     def _settings_agree(self) -> "Clustering":
         dim = self.at_work
+        if self.active is None and self.components > self.points:
+            raise ValueError(
+                f"{self.points} points cannot be of {self.components} components; write points: {self.components} or "
+                f"more, or fewer components"
+            )
         if self.condition > 1 and dim < 2:
             raise ValueError(
                 f"condition {self.condition:g} needs a dim of 2 or more; write condition: 1, or a larger dim"
@@ -65,7 +70,18 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
                 f"{self.components - 1} or more, or centres: random"
             )
         check_size(self.tables, self.points, self.components)
+        if self.tables and (idle := self._changed("snr", "centres", "condition", "imbalance", "tails")):
+            raise ValueError(
+                f"data names tables, of which {', '.join(idle)} can be no setting; write "
+                f"{', '.join(f'{name}: {default}' for name, default in idle.items())}, or data: gaussian"
+            )
         return self
+
+    def _changed(self, *names: str) -> dict[str, str]:
+        """Those of these settings that are not at their defaults, and their defaults as a study has them."""
+        defaults = {name: type(self).model_fields[name].default for name in names}
+        changed = {name: default for name, default in defaults.items() if getattr(self, name) != default}
+        return {name: "null" if default is None else str(default) for name, default in changed.items()}
 
     @property
     @override

@@ -1,10 +1,12 @@
 """Mixtures of linear regressions in context: y = <β_z, x> + noise, with a hidden component z drawn for every pair.
 
-Jin et al. 2024 (from slides). K components are drawn anew for every prompt, x ~ N(0, I), and which of them made a y is
-never told. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even for one who knows all β_k:
-what is left, σ² and the spread of the components, is `noise_variance`. Of two components ±β with equal weights that
-mean is 0, and predicting nothing is best: nothing is learned from their labels. There, as in theorem 3.2, ask for the
-components themselves (`target: components`): any order, and of ±β either sign, will do.
+Jin et al. 2024 (from slides). K components are drawn anew for every prompt, x ~ N(0, I), and which of them made a y
+is never told. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even for one who knows all
+β_k: what is left, σ² and the spread of the components, is `noise_variance`: over the variance of y, the floor. Of two
+components ±β with equal weights that mean is 0, and predicting nothing is best: nothing is learned from their labels.
+There, as in theorem 3.2, ask for the components themselves (`target: components`): any order, and of ±β either sign,
+will do. The floor is then 0, which the solver `mixture_oracle` has, who is told them; what pairs allow has no formula
+here.
 
 Decided here, where the slides say nothing: η is the root mean square of |β_k| over σ, and σ follows from it; components
 are independent Gaussians, or on a sphere, where η is the same in every prompt.
@@ -93,7 +95,9 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
     @override
     def prompt(self) -> Prompt:
         told = super().prompt
-        return replace(told, dim_out=self.wanted * self.dim) if self.target == "components" else told
+        if self.target == "label":
+            return told
+        return replace(told, dim_out=self.wanted * self.dim, pairs=None)  # no y is asked for
 
     @property
     def wanted(self) -> int:

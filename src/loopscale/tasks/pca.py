@@ -6,8 +6,10 @@ and their assumption 1 sets the eigenvalues of the same matrix, so `spectrum_of`
 settings. The covariance is that of points around 0, over N.
 
 The error of a component is the squared distance up to sign: predicting nothing costs 1, a unit vector that knows
-nothing up to 2, and 0 is the floor where the target is the sample's. (The authors' code has 1 - cos with the sign
-that `eigh` happens to give, which makes half of all targets arbitrary.)
+nothing up to 2. (The authors' code has 1 - cos with the sign that `eigh` happens to give, which makes half of all
+targets arbitrary.) The floor is 0 where the target is the sample's: the solver `eigendecomposition` has it. Where it is
+the population's nobody can know it from N points; the floor is above 0, and no solver here has it: the sample's
+eigenvectors are an estimate, which another may improve on.
 
 The paper reads the k vectors off one column, so that N is fixed; here a query token each, which one coordinate
 tells from the points and from the others, answers with one. An easier task asks for as many as it has.
@@ -40,7 +42,9 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
     points: PositiveInt = 32
     """N, points in the prompt."""
     gap: float = Field(default=0.3, gt=0, lt=1)
-    """Δ, relative: eigenvalue i+1 is 1 - Δ times the i-th, up to the k+1-st, which all that follow equal. Of mean 1."""
+    """Δ, relative: eigenvalue i+1 is 1 - Δ times the i-th, up to the k+1-st, which all that follow equal. Of mean 1; of
+    less in a sample with fewer points than coordinates, which has only the first of them (see `spectrum`).
+    """
     spectrum_of: Whose = "sample"
     """Whose eigenvalues these are: of every prompt's own covariance, to which Gaussian points are conditioned; or of
     the distribution, and the sample's gap then differs from prompt to prompt.
@@ -54,11 +58,18 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "PrincipalComponentAnalysis":
-        most = min(self.dim, self.points - self.centred)
-        if self.active is None and self.components > most:
+        if self.components > self.dim:
             raise ValueError(
-                f"{self.points} points in {self.dim} dimensions have {most} components, not {self.components}; "
-                f"write {most} or less, or more points and dimensions"
+                f"{self.points} points in {self.dim} dimensions have {self.dim} components at most, not "
+                f"{self.components}; write {self.dim} or less, or more dimensions"
+            )
+        if self.active is None and self.components > self.rank:  # an easier task asks for as many as it has
+            found = f"{self.points} points{' that are centred' * self.centred} have {self.rank} components at most"
+            raise ValueError(
+                f"{found if self.rank else 'a single point that is centred is 0 and has no components'}, not "
+                f"{self.components}; write points: {self.components + self.centred} or more"
+                + f", or components: {self.rank}"
+                * (self.rank > 0)
             )
         if self.tables and self.target == "population":
             raise ValueError("nobody knows the population of tables; write target: sample")
@@ -67,8 +78,13 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
 
     @property
     def asked(self) -> int:
-        """Components that are asked for: k, or in an easier task those that it has."""
-        return min(self.components, self.at_work, self.points)
+        """Components that are asked for: k, or in an easier task those that it has, and one at least."""
+        return min(self.components, self.at_work, max(1, self.rank))
+
+    @property
+    def rank(self) -> int:
+        """That points may have at most, in enough dimensions: one less than there are where their mean is 0."""
+        return self.points - self.centred
 
     @property
     @override
@@ -83,7 +99,9 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
 
     @property
     def spectrum(self) -> tuple[float, ...]:
-        """The eigenvalues, falling, of mean 1 over the coordinates at work."""
+        """The eigenvalues, falling, of mean 1 over the coordinates at work. A sample of a lower rank, N or if centred
+        N - 1, has as many of the first; the others are 0 in it, and their mean is less than 1.
+        """
         dim = self.at_work
         raw = [(1 - self.gap) ** min(i, self.components) for i in range(dim)]
         return tuple(dim * each / sum(raw) for each in raw)
@@ -117,7 +135,7 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         if self.spectrum_of == "sample":
             if self.centred:
                 xs = xs - xs.mean(1, keepdim=True)
-            rank = min(dim, max(1, self.points - self.centred))
+            rank = min(dim, max(1, self.rank))
             scale = self.points**0.5 * torch.tensor(self.spectrum[:rank]).sqrt()
             xs = _orthonormal(xs, rank) * scale @ basis[:, :rank]
         else:

@@ -4,6 +4,10 @@ A prompt comes in one of two formats (slides on He et al. 2025, definitions of t
 x_2, y_2, .., every x is a query, which under a causal mask sees the pairs before it. In an encoder's a token holds a
 pair, and the last one the only query: it sees all pairs, and nothing in the prompt tells its answer, so that a net may
 look ahead.
+
+Whether the loss is that of every query or of the last one alone follows from the format, and is no setting beside it.
+A decoder is trained on all, and its `error_last` reports the last. An encoder cannot be: in its prompt every other x
+stands in one token with its y, and all tokens see that one, so that a query there would only have to copy its answer.
 """
 
 from dataclasses import dataclass, replace
@@ -57,14 +61,16 @@ class RegressionTask(GradedTask):
     """N = `points` pairs of x, of d = `dim` coordinates, and a y that is a number."""
 
     format: Format = "decoder"
-    """Of the prompt: x_1, y_1, x_2, .. with a query at every x, or for an encoder pairs, and one query at the end."""
+    """Of the prompt, and thereby of the loss. decoder: x_1, y_1, x_2, .., asked and judged at every x. encoder: pairs
+    side by side, asked and judged at the last x alone, for nets that look ahead: they would see any other answer.
+    """
 
     @property
     @override
     def prompt(self) -> Prompt:
         if self.whole:
-            return Prompt(length=self.points, dim_in=self.dim + 2, dim_out=1, beside=True)
-        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1)
+            return Prompt(length=self.points, dim_in=self.dim + 2, dim_out=1, pairs="beside")
+        return Prompt(length=2 * self.points, dim_in=self.dim + 1, dim_out=1, pairs="interleaved")
 
     @property
     @override

@@ -10,6 +10,9 @@ weights were tried: over ten seeds the variance of y then ranges from 8 to 49 in
 products are near-singular. Either way the features have a large common mean, so that a few pairs already
 halve the error.
 
+The floor is σ² over the variance of y. From the pairs seen so far the least error that there is, of one who knows Φ, is
+that of the Bayes predictor: the solver `ridge` with `features: representation`, at its default penalty.
+
 Of an easier task all of Φ's features stay at work: only coordinates of x go.
 """
 
@@ -19,7 +22,7 @@ from itertools import pairwise
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
@@ -30,6 +33,9 @@ from loopscale.tasks.regression import Regression, RegressionTask, only_first, p
 
 MONTE_CARLO = 2**18
 """Inputs behind `variance`, which is thereby right to about 0.2 %."""
+
+TINY = 1e-30
+"""A mean square that float32 still holds with room to spare."""
 
 
 class RepresentationRegression(RegressionTask, kind="representation_regression", allow_inf_nan=False):
@@ -45,13 +51,25 @@ class RepresentationRegression(RegressionTask, kind="representation_regression",
     width: PositiveInt = 20
     """Of Φ, and so the number of its features."""
     slope: float = Field(0.01, ge=0, le=1)
-    """Of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear."""
+    """Of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear. A Φ that is 0 everywhere, as a small ReLU net may
+    be, is refused.
+    """
     gain: PositiveFloat = 1.0
     """How much Φ's layers amplify, each by this factor; 1 keeps the mean square as it is."""
     w_scale: PositiveFloat = 1.0
     """τ, the standard deviation of a coordinate of A."""
     representation_seed: NonNegativeInt = 0
     """Which Φ."""
+
+    @model_validator(mode="after")
+    def _representation_is_not_dead(self) -> "RepresentationRegression":
+        # Where all features are negative in every layer, |Φ|² is as small as this.
+        if self.slope ** (2 * self.layers) < TINY and _mean_square(self.representation, self.active) < TINY:
+            raise ValueError(
+                f"the Φ of representation_seed {self.representation_seed} is 0 everywhere, with {self.width} features "
+                f"and slope {self.slope:g}; write slope: 0.01, a larger width or another representation_seed"
+            )
+        return self
 
     @property
     def representation(self) -> "Representation":
