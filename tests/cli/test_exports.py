@@ -124,9 +124,8 @@ def test_the_tables_are_described_before_there_are_records(loopscale, elsewhere:
 
 def test_the_examples_of_query_answer(loopscale, store: Path):
     assert loopscale("query", "--help").out.count("loopscale query") >= 4
-    examples = [
-        part for part in (command.__doc__ or "").split("\n\n") if part.strip().startswith("loopscale query")
-    ]
+    said = (command.__doc__ or "").replace("[bold]Example[/bold]", "")
+    examples = [part for part in said.split("\n\n") if part.strip().startswith("loopscale query")]
     asked = [shlex.split(" ".join(part.split()))[2].replace("quickstart", "tiny") for part in examples]
     cells, tried, loops, lost = (loopscale("query", sql, "--store", store, "--json").json for sql in asked)
     found = {row["label"]: (row["error"], row["runs"]) for row in cells}

@@ -32,9 +32,7 @@ def command(
     A setting is a column of trials under its dotted path, in double quotes; text is in single quotes. With
     [cyan]--tables[/cyan], what there is to ask.
 
-    [bold]Example[/bold]  Every cell's error, the mean of its replicates:
-
-    loopscale query "SELECT label, avg(error) AS error, count(*) AS runs FROM trials
+    [bold]Example[/bold]  loopscale query "SELECT label, avg(error) AS error, count(*) AS runs FROM trials
     WHERE study = 'quickstart' AND role = 'replicate' GROUP BY label ORDER BY error"
 
     What tuning tried, by a setting:
@@ -47,7 +45,7 @@ def command(
     loopscale query "SELECT label, loop, avg(curves.error) AS error FROM curves JOIN trials USING (trial)
     WHERE study = 'quickstart' AND role = 'replicate' GROUP BY ALL ORDER BY ALL"
 
-    What did not finish in every study, and how often:
+    What did not finish, by study, and how often:
 
     loopscale query "SELECT study, outcome, count(*) FROM trials WHERE outcome <> 'finished' GROUP BY ALL"
     """
