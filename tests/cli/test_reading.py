@@ -267,6 +267,9 @@ def test_show_tells_the_keys_of_a_study_file(loopscale):
     (search,) = loopscale("show", "search", "--json").json
     assert [setting["default"] for setting in search["settings"]] == ["tpe", 8, ["error"]]
     assert "[error]" in loopscale("show", "search").out
+    told = loopscale("show", "nuisance").out
+    assert "training.lr: {real: [1e-4, 1e-2], scale: log}" in told
+    assert "pair of number" in told
     assert loopscale("show", "model", "--json").json == loopscale("show", "models", "--json").json
 
 

@@ -84,7 +84,8 @@ def worded(annotation: Any, limits: Iterable[Any] = ()) -> str:
     elif origin in (Union, UnionType):
         said = " or ".join(map(worded, inner))
     elif origin in (tuple, list):
-        said = f"list of {worded(inner[0])}"
+        pair = origin is tuple and len(inner) == 2 and inner[1] is not Ellipsis
+        said = f"{'pair' if pair else 'list'} of {worded(inner[0])}"
     elif origin is dict:
         said = "mapping"
     else:

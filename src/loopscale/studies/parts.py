@@ -109,8 +109,8 @@ class Law(Config):
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)
-    """The form that fits best of these is taken: a power of the axis, with or without a floor under it; exponential,
-    for an error that a step multiplies; double exponential, for one that a step squares; a power of the logarithm.
+    """Of several, the one of least AICc. power: of the axis, power_floor: with a floor under it. exponential: every
+    step multiplies the error, double_exponential: squares it, as Newton's iteration. log_power: of the axis' logarithm.
     """
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
     """A bound's kind and settings, as `loopscale show bounds` has them; what is left out is the trial's own."""
