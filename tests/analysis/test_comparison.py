@@ -112,7 +112,7 @@ def test_what_differs_is_named_and_what_is_the_same_is_not():
     both = compared(one, other)
     found = both.different
     assert set(both.unlike) == {"task.dim", "evaluate.prompts"}
-    assert any("not of the same prompts" in sentence for sentence in sentences(both))
+    assert "not of the same prompts" in next(sentences(both))
     assert found["task.dim"] == (2, 5)
     assert found["evaluate.prompts"] == (64, 999)
     assert "evaluate.loops" not in found

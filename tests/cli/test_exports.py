@@ -1,12 +1,14 @@
 """Exports from the command line: asked as a store, for spreadsheets, and what the tables are."""
 
 import csv
+import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from loopscale.analysis.reading import reading
+from loopscale.cli.query import command
 from loopscale.records.columns import TABLES
 from loopscale.records.notes import WEIGHTS, Note
 from loopscale.records.store import Store
@@ -80,13 +82,14 @@ def test_tables_for_spreadsheets_have_every_row_and_say_what_they_are(loopscale,
     done = loopscale(
         "export", "tiny", "--store", store, "--csv", "csv", "--parquet", "parquet", "--json"
     ).json
-    assert done["csv"] == {"folder": "csv", "trials": 12, "curves": 192, "history": 36}
-    for name in ("trials", "curves", "history"):
+    assert done["csv"] == {"folder": "csv", "trials": 12, "curves": 192, "history": 36, "studies": 1}
+    for name in TABLES:
         sheet, frame = pd.read_csv(f"csv/{name}.csv"), pd.read_parquet(f"parquet/{name}.parquet")
         assert len(sheet) == len(frame) == done["csv"][name]
         assert list(sheet.columns) == list(frame.columns)
     rows = list(csv.DictReader(Path("csv/trials.csv").read_text().splitlines()))
     assert {row["training.loops"] for row in rows if row["role"] == "replicate"} == {"1", "2"}
+    assert pd.read_csv("csv/studies.csv")["question"].tolist() == ["Does the error fall with the loops?"]
     said = pd.read_csv("csv/columns.csv")
     assert set(said["column"][said["table"] == "curves"]) == set(pd.read_csv("csv/curves.csv").columns)
 
@@ -120,10 +123,21 @@ def test_the_tables_are_described_before_there_are_records(loopscale, elsewhere:
 
 
 def test_the_examples_of_query_answer(loopscale, store: Path):
-    lines = loopscale("query", "--help").out
-    assert lines.count("loopscale query") >= 3
-    sql = "SELECT label, loop, avg(curves.error) FROM curves JOIN trials USING (trial) GROUP BY ALL"
-    assert len(loopscale("query", sql, "--store", store, "--json").json) == 16
+    assert loopscale("query", "--help").out.count("loopscale query") >= 4
+    said = (command.__doc__ or "").replace("[bold]Example[/bold]", "")
+    examples = [part for part in said.split("\n\n") if part.strip().startswith("loopscale query")]
+    asked = [shlex.split(" ".join(part.split()))[2].replace("quickstart", "tiny") for part in examples]
+    cells, tried, loops, lost = (loopscale("query", sql, "--store", store, "--json").json for sql in asked)
+    found = {row["label"]: (row["error"], row["runs"]) for row in cells}
+    assert found == {"loops=1": (pytest.approx(0.42), 3), "loops=2": (pytest.approx(0.32), 3)}
+    assert len(tried) == 4
+    assert [(row["label"], row["loop"]) for row in loops] == [
+        (label, loop) for label in ("loops=1", "loops=2") for loop in (1, 2, 3, 4)
+    ]
+    assert loops[0]["error"] == pytest.approx(
+        0.42 * 0.75
+    )  # the fixture's curves fall from 1 to .5 over the queries
+    assert lost == []
 
 
 def test_a_trial_says_the_commit_that_trained_it(loopscale, elsewhere: Path, recording, study_file: Path):

@@ -32,7 +32,14 @@ COMMANDS: list[tuple[str, list[str], str]] = [
     ("", ["plan", "nosuch"], "there is no such file"),
     ("", ["plan", "x", "--rate", "0"], "give FLOP/s above 0"),
     ("", ["plan", "x", "--rate", "nan"], "give FLOP/s above 0"),
-    ("", ["show", "frogs"], "'tasks', 'models'"),
+    ("", ["show", "frogs"], "use one of tasks, models"),
+    ("", ["show", "trainin"], "did you mean training?"),
+    ("", ["show", "training", "lr"], "`loopscale show training` shows all"),
+    (
+        "",
+        ["show", "task", "linear_regresion"],
+        "there is no task 'linear_regresion'; did you mean linear_regression?",
+    ),
     ("", ["show", "models", "algoforme"], "did you mean algoformer?"),
     ("", ["show", "constructions", "newtn"], "there is no construction 'newtn'; did you mean newton?"),
     ("", ["export", "tiny"], "give --to FOLDER, --csv FOLDER, --parquet FOLDER or --optuna FILE"),
@@ -56,7 +63,10 @@ COMMANDS: list[tuple[str, list[str], str]] = [
     ("store", ["report", "tiny", "--out", "."], "it is a folder"),
     ("store", ["query", "SELECT * FROM nosuch"], "there are trials, curves"),
     ("store", ["query", 'SELECT * FROM trials WHERE role = "x"'], "in single quotes"),
-    ("store", ["best", "tinny"], "did you mean tiny?"),
+    ("store", ["best", "tinny"], "no file of such a study; did you mean tiny?"),
+    ("store", ["best", "nosuch.yaml"], "no file of such a study; use one of tiny"),
+    ("store", ["report", "nosuch"], "no file of such a study; use one of tiny"),
+    ("store", ["compare", "nosuch", "tiny"], "no file of such a study; use one of tiny"),
     ("store", ["best", "tiny", "--where", "nosuch = 1"], 'column "nosuch" not found'),
     ("store", ["best", "tiny", "--where", "training.loops = 1"], "in double quotes"),
     ("store", ["best", "tiny", "--where", "1) OR )"], "syntax error"),
@@ -92,6 +102,21 @@ def test_a_mistake_is_one_line_and_writes_nothing(loopscale, elsewhere, store, w
     assert (
         sorted(path.relative_to(store) for path in store.rglob("*") if "mirror" not in path.parts) == before
     )
+
+
+def test_records_are_asked_of_a_file_that_is_no_study(loopscale, elsewhere, store):
+    Path("README.md").write_text("# Not a study\n\nBut: words, and no question.\n")
+    answer = loopscale("best", "README.md", "--store", store)
+    assert (answer.code, answer.out) == (2, "")
+    assert all(line.startswith("README.md") for line in answer.err.splitlines())
+    assert "loopscale run" not in answer.err
+
+
+def test_a_study_that_can_be_run_and_has_not_been_is_told_how(loopscale, elsewhere, store, study_file):
+    Path("other.yaml").write_text(study_file.read_text())
+    answer = loopscale("best", "other.yaml", "--store", store)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "`loopscale run other` makes them" in answer.err
 
 
 def test_every_mistake_of_a_study_gets_a_line_and_no_store_is_made(loopscale, elsewhere, study_file):
@@ -213,7 +238,7 @@ def test_a_database_without_its_tables_is_said(loopscale, store, elsewhere):
 
 def test_a_condition_that_nothing_meets_says_so(loopscale, store):
     answer = loopscale("--store", store, "best", "tiny", "--where", "false")
-    assert (answer.code, answer.out) == (0, "no cell of tiny has a finished trial where false\n")
+    assert (answer.code, answer.out) == (0, "no cell of tiny has an answer whose trial meets false\n")
 
 
 @pytest.mark.parametrize("asked", ["resources.cpu=4096", "resources.memory=1e6"])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,25 @@ def test_best_of_a_part_leaves_out_cells_that_are_not_in_it(loopscale, store):
     assert [cell["label"] for cell in found] == ["loops=2"]
 
 
-def test_a_condition_holds_for_trials_not_for_cells(loopscale, store):
-    where = "role = 'replicate' AND seed < 3"
+@pytest.mark.parametrize("where", ["seed = 1", "error > 0.4", '"training.loops" = 2', "role = 'replicate'"])
+def test_a_condition_leaves_rows_out_and_changes_none(loopscale, store, where):
+    whole = loopscale("best", "tiny", "--store", store, "--json").json
     found = loopscale("best", "tiny", "--store", store, "--json", "--where", where).json
-    assert [cell["replicates"] for cell in found] == [2, 2]
+    assert found
+    assert all(cell in whole for cell in found)
+    none = loopscale("best", "tiny", "--store", store, "--where", "seed = 2")
+    assert none.out == "no cell of tiny has an answer whose trial meets seed = 2\n"
+
+
+def test_an_interval_is_of_the_noise_of_all_cells_shown_or_not(loopscale, elsewhere, recording, study_file):
+    study = Study.load(study_file)
+    with recording(Path("records"), study) as made:
+        made.parent()
+        for cell, spread in zip(study.cells(), (0.001, 0.1), strict=True):
+            for seed in (1, 2, 3):
+                made.trial(cell, "replicate", seed, seed, {"training.lr": 5e-3}, 0.4 + spread * seed)
+    ask = ("best", "tiny", "--store", "records", "--json")
+    assert loopscale(*ask, "--where", '"training.loops" = 1').json == loopscale(*ask).json[:1]
 
 
 def test_a_query_answers_in_three_forms(loopscale, store):
@@ -160,6 +176,26 @@ def test_compare_sets_two_studies_beside_one_another(loopscale, elsewhere, recor
     assert "not told apart" in told
 
 
+def test_compare_says_first_that_errors_are_not_of_the_same_prompts_and_keeps_lines_short(
+    loopscale, elsewhere, recording, study_file, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "100")
+    other = elsewhere / "studies" / "other.yaml"
+    other.parent.mkdir()
+    text = study_file.read_text().replace("points: 4", "points: 5")
+    named = ", ".join(f"{{kind: {kind}}}" for kind in ("newton", "ridge", "averaging", "conjugate_gradient"))
+    other.write_text(re.sub(r"baselines: .*", f"baselines: [{named}]", text))
+    for file in (study_file, other):
+        with recording(Path("records"), Study.load(file)) as made:
+            made.whole()
+    lines = loopscale("compare", "tiny", "other", "--store", "records").out.splitlines()
+    assert lines[0].startswith("The studies are not evaluated alike (task.points;")
+    assert max(map(len, lines)) <= 160
+    table = lines[lines.index("What differs in the studies:") + 1 :]
+    assert max(map(len, table)) <= 100
+    assert any("conjugate_gradient (features inputs)" in line for line in table)
+
+
 def test_records_travel_between_stores(loopscale, store):
     assert loopscale("export", "tiny", "--store", store, "--to", "carried", "--json").json["trials"] == 12
     taken = loopscale("import", "carried", "--store", "other", "--json").json
@@ -203,6 +239,38 @@ def test_show_tells_types_defaults_and_what_a_setting_is(loopscale):
     assert bound["facts"]["source"] == Bound.choices()["newton_residual"].source
     assert bound["facts"]["claim"]
     assert "whole number > 0 or none" in loopscale("show", "models", "gpt2").out
+
+
+def test_show_prints_what_a_file_says_of_its_one_member_first_and_its_class_behind(loopscale):
+    told = loopscale("show", "models", "lstm").out
+    assert told.index("Hochreiter & Schmidhuber 1997") < told.index("Garg et al. 2022 has 3 layers")
+    told = loopscale("show", "tasks", "chain_of_thought").out
+    assert "the floor is 0 once a chain has" in told
+    told = loopscale("show", "solvers", "lloyd").out
+    assert told.index("points to the nearest centre") < told.index("Arthur and Vassilvitskii 2007")
+
+
+@pytest.mark.parametrize("words", [["models"], ["solvers"], ["models", "gpt2"], ["study"], ["training"]])
+def test_what_show_prints_can_be_read_without_scrolling_aside(loopscale, words, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert max(map(len, loopscale("show", *words).out.splitlines())) <= 130
+    monkeypatch.setenv("COLUMNS", "90")
+    table = [line for line in loopscale("show", *words).out.splitlines() if line.startswith(" ")]
+    assert 60 < max(map(len, table)) <= 90
+
+
+def test_show_tells_the_keys_of_a_study_file(loopscale):
+    (study,) = loopscale("show", "study", "--json").json
+    keys = {setting["name"]: setting for setting in study["settings"]}
+    assert (keys["question"]["default"], keys["baselines"]["type"]) == ("required", "list of solver")
+    assert "under fixed, nuisance, search" in loopscale("show", "study").out
+    (search,) = loopscale("show", "search", "--json").json
+    assert [setting["default"] for setting in search["settings"]] == ["tpe", 8, ["error"]]
+    assert "[error]" in loopscale("show", "search").out
+    told = loopscale("show", "nuisance").out
+    assert "training.lr: {real: [1e-4, 1e-2], scale: log}" in told
+    assert "pair of number" in told
+    assert loopscale("show", "model", "--json").json == loopscale("show", "models", "--json").json
 
 
 @pytest.mark.parametrize("what", FAMILIES)

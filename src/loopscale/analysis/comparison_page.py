@@ -13,6 +13,8 @@ from loopscale.analysis.page import Figure, render
 MOST_PAIRS = 400
 """Rows of the table of cells; more are only counted."""
 MOST_DRAWN = 40
+MOST_NAMED = 5
+"""Settings in a sentence; the table of what differs has all."""
 
 
 def comparison_page(found: Comparison) -> str:
@@ -34,6 +36,12 @@ def sentences(found: Comparison) -> Iterator[str]:
     if not known:
         yield f"No cell of {second} can be held against one of {first} yet: too little has finished."
         return
+    if found.unlike:
+        named = ", ".join(found.unlike[:MOST_NAMED]) + (", .." if len(found.unlike) > MOST_NAMED else "")
+        yield (
+            f"The studies are not evaluated alike ({named}; see what differs): their errors are not of the same"
+            " prompts, and no ratio below compares like with like."
+        )
     if len(known) == 1:
         (one,) = known
         told = {"no interval": ", with no interval: fewer than two replicates"}.get(one.word, f": {one.word}")
@@ -53,11 +61,6 @@ def sentences(found: Comparison) -> Iterator[str]:
         + "; ".join(f"{name} {_of(one)}" for name, one in zip(found.names, best, strict=True))
         + "."
     )
-    if found.unlike:
-        yield (
-            f"The studies are not evaluated alike ({', '.join(found.unlike)}; see what differs): their errors are not"
-            " of the same prompts."
-        )
     for law in found.laws:
         where = f" ({law.first.cell})" if law.first.cell else ""
         rates = f"{number(law.first.rate)} in {first}, {number(law.second.rate)} in {second}"

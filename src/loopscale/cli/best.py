@@ -16,7 +16,12 @@ def command(
     context: typer.Context,
     study: StudyArgument,
     where: Annotated[
-        str, typer.Option("--where", metavar="SQL", help="Only trials of which this SQL condition is true.")
+        str,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Only rows whose trial, in the last column, meets this SQL condition. No figure changes by it.",
+        ),
     ] = "",
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -29,20 +34,21 @@ def command(
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
     from loopscale.analysis.best import best, front
-    from loopscale.analysis.reading import read
-    from loopscale.studies.find import recorded_name
+    from loopscale.cli.recorded import meeting, recorded
 
-    found = read(opened(context, store, storage), recorded_name(study), where, curves=False)
-    rows = best(found.trials, found.study)
-    if where:
-        rows = [row for row in rows if row.trial is not None]
-    two = (found.study.get("search") or {}).get("kind") == "nsga2"
-    points = front(found.trials, found.study) if two else None
+    place = opened(context, store, storage)
+    found = recorded(place, study, curves=False)
+    kept = meeting(place, found.study["name"], where) if where else None
+    # Noise is pooled over all cells: what is not shown still counts.
+    rows = [row for row in best(found.trials, found.study) if kept is None or row.trial in kept]
+    points = None
+    if (found.study.get("search") or {}).get("kind") == "nsga2":
+        points = [one for one in front(found.trials, found.study) if kept is None or one.trial in kept]
     if as_json:
         show_json([as_object(row, points) for row in rows])
         return
     if where and not rows:
-        say(f"no cell of {found.study['name']} has a finished trial where {where}")
+        say(f"no cell of {found.study['name']} has an answer whose trial meets {where}")
         return
     show_best(rows, found.study)
     if points is not None:

@@ -1,12 +1,13 @@
 """`loopscale compare`: two studies beside one another."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import interval, say, show_json, show_table, shown
+from loopscale.cli.output import NOTHING, READABLE, interval, say, show_json, show_table, shown
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def command(
     """
     from loopscale.analysis.comparison import compare
     from loopscale.analysis.comparison_page import comparison_page
-    from loopscale.analysis.reading import read
+    from loopscale.cli.recorded import recorded
     from loopscale.cli.report import write_page
     from loopscale.studies.find import recorded_name
 
@@ -44,7 +45,7 @@ def command(
     if names[0] == names[1]:
         raise Wrong(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
     place = opened(context, store, storage)
-    both = [read(place, name) for name in names]
+    both = [recorded(place, study) for study in (first, second)]
     one, other = ((found.study, found.trials, found.curves) for found in both)
     found = compare(one, other)
     if out is not None:
@@ -114,8 +115,18 @@ def _show(found: "Comparison") -> None:
         show_table(
             ["setting", first, second],
             ([path, *(_said(value) for value in values)] for path, values in found.different.items()),
+            width=READABLE,
         )
 
 
 def _said(value: object) -> str | None:
-    return None if value is None else shown(value)
+    """As one would write it in a study, a component by its kind and its settings behind it."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return "; ".join(_said(each) or NOTHING for each in value) or NOTHING
+    if isinstance(value, Mapping):
+        rest = ", ".join(f"{name} {_said(each) or NOTHING}" for name, each in value.items() if name != "kind")
+        kind = str(value.get("kind", ""))
+        return f"{kind} ({rest})" if kind and rest else kind or rest
+    return shown(value)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,6 +14,8 @@ from loopscale.core.visible import visible
 NOTHING = "–"
 WIDE = 10_000
 """Columns where nobody watches: a table that goes to a file or a pipe is never cut."""
+READABLE = 120
+"""Columns there of a table of sentences, which nobody cuts up by lines."""
 
 
 def say(text: str = "") -> None:
@@ -30,8 +33,14 @@ def show_json(value: Any) -> None:
     print(visible(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)), flush=True)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """Numbers to the right, text to the left; as wide as the terminal is, elsewhere as wide as needed."""
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", width: int = WIDE
+) -> None:
+    """Numbers to the right, text to the left; as wide as the terminal is, elsewhere no wider than `width`.
+
+    What is wider is broken into lines, and nothing is left out. `COLUMNS` in the environment is a width of one's own
+    for tables that are broken.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -52,7 +61,9 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str
         table.add_column(Text(visible(name)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(value)) for value in row))
-    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    if width < WIDE and (asked := os.environ.get("COLUMNS", "")).isdecimal():
+        width = int(asked) or width
+    console = Console() if sys.stdout.isatty() else Console(width=width)
     console.print(table)
 
 

@@ -32,13 +32,20 @@ def command(
     A setting is a column of trials under its dotted path, in double quotes; text is in single quotes. With
     [cyan]--tables[/cyan], what there is to ask.
 
-    [bold]Example[/bold]  loopscale query 'SELECT "model.kind", min(error) FROM trials GROUP BY 1'
+    [bold]Example[/bold]  loopscale query "SELECT label, avg(error) AS error, count(*) AS runs FROM trials
+    WHERE study = 'quickstart' AND role = 'replicate' GROUP BY label ORDER BY error"
 
-    The error after every loop, over replicates and queries:
+    What tuning tried, by a setting:
 
-    loopscale query 'SELECT label, loop, avg(curves.error) FROM curves JOIN trials USING (trial) GROUP BY ALL'
+    loopscale query "SELECT \\"model.kind\\", \\"training.lr\\", validate_error FROM trials
+    WHERE study = 'quickstart' AND role = 'tuning' ORDER BY ALL"
 
-    What went wrong, and how often:
+    Every cell's error after every loop, the mean over its replicates and their queries:
+
+    loopscale query "SELECT label, loop, avg(curves.error) AS error FROM curves JOIN trials USING (trial)
+    WHERE study = 'quickstart' AND role = 'replicate' GROUP BY ALL ORDER BY ALL"
+
+    What did not finish, by study, and how often:
 
     loopscale query "SELECT study, outcome, count(*) FROM trials WHERE outcome <> 'finished' GROUP BY ALL"
     """

@@ -36,11 +36,10 @@ def command(
 
     [bold]Example[/bold]  loopscale report quickstart --out quickstart.html
     """
-    from loopscale.analysis.reading import read
-    from loopscale.studies.find import recorded_name
+    from loopscale.cli.recorded import recorded
 
     place = opened(context, store, storage)
-    file, attached = write_report(place, read(place, recorded_name(study)), out)
+    file, attached = write_report(place, recorded(place, study), out)
     if as_json:
         show_json({"file": file, "attached": attached})
     else:

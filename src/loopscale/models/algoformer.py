@@ -1,4 +1,4 @@
-"""AlgoFormer: a transformer before the loop, one in it, one after it (eq. 2), as an algorithm has statements.
+"""AlgoFormer (Gao et al. 2024, eq. 2): a transformer before the loop, one in it, one after it, as in an algorithm.
 
 post(loop^t(pre(P))). The paper leaves open what follows: here each of the three is a whole GPT-2 but for its
 ends, with positions and a final norm of its own, and the loop is Yang et al.'s, pre(P) as the prompt.
@@ -22,8 +22,11 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
     layers: PositiveInt = 1
     """Of each of the three parts, where a part does not say otherwise."""
     pre_layers: NonNegativeInt | None = None
+    """Before the loop, run once; `None` for `layers`, 0 for none."""
     loop_layers: PositiveInt | None = None
+    """In the loop, run in every one of them; `None` for `layers`."""
     post_layers: NonNegativeInt | None = None
+    """After the loop, run once; `None` for `layers`, 0 for none."""
 
     @property
     @override

@@ -21,6 +21,7 @@ class Architecture(Model):
     width: PositiveInt = 64
     """D, coordinates of the state of a token."""
     heads: PositiveInt = 4
+    """Attention heads of every layer, side by side; their results add up."""
     head_dim: PositiveInt | None = None
     """Coordinates of a head's queries, keys and values; `None` for width / heads, which must then divide."""
     mlp_width: NonNegativeInt | None = None
@@ -41,6 +42,7 @@ class Architecture(Model):
     norm: Literal["pre", "none"] = "pre"
     """LayerNorm before attention, before the MLP and at the end, or nowhere."""
     positions: Literal["learned", "none"] = "learned"
+    """learned: a vector for every place in the prompt, added to the token. none: a causal mask alone tells order."""
     biases: bool = True
     """Of the blocks. Read-in and read-out always have theirs."""
 

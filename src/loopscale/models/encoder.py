@@ -17,7 +17,7 @@ from loopscale.models.layered import LayeredArchitecture
 
 
 class Encoder(LayeredArchitecture, kind="encoder"):
-    """What a prompt without answers in it is for: a task says whether its prompts are such."""
+    """For prompts that hold no answers to what is asked, since it sees all tokens: a task says whether its are such."""
 
     causal: Literal[False] = False  # pyright: ignore[reportIncompatibleVariableOverride]: configs are frozen
     """An encoder has no other."""

@@ -14,6 +14,7 @@ from loopscale.models.layers import ReadIn, ReadOut, Stack, fresh
 
 class LayeredArchitecture(Architecture):
     layers: PositiveInt = 4
+    """Blocks of attention and MLP, one after the other, each with weights of its own."""
 
     @property
     @override

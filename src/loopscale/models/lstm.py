@@ -21,6 +21,7 @@ class Lstm(Model, kind="lstm"):
     """That of Garg et al. 2022 has 3 layers of width 256."""
 
     layers: PositiveInt = 3
+    """LSTM layers, one above the other."""
     width: PositiveInt = 64
     """Hidden units of every layer, and coordinates of what it passes on."""
 

@@ -12,7 +12,7 @@ from loopscale.records.transfer import chosen
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SHEETS = ("trials", "curves", "history")
+SHEETS = tuple(TABLES)
 
 
 def write(store: Store, study: str | None, folder: Path, form: Literal["csv", "parquet"]) -> dict[str, int]:
@@ -31,7 +31,7 @@ def write(store: Store, study: str | None, folder: Path, form: Literal["csv", "p
     with mirror.connect() as connection:
         for table in SHEETS:
             of_trials = f"trial IN (SELECT trial FROM trials WHERE {of_studies})"
-            mine = of_studies if table == "trials" else of_trials
+            mine = of_studies if "study" in TABLES[table][1] else of_trials
             sql = f"SELECT * FROM {table} WHERE {mine} ORDER BY ALL"
             found[table] = connection.sql(sql, params=names).to_arrow_table()
     said = [

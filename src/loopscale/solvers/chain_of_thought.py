@@ -47,7 +47,8 @@ class LayerSolver(Solver, allow_inf_nan=False):
 
 
 class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
-    """Least squares of minimum norm on what each layer's activation was applied to, and the activation of its forecast.
+    """Least squares of minimum norm on what each layer's activation was applied to, and the activation of its forecast
+    (the algorithm of Gao et al. 2024, AlgoFormer, theorem 3.3).
 
     Exact from `dim` demonstrations on.
     """
@@ -61,6 +62,8 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
 
 class LayerBayes(LayerSolver, kind="layer_bayes"):
     """The mean of the next state given all that was seen: no predictor has less error at any query.
+
+    Derived here, on the reduction to a regression a layer (Gao et al. 2024, AlgoFormer, theorem 3.3).
 
     For Gaussian weights alone. Given the pairs of its layer, what the activation is applied to is then Gaussian: its
     mean is the least-squares forecast, its variance that of W's entries times the square of the part of s that no state

@@ -172,8 +172,9 @@ class SpectralClustering(Lloyd, kind="spectral_clustering"):
 
 
 class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
-    """The Bayes predictor that knows the mixture: no predictor has less cross entropy, or errs less, but for what the
-    free naming gives, log(K!)/N nats at most. The same after every step.
+    """The Bayes predictor that knows the mixture, the posterior of the labels (Bishop 2006, eq. 9.13):
+    no predictor has less cross entropy, or errs less, but for what the free naming gives, log(K!)/N nats at most. The
+    same after every step.
     """
 
     oracle: ClassVar[bool] = True

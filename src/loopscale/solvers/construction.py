@@ -1,4 +1,8 @@
-"""Weights that provably run an algorithm, as a baseline beside the algorithm itself and the nets that were trained."""
+"""Weights that provably run an algorithm, as a baseline beside the algorithm itself and the nets that were trained.
+
+The default is that of Gao et al. 2024 (AlgoFormer), theorem 4.2; `loopscale show constructions` has the others and
+their sources.
+"""
 
 from collections.abc import Mapping
 from functools import lru_cache

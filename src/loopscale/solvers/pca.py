@@ -61,7 +61,8 @@ class PowerMethod(EigenvectorSolver, kind="power_method"):
 
 
 class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
-    """Orthogonal iteration: V <- the orthonormal factor of A V, all components at once (Golub and Van Loan, 7.3.2).
+    """Orthogonal iteration: V <- the orthonormal factor of A V, all components at once (Golub and Van Loan 2013,
+    section 7.3.2).
 
     Its first component is the power method's.
     """
@@ -82,8 +83,8 @@ class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
 
 
 class Eigendecomposition(EigenvectorSolver, kind="eigendecomposition"):
-    """Exact, the same after every step: error 0 where the task asks for the sample's eigenvectors, and the plug-in
-    estimate of the population's.
+    """Principal components themselves (Hotelling 1933), the same after every step: error 0 where the task asks
+    for the sample's eigenvectors, and the plug-in estimate of the population's.
     """
 
     @override

@@ -70,7 +70,7 @@ class RegressionSolver(Solver, allow_inf_nan=False):
 
 
 class LeastSquares(RegressionSolver, kind="least_squares"):
-    """The solution of minimum norm, X⁺y."""
+    """The solution of minimum norm, X⁺y (Penrose 1956)."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -78,8 +78,8 @@ class LeastSquares(RegressionSolver, kind="least_squares"):
 
 
 class Ridge(RegressionSolver, kind="ridge"):
-    """The minimum of |Xw - y|² + penalty |w|², both sums: at its default the Bayes predictor where y is
-    linear.
+    """The minimum of |Xw - y|² + penalty |w|², both sums (Hoerl and Kennard 1970): at its default the Bayes predictor
+    where y is linear.
     """
 
     penalty: NonNegativeFloat | None = None
@@ -107,8 +107,8 @@ class Ridge(RegressionSolver, kind="ridge"):
 
 
 class Averaging(RegressionSolver, kind="averaging"):
-    """w = scale · Σ y x / n, one gradient step from 0: what least squares would be if the sample were its
-    expectation.
+    """w = scale · Σ y x / n, one gradient step from 0: a baseline of Garg et al. 2022. What least squares
+    would be if the sample were its expectation.
     """
 
     scale: PositiveFloat = 1.0
@@ -122,7 +122,7 @@ class Averaging(RegressionSolver, kind="averaging"):
 
 
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
-    """Steps of one size down |Xw - y|² / 2n, from 0 (AlgoFormer eq. 3, for a decoder eq. 5)."""
+    """Steps of one size down |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; for a decoder eq. 5)."""
 
     rate: PositiveFloat | Literal["safe"] | None = None
     """The step η for the mean over the pairs seen, the same for all prompts; stable below 2n / λmax(X'X).
@@ -148,7 +148,8 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
 
 
 class Newton(RegressionSolver, kind="newton"):
-    """w_k = M_k X'y with M_{k+1} = 2 M_k - M_k S M_k, the iteration for the inverse of S (AlgoFormer eq. 4).
+    """w_k = M_k X'y with M_{k+1} = 2 M_k - M_k S M_k, Schulz 1933's iteration for the inverse of S
+    (Gao et al. 2024, AlgoFormer, eq. 4).
 
     Its residual I - M_k S squares at every step, exactly; this is what is computed, for each eigenvalue, so
     the result is that of exact arithmetic for as many steps as one likes. The iteration as written, in
@@ -183,8 +184,8 @@ class Newton(RegressionSolver, kind="newton"):
 
 
 class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
-    """Conjugate gradients on S w = X'y from 0: the least energy of all methods with as many gradients, for
-    every prompt.
+    """Conjugate gradients on S w = X'y from 0 (Hestenes and Stiefel 1952): the least energy of all methods with as many
+    gradients, for every prompt.
     """
 
     @override

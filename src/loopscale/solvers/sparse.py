@@ -152,8 +152,9 @@ class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"
 
 
 class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
-    """Ridge on the coordinates that are not zero, which nobody else is told: at its default the Bayes predictor given
-    the support where values are Gaussian, and so below every predictor's error. With penalty 0, least squares.
+    """Ridge on the coordinates that are not zero, which nobody else is told, as the oracle of Candes and Tao 2007 is:
+    at its default the Bayes predictor given the support where values are Gaussian, and so below every predictor's
+    error. With penalty 0, least squares, as there.
     """
 
     solves: ClassVar[type] = SparseRegression

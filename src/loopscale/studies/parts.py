@@ -41,9 +41,13 @@ class Search(Config):
     """How a cell's points are chosen: `grid` crosses its ranges, the others are Optuna's samplers."""
 
     kind: Literal["tpe", "random", "grid", "gp", "nsga2"] = "tpe"
+    """tpe: tree-structured Parzen estimators (Bergstra et al. 2011). random: uniform. grid: all points, in random
+    order. gp: a Gaussian process. nsga2: a genetic algorithm for two objectives (Deb et al. 2002).
+    """
     trials: Annotated[int, Field(ge=1, le=10_000)] = 8
     """How many points are tried in each cell that has something to tune; a grid tries all of its own."""
     objectives: tuple[Objective, ...] = ("error",)
+    """What is lowered: the validation error, and with nsga2 the FLOPs of training too."""
 
     @model_validator(mode="after")
     def _objectives_fit(self) -> Self:
@@ -62,6 +66,9 @@ class Scheduler(Config):
     """Which trials of a cell are stopped early, compared with each other and with nobody else."""
 
     kind: Literal["none", "asha", "median", "hyperband"] = "none"
+    """none: all train to the end. asha: successive halving, without waiting (Li et al. 2020). median: who is worse than
+    the median of the others stops (Golovin et al. 2017). hyperband: asha with several first rungs (Li et al. 2018).
+    """
     first_rung: PositiveInt = 1
     """The step at which trials are compared for the first time. Whoever prunes must say it."""
     reduction: Annotated[int, Field(ge=2)] = 3
@@ -102,15 +109,20 @@ class Law(Config):
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)
+    """Of several, the one of least AICc. power: of the axis, power_floor: with a floor under it. exponential: every
+    step multiplies the error, double_exponential: squares it, as Newton's iteration. log_power: of the axis' logarithm.
+    """
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
-    """A bound's kind and settings."""
+    """A bound's kind and settings, as `loopscale show bounds` has them; what is left out is the trial's own."""
 
 
 class Resources(Config):
     """What one trial gets; a share of a GPU lets several trials use it, each with its share of the memory."""
 
     cpu: Annotated[float, Field(gt=0, le=4096)] = 1
+    """Cores; a share below 1 lets several trials use one."""
     gpu: Annotated[float, Field(ge=0, le=1024)] = 0
+    """GPUs; a share below 1 lets several trials use one, each with that share of its memory."""
     memory: Annotated[float, Field(gt=0, le=2**20)] | None = None
     """GiB of main memory that are kept free for it, and that its process may take: beyond, it is out of memory."""
 
@@ -131,7 +143,9 @@ class Budget(Config):
     """What the whole study may use, lost and repeated work included: it stops by itself before it has used more."""
 
     gpu_hours: PositiveFloat | None = None
+    """Hours times the GPUs that trials hold; `None` for no limit."""
     core_hours: PositiveFloat | None = None
+    """Hours times the cores that trials hold."""
     hours: PositiveFloat | None = None
     """Of wall clock."""
 

@@ -37,15 +37,20 @@ class Curriculum(Config):
     every: PositiveInt
     """Steps between increments: 2,000 in Garg et al., 5,000 in Yang et al."""
     dim_by: PositiveInt = 1
+    """Coordinates more at every increment."""
     points_by: PositiveInt = 2
+    """Pairs more at every increment."""
 
 
 class Training(Config):
     """How a net is trained: eq. 6 of AlgoFormer by Adam on fresh prompts."""
 
     steps: PositiveInt = 1000
+    """Steps of Adam, each on a batch of its own."""
     batch_size: PositiveInt = 64
+    """Prompts of a step."""
     lr: PositiveFloat = 1e-3
+    """Adam's learning rate once the warm-up is over."""
     loops: PositiveInt = 10
     """T: how often the net loops in training."""
     window: PositiveInt = 10
@@ -59,11 +64,13 @@ class Training(Config):
     write 0.995 for their 300 iterations.
     """
     decay_every: PositiveInt = 1
+    """Steps between two such factors."""
     warmup: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from zero."""
     clip: PositiveFloat | None = None
     """The largest norm of the gradient; `None` for no clipping."""
     curriculum: Curriculum | None = None
+    """Easier prompts first, where the task has `dim` and `points`; `None` for the task itself from the first step."""
     start: Construction | None = None
     """The construction whose weights are trained on, by its `kind`; `None` for weights drawn anew. The model has to
     be its net: what to write, the mistake says."""
@@ -92,9 +99,13 @@ class Trial(Config):
     """Task, model, training and seed. A frozen value; its `key` is its identity."""
 
     task: Task
+    """What is learned: a task's kind and its settings."""
     model: Model
+    """What learns it: a model's kind and its settings."""
     training: Training = Training()
+    """How: steps, learning rate, loops."""
     seed: NonNegativeInt = 0
+    """Of the weights and of the prompts trained on: 0 in tuning, 1 and up for replicates."""
 
     @model_validator(mode="after")
     def _model_reads_the_prompts(self) -> "Trial":

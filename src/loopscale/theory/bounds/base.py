@@ -171,6 +171,7 @@ class InContext(Bound):
     """
 
     dim: PositiveInt = 20
+    """d, coordinates of x."""
     points: PositiveInt = 40
     """Pairs in the prompt."""
     point: NonNegativeInt | None = None

@@ -28,6 +28,7 @@ class LinearExcess(InContext):
     condition: float = Field(1.0, ge=1)
     """κ of the covariance of x."""
     x_scale: PositiveFloat = 1.0
+    """The root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
     """τ."""
 

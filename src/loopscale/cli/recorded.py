@@ -1,0 +1,60 @@
+"""A study's records, as a verb that shows them asks for them."""
+
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from loopscale.cli.wrong import Wrong
+
+if TYPE_CHECKING:
+    from loopscale.analysis.reading import Reading
+    from loopscale.records.store import Store
+
+
+def recorded(store: "Store", study: str, curves: bool = True) -> "Reading":
+    """The records of a study, given its file or its name.
+
+    Raises NoRecords for a study that has not been run, and Mistakes or Wrong for what is none: nobody can run it.
+    """
+    from loopscale.analysis.reading import read
+    from loopscale.records.errors import NoRecords
+    from loopscale.studies.find import recorded_name
+
+    name = recorded_name(study)
+    try:
+        return read(store, name, curves=curves)
+    except NoRecords:
+        _check(store, study, name)
+        raise
+
+
+def meeting(store: "Store", study: str, where: str) -> Set[str]:
+    """The study's trials that meet an SQL condition. Raises QueryError."""
+    from loopscale.records.mirror import Mirror
+
+    mirror = Mirror(store)
+    mirror.sync(study)
+    of_study = "study = '{}'".format(study.replace("'", "''"))
+    found = mirror.query(f"SELECT trial FROM trials WHERE {of_study} AND ({where}\n)")
+    return frozenset(found["trial"].to_pylist())
+
+
+def _check(store: "Store", study: str, name: str) -> None:
+    """Raises Mistakes for a file that holds no study, and Wrong where there is no file."""
+    from loopscale.records.mirror import Mirror
+    from loopscale.studies.find import find, names, nearest_folder
+    from loopscale.studies.mistakes import Mistakes, one_of
+    from loopscale.studies.spec import Study
+
+    try:
+        file = find(study)
+    except Mistakes:
+        folder = nearest_folder()
+        mirror = Mirror(store)
+        mirror.sync()
+        found = mirror.query("SELECT study FROM studies ORDER BY 1")["study"].to_pylist()
+        known = dict.fromkeys([*found, *(names(folder) if folder else [])])
+        remedy = one_of(name, known) if known else "give a study's file, or its name below studies/"
+        raise Wrong(
+            f"there are no records of {name} in {store.name}, and no file of such a study; {remedy}"
+        ) from None
+    Study.load(file)
