@@ -23,6 +23,14 @@ def test_the_margin_is_a_tenth_of_the_slope_and_at_least_a_tenth():
     assert margin(-4.0) == pytest.approx(0.4)
 
 
+def test_of_a_rate_per_step_the_margin_is_a_tenth_however_small_it_is():
+    """An interval of .031 to .066 is no agreement with .007, though all of it is within .1."""
+    assert margin(0.007, "exponential") == pytest.approx(0.0007)
+    assert margin(0.0, "exponential") == 0.1
+    words = [judge(0.05, 0.031, 0.066, 0.007, 6, 3, form=form).word for form in ("exponential", "power")]
+    assert words == ["faster", "agrees"]
+
+
 def test_under_four_values_nothing_is_decided():
     verdict = judge(1.0, 0.99, 1.01, 1.0, values=3, runs=9)
     assert (verdict.word, verdict.values) == ("undecided", 4)

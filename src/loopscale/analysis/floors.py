@@ -108,9 +108,12 @@ def _leaders(trials: pd.DataFrame, of_trial: Mapping[Any, pd.DataFrame]) -> Iter
         curve, settings = of_trial.get(row["trial"]), evaluated(row)
         if curve is None or settings.get("solver.kind") not in Solver.choices():
             continue
-        solver = Solver.model_validate(_part(settings, "solver."))
+        try:
+            solver, task = Solver.model_validate(_part(settings, "solver.")), _task(settings)
+        except ValueError:  # of an older version, which took settings that are refused now
+            continue
         last = curve[curve["loop"] == curve["loop"].max()]
-        if (room := solver.room_below(_task(settings))) is not None:
+        if (room := solver.room_below(task)) is not None:
             raw, error, sem = (numbers(last[name]) for name in ("raw", "error", "sem"))
             width = float((sem * np.divide(raw, error, where=error > 0, out=np.ones_like(raw))).mean())
             yield _Leader(json_key(task_of(row)), solver_name(row), float(raw.mean()), width, room)

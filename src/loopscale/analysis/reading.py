@@ -210,10 +210,10 @@ def reading(study: str, store: str | Path | None = None, beside: str | Path = "d
     return _unrun(study, name, store)
 
 
-def read(store: Store, study: str, where: str = "", curves: bool = True) -> Reading:
-    """One study of one store, brought up to date; only trials of which `where` is true, an SQL condition.
+def read(store: Store, study: str, curves: bool = True) -> Reading:
+    """One study of one store, brought up to date.
 
-    `curves` and `history` are left empty unless asked for. Raises NoRecords, QueryError, StoreError.
+    `curves` and `history` are left empty unless asked for. Raises NoRecords, StoreError.
     """
     mirror = Mirror(store)
     mirror.sync(study)
@@ -229,9 +229,6 @@ def read(store: Store, study: str, where: str = "", curves: bool = True) -> Read
         trials, curve, history = (connection.execute(sql, [study]).df() for sql in wanted)
     if row is None or not row[0]:
         raise _unknown(mirror, study)
-    if where:
-        kept = mirror.query(f"SELECT trial FROM trials WHERE role = 'baseline' OR ({where}\n)")
-        trials = trials.loc[trials["trial"].isin(kept["trial"].to_pylist())]
     origin = {"source": row[1], "commit": row[2], "started": row[3], "store": store.name}
     described = _shaped(study, row[0]) | {"name": study}
     return Reading(described, trials, curve, history, origin, origin=_seen_from_here(store), store=store)

@@ -81,7 +81,7 @@ def judged(
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
     runs = min(law.runs)
-    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs, kin)
+    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs, kin, law.form)
     absolute = comparable(name, law.of, law.along)
     return replace(
         law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute

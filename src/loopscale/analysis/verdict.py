@@ -25,9 +25,12 @@ class Verdict:
     """Whether the interval holds 0 too: the data agree, and would with no fall at all."""
 
 
-def margin(predicted: float) -> float:
-    """How far from the predicted slope still agrees with it: a tenth of it, at least 0.1."""
-    return max(0.1, 0.1 * abs(predicted))
+def margin(predicted: float, form: str = "power") -> float:
+    """How far from the predicted slope still agrees with it: a tenth of it, and of a power's exponent at least 0.1.
+
+    An exponential's rate is per unit of the axis: 0.1 would be much there or little, by what a loop or a pair is worth.
+    """
+    return 0.1 * abs(predicted) if form == "exponential" and predicted else max(0.1, 0.1 * abs(predicted))
 
 
 def judge(
@@ -38,6 +41,7 @@ def judge(
     values: int,
     runs: int,
     curves: int = 0,
+    form: str = "power",
 ) -> Verdict:
     """The verdict on a rate that has an interval from `runs` replicates at each of `values` places on the
     axis.
@@ -50,7 +54,7 @@ def judge(
         return Verdict("undecided", because, values=LEAST_VALUES)
     if low is None or high is None:
         return Verdict("undecided", "one replicate gives no interval; at least 2 would", replicates=2)
-    room = margin(predicted)
+    room = margin(predicted, form)
     if predicted - room <= low and high <= predicted + room:
         because = f"the whole interval is within {room:.2g} of the predicted {predicted:.3g}"
         flat = low <= 0 <= high
@@ -60,13 +64,13 @@ def judge(
         return Verdict("faster", f"the whole interval is above the predicted {predicted:.3g}")
     if high < predicted:
         return Verdict("slower", f"the whole interval is below the predicted {predicted:.3g}")
-    return _undecided(rate, low, high, predicted, values, runs, curves)
+    return _undecided(rate, low, high, predicted, room, values, runs, curves)
 
 
 def _undecided(
-    rate: float, low: float, high: float, predicted: float, values: int, runs: int, curves: int
+    rate: float, low: float, high: float, predicted: float, room: float, values: int, runs: int, curves: int
 ) -> Verdict:
-    width, room, off = high - low, margin(predicted), abs(rate - predicted)
+    width, off = high - low, abs(rate - predicted)
     if not math.isfinite(width):
         return Verdict("undecided", "nothing bounds the rate; a longer axis would", values=2 * values)
     target = 2 * room if width > 2 * room else 2 * max(room - off, off)
