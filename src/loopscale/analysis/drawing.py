@@ -104,6 +104,10 @@ def band(
 
 def dashed(figure: go.Figure, name: str, order: int, curve: pd.Series) -> None:
     y = numbers(curve)
+    if not (
+        y > 1e-12
+    ).any():  # exact everywhere: a logarithmic axis has no place for it, and the legend none to point at
+        return
     style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[(order + order // 5) % 5]}
     figure.add_scatter(
         x=numbers(curve.index), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
