@@ -9,6 +9,7 @@ from loopscale.analysis.cost import costs
 from loopscale.analysis.deciding import Needed, needed
 from loopscale.analysis.findings import Findings, find
 from loopscale.analysis.pruning import alike, close_calls
+from loopscale.analysis.tables import by_task
 
 
 def findings(planted: Planted) -> Findings:
@@ -74,6 +75,21 @@ def test_errors_are_compared_within_a_task_alone():
     assert all("by points=8, looped; next is points=8, gpt2" in answers[0] for _ in answers)
     assert "by points=4, looped" in answers[1]
     assert all(sentence.endswith("their intervals are apart.") for sentence in answers)
+
+
+def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
+    """Tested on the same tables, whatever the gap of the points that were trained on."""
+    planted = Planted()
+    for gap in (0.2, 0.6):
+        planted.replicated(planted.cell(f"gap={gap}", **{"task.gap": gap}), gap)
+    trials = planted.tables[0].drop(columns=["task.points", "task.dim"])
+    gaps = trials["cell"].map({"cell0": 0.2, "cell1": 0.6})
+    trained = trials.assign(**{"task.kind": "pca", "task.gap": gaps})
+    assert list(by_task(planted.study, trained)) == ["task.gap=0.2", "task.gap=0.6"]
+    tested = trained.assign(
+        **{"evaluate.task.kind": "pca", "evaluate.task.gap": gaps, "evaluate.task.data": '["iris"]'}
+    )
+    assert by_task(planted.study, tested) == {"": ["cell0", "cell1"]}
 
 
 def test_a_cell_level_with_an_algorithm_is_open_and_one_that_is_exact_is_not():

@@ -124,8 +124,8 @@ def beats(
     """Whether the cell of these settings has less error than a classical algorithm after as many steps.
 
     By default after T, else after `step` of either; over all queries, or of the last one alone. The noise is that of
-    all cells in which the step was trained for; beyond T, of all that were run on as far.
-    Raises ValueError for settings that name no cell.
+    all cells, each after its own T; after a `step`, of those that were trained for it, and beyond T of those that were
+    run on as far. Raises ValueError for settings that name no cell.
     """
     cell, label = _cell(records.study, settings), _told(settings)
     rows, replicated = answers(records.trials, cell["key"])
@@ -140,7 +140,7 @@ def beats(
     name = f"{name} after {at} steps"
     theirs = _at(records.curves, found[0]["trial"], at, query)
     mine = [_at(records.curves, trial, at, query) for trial in rows["trial"]]
-    spread = pool([np.log(each) for each in _curves_at(records, cell["key"], at, query)])
+    spread = pool([np.log(each) for each in _curves_at(records, cell["key"], step, query)])
     several = replicated and len(mine) > 1
     half = _scale(spread) / math.sqrt(len(mine)) if spread and several else None
     why = "the noise between replicates is not known there" if several else SINGLE
@@ -261,15 +261,16 @@ def _by_seed(records: Records, of: str) -> pd.DataFrame:
     return np.log(found.where(found > 0))
 
 
-def _curves_at(records: Records, own: str, step: int, query: Query) -> Iterator[np.ndarray]:
-    """The replicates' errors after a step, cell by cell, where they all have some; those of the cell `own` always."""
-    beyond = step > _last(records, answers(records.trials, own)[0])
+def _curves_at(records: Records, own: str, step: int | None, query: Query) -> Iterator[np.ndarray]:
+    """The replicates' errors after a step, else T, cell by cell, where all have some; of the cell `own` always."""
+    beyond = step is not None and step > _last(records, answers(records.trials, own)[0])
     for cell in records.study["cells"]:
         rows, replicated = answers(records.trials, cell["key"])
         reach = _recorded if beyond else _last
-        if not replicated or (cell["key"] != own and reach(records, rows) < step):
+        if not replicated or (step is not None and cell["key"] != own and reach(records, rows) < step):
             continue
-        errors = np.array([_at(records.curves, trial, step, query) for trial in rows["trial"]])
+        at = step or _last(records, rows)
+        errors = np.array([_at(records.curves, trial, at, query) for trial in rows["trial"]])
         if np.isfinite(errors).all() and (errors > 0).all():
             yield errors
 

@@ -13,7 +13,6 @@ average. With each query's own the Bayes predictor itself was suspected in 4 of 
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,16 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.tables import evaluated, finished, json_key, loop_of, numbers, solver_name, task_of
+from loopscale.analysis.tables import (
+    evaluated,
+    finished,
+    json_key,
+    loop_of,
+    numbers,
+    part_of,
+    solver_name,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from loopscale.tasks.base import Task
@@ -109,7 +117,7 @@ def _leaders(trials: pd.DataFrame, of_trial: Mapping[Any, pd.DataFrame]) -> Iter
         if curve is None or settings.get("solver.kind") not in Solver.choices():
             continue
         try:
-            solver, task = Solver.model_validate(_part(settings, "solver.")), _task(settings)
+            solver, task = Solver.model_validate(part_of(settings, "solver.")), _task(settings)
         except ValueError:  # of an older version, which took settings that are refused now
             continue
         last = curve[curve["loop"] == curve["loop"].max()]
@@ -147,7 +155,7 @@ def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterato
 
     if settings.get("task.active") is not None:  # fewer coordinates at work than the bound would count
         return
-    task = {path: _listed(value) for path, value in settings.items() if path.startswith("task.")}
+    task = {f"task.{name}": value for name, value in part_of(settings, "task.").items()}
     for kind, chosen in Bound.choices().items():
         if chosen.floor_of != settings.get("task.kind"):
             continue
@@ -163,18 +171,7 @@ def _raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterato
 def _task(settings: Mapping[str, Any]) -> "Task":
     from loopscale.tasks.base import Task
 
-    return Task.model_validate(_part(settings, "task."))
-
-
-def _part(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {
-        path.removeprefix(name): _listed(value) for path, value in settings.items() if path.startswith(name)
-    }
-
-
-def _listed(value: Any) -> Any:
-    """A list, which the mirror keeps as text, as a list again."""
-    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+    return Task.model_validate(part_of(settings, "task."))
 
 
 @cache

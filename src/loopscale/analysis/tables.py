@@ -6,6 +6,7 @@ answer.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -93,13 +94,24 @@ def task_of(row: pd.Series) -> dict[str, Any]:
     return {path: value for path, value in evaluated(row).items() if path.startswith("task.")}
 
 
+def part_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What lies under `name`, as its class takes it: a list, which the mirror keeps as text, is a list again."""
+    return {
+        path.removeprefix(name): json.loads(value)
+        if isinstance(value, str) and value.startswith("[")
+        else value
+        for path, value in settings.items()
+        if path.startswith(name)
+    }
+
+
 def by_task(study: StudyTable, trials: pd.DataFrame) -> dict[str, list[str]]:
     """Cells that share a task, and so their baselines, under what sets the task apart from the others."""
     tasks = {}
     for cell in study["cells"]:
         rows, _ = answers(trials, cell["key"])
         if len(rows):
-            tasks[cell["key"]] = task_of(rows.iloc[0])
+            tasks[cell["key"]] = _told_by(task_of(rows.iloc[0]))
     varied = [
         path
         for path in dict.fromkeys(p for task in tasks.values() for p in task)
@@ -109,6 +121,17 @@ def by_task(study: StudyTable, trials: pd.DataFrame) -> dict[str, list[str]]:
     for key, task in tasks.items():
         groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(key)
     return groups
+
+
+def _told_by(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's settings without those that change none of its prompts."""
+    from loopscale.tasks.base import Task  # `loopscale best` answers without torch
+
+    try:
+        idle = Task.model_validate(part_of(settings, "task.")).idle
+    except ValueError:  # of an older version, which took settings that are refused now
+        idle = frozenset[str]()
+    return {path: value for path, value in settings.items() if path.removeprefix("task.") not in idle}
 
 
 def baselines_of(trials: pd.DataFrame, row: pd.Series) -> pd.DataFrame:

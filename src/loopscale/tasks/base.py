@@ -37,6 +37,11 @@ class Task(Family, package="loopscale.tasks"):
         return ()
 
     @property
+    def idle(self) -> frozenset[str]:
+        """Settings that change no prompt, as the others are: tasks that differ in these alone are one."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def variance(self) -> float:
         """The raw error of predicting nothing: where it is squared, the mean square of one coordinate of the

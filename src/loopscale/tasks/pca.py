@@ -77,6 +77,11 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         return self
 
     @property
+    @override
+    def idle(self) -> frozenset[str]:
+        return frozenset({"gap", "spectrum_of"}) if self.tables else frozenset()
+
+    @property
     def asked(self) -> int:
         """Components that are asked for: k, or in an easier task those that it has, and one at least."""
         return min(self.components, self.at_work, max(1, self.rank))
