@@ -89,7 +89,7 @@ def test_an_exponent_that_nothing_bounds_is_no_estimate_and_draws_no_line():
 def test_verdicts_of_several_studies_are_one_table_and_are_counted():
     planted = Planted(noise=0.004)
     for loops in (2, 4, 8, 16):
-        planted.replicated(planted.cell(str(loops), **{X: loops}), 0.5 * 0.9**loops)
+        planted.replicated(planted.cell(str(loops), **{X: loops}), 0.5 * 0.81**loops)
     theory = {"kind": "gd_contraction", "kappa": 19.0}
     planted.study["laws"] = [{"of": "error", "along": X, "form": ["exponential"], "theory": theory}]
     unrun = reading(Planted(), missing="Nothing has run: run it.")

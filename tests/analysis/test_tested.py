@@ -6,8 +6,8 @@ from loopscale.analysis.tested import laws
 from loopscale.analysis.theory import comparable
 
 CONDITION = 10
-RATE = -np.log((CONDITION - 1) / (CONDITION + 1))
-"""How fast gradient descent's worst case falls per step."""
+RATE = -2 * np.log((CONDITION - 1) / (CONDITION + 1))
+"""How fast the square of gradient descent's worst case falls per step: an error is a mean of squares."""
 
 
 def descending(rate: float, runs: int = 3) -> Planted:

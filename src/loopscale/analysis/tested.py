@@ -76,7 +76,7 @@ def judged(
         return law
     name = theory if isinstance(theory, str) else str(theory["kind"])
     try:
-        values = predict(theory, settings, law.along, law.x)
+        values = predict(theory, settings, law.along, law.x, law.of)
         predicted = fit(law.form, law.x, values, np.arange(len(values))).rate
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")

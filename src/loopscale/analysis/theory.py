@@ -16,12 +16,17 @@ def comparable(kind: str, of: str, along: str) -> bool:
     return bound.of == measured and not bound.hidden_constant
 
 
+SQUARED = ("error", "error_last", "raw_error", "excess")
+"""Measures that are means of squares."""
+
+
 def predict(
-    theory: str | Mapping[str, Any], settings: Mapping[str, Any], along: str, x: Sequence[float]
+    theory: str | Mapping[str, Any], settings: Mapping[str, Any], along: str, x: Sequence[float], of: str
 ) -> list[float]:
     """The bound's value at each x of the axis `along`, in a trial of these settings (by dotted path).
 
-    Raises ValueError for an unknown bound, a setting out of its domain, and an axis that it has not got.
+    A residual is a norm, of what an iteration leaves of the slowest direction: where squared errors are measured (`of`),
+    it is squared. Raises ValueError for an unknown bound, a setting out of its domain, and an axis that it has not got.
     """
     from loopscale.theory.bounds.base import Bound  # torch comes with it: only a study that tests a law pays
 
@@ -39,4 +44,5 @@ def predict(
     ):  # prompts are steps of one prompt each
         rest = rest | {"batch_size": 1}
     bound = Bound.fill(kind, rest | ({axis: whole[0]} if axis else {}), others)
-    return [float(value) for value in bound.along(str(axis), whole)]
+    power = 2 if bound.of == "residual" and of in SQUARED else 1
+    return [float(value) ** power for value in bound.along(str(axis), whole)]

@@ -38,7 +38,11 @@ class NewtonRate(Conditioned):
 
 
 class NewtonResidual(NewtonRate, kind="newton_residual"):
-    """|I - M_T S| = |I - M_0 S|^(2^T). Also of T loops of AlgoFormer's theorem 4.1."""
+    """|I - M_T S| = |I - M_0 S|^(2^T). Also of T loops of AlgoFormer's theorem 4.1.
+
+    Of the slowest direction: a law of squared errors is held against its square, which the mean over directions is ahead
+    of at first.
+    """
 
     claim = "="
     of = "residual"
