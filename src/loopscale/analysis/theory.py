@@ -25,7 +25,8 @@ def predict(
 ) -> list[float]:
     """The bound's value at each x of the axis `along`, in a trial of these settings (by dotted path).
 
-    A residual is a norm, of what an iteration leaves of the slowest direction: it is squared where `of` is of squared errors.
+    A residual is a norm, of what an iteration leaves of the slowest direction; it is squared where squared errors are
+    measured (`of`).
     Raises ValueError for an unknown bound, a setting out of its domain, and an axis that it has not got.
     """
     from loopscale.theory.bounds.base import Bound  # torch comes with it: only a study that tests a law pays

@@ -40,8 +40,8 @@ class NewtonRate(Conditioned):
 class NewtonResidual(NewtonRate, kind="newton_residual"):
     """|I - M_T S| = |I - M_0 S|^(2^T). Also of T loops of AlgoFormer's theorem 4.1.
 
-    Of the slowest direction: a law of squared errors is held against its square. The mean over directions is ahead of it
-    at first.
+    Of the slowest direction: a law of squared errors is held against its square. The mean over directions is ahead of
+    it at first.
     """
 
     claim = "="
