@@ -31,7 +31,7 @@ DEPTHS = ("training.loops", "model.layers")
 QUERIES: dict[str, Query] = {"error": "mean", "error_last": "last"}
 Point = tuple[float, float, float, float]
 """Where on the axis, the mean, and the ends of its interval, NaN where there is none."""
-MOST = 8
+MOST = 9
 """Lines of classical algorithms in one figure; where tasks differ so much that there would be more, none is drawn."""
 
 
