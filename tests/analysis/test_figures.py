@@ -156,7 +156,7 @@ def test_a_cell_with_two_bounds_is_drawn_once_with_both():
 def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_named():
     planted = Planted(noise=0.02)
     for loops in (2, 4, 8, 16):
-        planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.9**loops)
+        planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.81**loops)
     theory = {"kind": "gd_contraction", "kappa": 19.0}
     planted.study["laws"] = [
         {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
@@ -165,7 +165,7 @@ def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_na
     drawn = {trace.name: trace for trace in figures.law(found).data if trace.name}
     (name,) = [name for name in drawn if name.startswith("gd_contraction")]
     assert name == "gd_contraction: its shape, constant fitted (× 0.5)"
-    assert list(drawn[name].y) == pytest.approx(0.5 * 0.9 ** np.array([2, 4, 8, 16]), rel=0.05)
+    assert list(drawn[name].y) == pytest.approx(0.5 * 0.81 ** np.array([2, 4, 8, 16]), rel=0.05)
     bars = drawn["all"].error_y
     assert all(0 < bar < 0.2 * y for bar, y in zip(bars.array, drawn["all"].y, strict=True)), (
         "intervals of the means"
@@ -177,7 +177,7 @@ def test_a_bound_of_many_cells_is_in_the_legend_once():
     for label, middle in (("narrow", 0.5), ("wide", 0.25)):
         for loops in (2, 4, 8, 16):
             values = {"training.loops": loops, "model.kind": label}
-            planted.replicated(planted.cell(f"{label} {loops}", **values), middle * 0.9**loops)
+            planted.replicated(planted.cell(f"{label} {loops}", **values), middle * 0.81**loops)
     theory = {"kind": "gd_contraction", "kappa": 19.0}
     planted.study["laws"] = [
         {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
