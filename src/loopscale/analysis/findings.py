@@ -102,10 +102,13 @@ def _answer(found: Findings, task: str, known: list[Best]) -> Iterator[str]:
     """Of one task: its best cell, whether the next is told apart, and where the best stands against algorithms."""
     first, alone = known[0], len(found.tasks) == 1
     cost = ", where predicting nothing costs 1" if alone else ""
-    yield (
-        f"{f'With {task}, lowest' if task else 'Lowest'} error: {_with_interval(first)} by"
-        f" {first.label or 'the only cell'}{cost}{_rivals(known)}."
-    )
+    if len(known) == 1 and task:
+        yield f"With {task}: error {_with_interval(first)}."
+    else:
+        yield (
+            f"{f'With {task}, lowest' if task else 'Lowest'} error: {_with_interval(first)} by"
+            f" {first.label or 'the only cell'}{cost}{_rivals(known)}."
+        )
     standings = [one for one in found.standings if one.cell == first.cell]
     for standing in standings if alone else sorted(standings, key=lambda one: one.baseline_error)[:1]:
         yield _beside(standing)
