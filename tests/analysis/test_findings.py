@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 from planted import Planted, comparison
 
-from loopscale.analysis.best import best
+from loopscale.analysis.best import best, replicate_noise
 from loopscale.analysis.cost import costs
 from loopscale.analysis.deciding import Needed, needed
 from loopscale.analysis.findings import Findings, find
+from loopscale.analysis.intervals import Spread
 from loopscale.analysis.pruning import alike, close_calls
 from loopscale.analysis.tables import by_task
+
+
+def noise_of(planted: Planted) -> Spread | None:
+    return replicate_noise(planted.study, planted.tables[0])
 
 
 def findings(planted: Planted) -> Findings:
@@ -151,7 +156,7 @@ def _pruned_at(behind: float, *, runs: int = 3, noise: float = 0.05) -> Planted:
 
 def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_named():
     planted = _pruned_at(1.01)
-    (call,) = close_calls(planted.study, planted.tables[0], planted.tables[2])
+    (call,) = close_calls(*planted.tables[::2], noise_of(planted))
     assert (call.trial, call.step) == ("tuning-cell0-1", 600)
     assert call.ratio == pytest.approx(1.01)
     (one,) = findings(planted).needed
@@ -162,12 +167,14 @@ def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_n
 
 @pytest.mark.parametrize("planted", [_pruned_at(1.3), _pruned_at(1.01, runs=1)])
 def test_a_trial_that_was_clearly_behind_and_one_of_a_study_without_noise_are_not_named(planted):
-    assert close_calls(planted.study, planted.tables[0], planted.tables[2]) == []
+    assert close_calls(*planted.tables[::2], noise_of(planted)) == []
 
 
 def test_what_two_runs_differ_by_is_the_noise_that_was_planted():
     planted = _pruned_at(1.01, runs=400, noise=0.1)
-    assert alike(planted.study, planted.tables[0]) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
+    noise = noise_of(planted)
+    assert noise is not None
+    assert alike(noise) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
 
 
 def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():

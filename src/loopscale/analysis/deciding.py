@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from loopscale.analysis.best import Best, Standing, replicate_noise
-from loopscale.analysis.intervals import student
+from loopscale.analysis.intervals import Spread, student
 from loopscale.analysis.laws import Law
 from loopscale.analysis.pruning import alike, close_calls
 from loopscale.analysis.tables import StudyTable, answers, by_task, finished, numbers
@@ -51,10 +51,12 @@ def needed(
     """All that is open: of every task the best two cells if they overlap, and cells level with an algorithm; close
     calls of pruning; undecided verdicts, and laws that could not be fitted.
     """
+    noise, groups = replicate_noise(study, trials), sum(one.replicates > 0 for one in found)
+    tasks = ([one for one in found if one.cell in cells] for cells in by_task(study, trials).values())
     return [
-        *(one for cells in by_task(study, trials).values() for one in _cells(study, trials, found, cells)),
-        *_standings(study, trials, standings),
-        *_pruned(study, trials, history),
+        *(one for here in tasks for one in _cells(trials, here, noise, groups)),
+        *_standings(trials, standings, noise, groups),
+        *_pruned(trials, history, noise),
         *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
         *(_unfitted(one) for one in missing),
     ]
@@ -78,21 +80,19 @@ def _unfitted(one: Unfitted) -> Needed:
 
 
 def _cells(
-    study: StudyTable, trials: pd.DataFrame, found: Sequence[Best], cells: Sequence[str]
+    trials: pd.DataFrame, here: Sequence[Best], spread: Spread | None, groups: int
 ) -> Iterator[Needed]:
     """How many replicates would tell the best two of these cells apart, were their means and noise what they seem now.
 
     The interval of the difference of two mean log errors of n runs each has half width t sqrt(2 s² / n), with
-    the noise s² pooled over all cells.
+    the noise s² pooled over all `groups` of replicates.
     """
-    here = (one for one in found if one.cell in cells and one.error is not None)
-    known = sorted(here, key=lambda one: one.error or 0.0)[:2]
+    known = sorted((one for one in here if one.error is not None), key=lambda one: one.error or 0.0)[:2]
     if len(known) < 2:
         return
     first, second = known
     what = f"Whether {first.label} is better than {second.label}"
     both = [answers(trials, one.cell) for one in known]
-    spread = replicate_noise(study, trials)
     if spread is None or not all(replicated for _, replicated in both):
         runs = min(one.replicates for one in known)
         because = "fewer than two replicates say nothing of the noise; at least 2 of each would"
@@ -103,7 +103,6 @@ def _cells(
     noise = math.sqrt(spread.variance)
     if student(spread.freedom) * noise * math.sqrt(1 / len(one) + 1 / len(other)) < gap:
         return
-    groups = sum(answers(trials, cell["key"])[1] for cell in study["cells"])
     runs = _first(noise, gap, now, groups)
     because = (
         f"their errors differ by a factor of {math.exp(gap):.3g}, and runs of one cell by {math.exp(noise):.3g}"
@@ -115,13 +114,13 @@ def _cells(
     yield _priced(trials, what, because, runs, None, 2 * (runs - now))
 
 
-def _standings(study: StudyTable, trials: pd.DataFrame, standings: Sequence[Standing]) -> Iterator[Needed]:
+def _standings(
+    trials: pd.DataFrame, standings: Sequence[Standing], spread: Spread | None, groups: int
+) -> Iterator[Needed]:
     """How many replicates would tell a cell from an algorithm; of those that could, the nearest to an answer first."""
-    spread = replicate_noise(study, trials)
     level = [(one, abs(math.log(one.ratio))) for one in standings if one.open]
     if spread is None or not level:
         return
-    groups = sum(answers(trials, cell["key"])[1] for cell in study["cells"])
     noise = math.sqrt(spread.variance)
     wanted = [
         (runs, one)
@@ -140,16 +139,16 @@ def _first(noise: float, gap: float, now: int, cells: int) -> int | None:
     return next((n for n in range(now + 1, MOST + 1) if _half(noise, n, cells) < gap), None)
 
 
-def _pruned(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> Iterator[Needed]:
+def _pruned(trials: pd.DataFrame, history: pd.DataFrame, noise: Spread | None) -> Iterator[Needed]:
     """What was ended on a plateau could have come out best, and then the answer of its cell is too high."""
-    calls = close_calls(study, trials, history)
-    if not calls:
+    calls = close_calls(trials, history, noise)
+    if noise is None or not calls:
         return
     cells, nearest = len({one.label for one in calls}), min(calls, key=lambda one: one.ratio)
     where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
     because = (
         f"{len(calls)} pruned no further behind, at the same step, than two runs of one point differ"
-        f" (a factor of {alike(study, trials):.3g}); the nearest, {nearest.trial}, at step {nearest.step:,} with"
+        f" (a factor of {alike(noise):.3g}); the nearest, {nearest.trial}, at step {nearest.step:,} with"
         f" {nearest.ratio:.3g} times the error of the best. A new store, and no `scheduler` or a later"
         " `first_rung`, would tell"
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from loopscale.analysis.best import replicate_noise
-from loopscale.analysis.tables import StudyTable, finished, numbers
+from loopscale.analysis.intervals import Spread
+from loopscale.analysis.tables import finished, numbers
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,20 @@ class Close:
     """Its error there over that, at the same step, of the trial that came out best in its cell."""
 
 
-def alike(study: StudyTable, trials: pd.DataFrame) -> float | None:
-    """The factor by which two runs of one point differ (a standard deviation); `None` without replicates."""
-    spread = replicate_noise(study, trials)
-    return None if spread is None else math.exp(math.sqrt(2 * spread.variance))
+def alike(noise: Spread) -> float:
+    """The factor by which two runs of one point differ, one standard deviation."""
+    return math.exp(math.sqrt(2 * noise.variance))
 
 
-def close_calls(study: StudyTable, trials: pd.DataFrame, history: pd.DataFrame) -> list[Close]:
+def close_calls(trials: pd.DataFrame, history: pd.DataFrame, noise: Spread | None) -> list[Close]:
     """Pruned trials that were no further behind than two runs of one point differ, cell by cell.
 
-    The noise is that of replicates at the end of training, pooled over cells; without any, nothing is said.
+    `noise` is that of replicates at the end of training, pooled over cells; without any, nothing is said.
     """
-    most = alike(study, trials)
     ended = trials[(trials["role"] == "tuning") & (trials["outcome"] == "pruned")]
-    if most is None or ended.empty:
+    if noise is None or ended.empty:
         return []
+    most = alike(noise)
     kept = {cell: _best(trials, cell) for cell in ended["cell"].unique()}
     asked = history["metric"].eq("error") & history["trial"].isin([*ended["trial"], *kept.values()])
     errors = (
