@@ -1,9 +1,13 @@
-"""On PYTHONPATH: every Ray worker but the first that comes to Tune takes 10 s longer, and leaves a line in $STARTS."""
+"""On PYTHONPATH: every Ray worker but the first that comes to Tune waits until $ENOUGH trials have a checkpoint.
+
+Each leaves a line in $STARTS.
+"""
 
 import importlib.abc
 import os
 import sys
 import time
+from pathlib import Path
 
 
 class Slow(importlib.abc.MetaPathFinder):
@@ -14,7 +18,8 @@ class Slow(importlib.abc.MetaPathFinder):
         with open(os.environ["STARTS"], "a") as file:
             first = file.tell() == 0
             file.write(f"{os.getpid()}\n")
-        time.sleep(0 if first else 10)
+        while not first and len(list(Path(os.environ["CHECKPOINTS"]).iterdir())) < int(os.environ["ENOUGH"]):
+            time.sleep(0.1)
         return None
 
 
