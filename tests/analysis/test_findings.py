@@ -1,5 +1,7 @@
 """Findings, what would decide what is open, and cost against plan, on records whose answers are known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from planted import Planted, comparison
@@ -168,6 +170,42 @@ def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_n
 @pytest.mark.parametrize("planted", [_pruned_at(1.3), _pruned_at(1.01, runs=1)])
 def test_a_trial_that_was_clearly_behind_and_one_of_a_study_without_noise_are_not_named(planted):
     assert close_calls(*planted.tables[::2], noise_of(planted)) == []
+
+
+def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
+    """A cell whose best learning rate is this, for each."""
+    planted = Planted()
+    planted.study["nuisance"] = {"training.lr": lr}
+    for number, rate in enumerate(rates):
+        cell = planted.cell(f"cell {number}", **{"training.lr": rate})
+        planted.replicated(cell, 0.2 * 2**number)
+    return planted
+
+
+@pytest.mark.parametrize(
+    ("lr", "side", "end"),
+    [
+        ({"real": [1e-4, 1e-2], "scale": "log"}, "highest", "0.01"),
+        ({"real": [9.5e-3, 1.0]}, "lowest", "0.0095"),
+        ({"integer": [-1, 9]}, None, None),
+        ({"real": [1e-3, 1e-1], "scale": "log"}, None, None),
+        ({"choice": [1e-4, 1e-2]}, None, None),
+    ],
+)
+def test_a_range_whose_end_was_best_is_named_with_its_cells(lr, side, end):
+    found = findings(_tuned_to(lr, 1e-2, 9.8e-3))
+    named = [one for one in found.needed if "beyond" in one.what]
+    if side is None:
+        assert not named
+        return
+    (one,) = named
+    assert one.what == f"How much better 2 cells would be beyond the {side} training.lr"
+    assert f"of cell 0, cell 1 is at the {side} end of its range, {end}" in one.because
+
+
+def test_nothing_lies_beyond_an_end_of_zero():
+    planted = _tuned_to({"real": [0.0, 1.0]}, 0.0)
+    assert not any("beyond" in one.what for one in findings(planted).needed)
 
 
 def test_what_two_runs_differ_by_is_the_noise_that_was_planted():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loopscale.analysis.best import Best
+from loopscale.cli.best import show_best
 from loopscale.cli.show import FAMILIES
 from loopscale.models.base import Model
 from loopscale.records.notes import STUDY, Note
@@ -39,6 +41,18 @@ def test_best_has_a_row_a_cell_for_people(loopscale, store, study_file):
     assert answer.code == 0
     rows = [line.split() for line in answer.out.splitlines() if "loops=" in line]
     assert [row[:3] for row in rows] == [["loops=1", "0.005", "0.42"], ["loops=2", "0.005", "0.32"]]
+
+
+def test_best_says_where_a_range_was_too_narrow(capsys):
+    study = {"nuisance": {"training.lr": {"real": [1e-4, 1e-2], "scale": "log"}}}
+    rows = [
+        Best("a", "looped", {"training.lr": 9.7e-3}, 0.4, 0.3, 0.5, 0.4, 3, "trial", "3 of 3 replicated"),
+        Best("b", "gpt2", {"training.lr": 3e-3}, 0.3, 0.2, 0.4, 0.3, 3, "trial", "3 of 3 replicated"),
+    ]
+    show_best(rows, study)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the best training.lr of looped is at the highest end of its range, 0.01: a wider one" in said
+    assert "gpt2 is at" not in said
 
 
 def test_best_of_a_part_leaves_out_cells_that_are_not_in_it(loopscale, store):

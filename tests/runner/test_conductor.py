@@ -123,6 +123,22 @@ def test_values_added_anywhere_in_a_grid_are_what_is_trained():
         assert sorted(tried) == [1e-4, 1e-3, 1e-2, 0.05, 0.1]
 
 
+def test_a_grid_made_longer_has_its_old_values_still():
+    """The third of five is 0.004999999999999999, where three ended in 0.005."""
+
+    def upto(highest: float, points: int):
+        lr = {"real": [5e-4, highest], "scale": "log", "points": points}
+        changes = {"search": {"kind": "grid"}, "nuisance": {"training.lr": lr}}
+        return study(scheduler={"kind": "none"}, **changes)
+
+    store = Store()
+    complete(upto(5e-3, 3), Workers(2), store)
+    records = complete(upto(5e-2, 5), Workers(2), store)
+    for cell in study().cells():
+        tried = sorted(r.point["training.lr"] for r in records if r.cell == cell.key and r.role == "tuning")
+        assert tried == pytest.approx([5e-4 * 10 ** (n / 2) for n in range(5)])
+
+
 def test_another_evaluation_trains_nothing_and_evaluates_what_is_reported():
     store = Store()
     records = complete(study(), Workers(2), store)

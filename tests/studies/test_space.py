@@ -57,6 +57,20 @@ def test_a_grid_rises_without_repeating_itself_and_stays_within_the_ends(axis: A
     assert all(type(value) is type(axis.ends[0]) for value in grid)
 
 
+@given(axes())
+def test_the_place_of_a_value_is_between_the_ends_and_rises_with_it(axis: Axis):
+    if isinstance(axis, Choice):
+        return
+    places = [axis.place(value) for value in axis.grid()]
+    assert (places[0], places[-1]) == (0, 1)
+    assert all(a <= b for a, b in itertools.pairwise(places))
+
+
+def test_the_middle_of_a_log_range_is_its_geometric_mean():
+    assert Real(real=(1e-4, 1e-2), scale="log").place(1e-3) == pytest.approx(0.5)
+    assert Integer(integer=(0, 8)).place(6) == pytest.approx(0.75)
+
+
 def test_a_log_grid_has_equal_ratios():
     assert Real(real=(1e-4, 1e-2), scale="log", points=3).grid() == pytest.approx((1e-4, 1e-3, 1e-2))
 

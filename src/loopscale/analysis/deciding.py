@@ -14,6 +14,7 @@ from loopscale.analysis.best import Best, Standing, replicate_noise
 from loopscale.analysis.intervals import Spread, student
 from loopscale.analysis.laws import Law
 from loopscale.analysis.pruning import alike, close_calls
+from loopscale.analysis.ranges import AtEnd, at_ends
 from loopscale.analysis.tables import StudyTable, answers, by_task, finished, numbers
 from loopscale.analysis.tested import CURVES, Unfitted
 from loopscale.analysis.verdict import MOST
@@ -49,7 +50,7 @@ def needed(
     missing: Sequence[Unfitted],
 ) -> list[Needed]:
     """All that is open: of every task the best two cells if they overlap, and cells level with an algorithm; close
-    calls of pruning; undecided verdicts, and laws that could not be fitted.
+    calls of pruning, and ranges whose end was best; undecided verdicts, and laws that could not be fitted.
     """
     noise, groups = replicate_noise(study, trials), sum(one.replicates > 0 for one in found)
     tasks = ([one for one in found if one.cell in cells] for cells in by_task(study, trials).values())
@@ -57,6 +58,7 @@ def needed(
         *(one for here in tasks for one in _cells(trials, here, noise, groups)),
         *_standings(trials, standings, noise, groups),
         *_pruned(trials, history, noise),
+        *(_beyond(one) for one in at_ends(study, found)),
         *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
         *(_unfitted(one) for one in missing),
     ]
@@ -153,6 +155,20 @@ def _pruned(trials: pd.DataFrame, history: pd.DataFrame, noise: Spread | None) -
         " `first_rung`, would tell"
     )
     yield _priced(trials, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
+
+
+def _beyond(one: AtEnd) -> Needed:
+    """How many trials a wider range takes is for whoever widens it."""
+    cells = "1 cell" if len(one.labels) == 1 else f"{len(one.labels)} cells"
+    return Needed(
+        f"How much better {cells} would be beyond the {one.side} {one.path}",
+        f"{one}; a wider range under `nuisance`, and trials to try it, would tell: those there are still count",
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def _half(noise: float, runs: int, cells: int) -> float:

@@ -18,10 +18,9 @@ import optuna
 import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from pydantic import TypeAdapter, ValidationError
 
+from loopscale.analysis.ranges import tuned
 from loopscale.analysis.tables import StudyTable, finished, plain
-from loopscale.studies.space import Space
 
 LEAST = 4
 """Finished trials without which a cell has no importance at all."""
@@ -49,7 +48,7 @@ class Importance:
 
 def importance(study: StudyTable, trials: pd.DataFrame) -> list[Importance]:
     """Of every cell in which something is tuned, in the study's order; pruned and diverged trials do not count."""
-    spaces = _distributions(study)
+    spaces = {path: axis.distribution() for path, axis in tuned(study).items()}
     found = []
     for cell in study["cells"]:
         rows = finished(trials, "tuning", cell["key"])
@@ -82,15 +81,6 @@ def _of(cell: Mapping[str, Any], rows: pd.DataFrame, space: Mapping[str, BaseDis
         shares = get_param_importances(study, evaluator=evaluator)
     note = "" if count >= RELIABLE else f"{count} finished trials, and fewer than {RELIABLE} are unreliable"
     return Importance(cell["key"], cell["label"], count, {k: float(v) for k, v in shares.items()}, note)
-
-
-def _distributions(study: StudyTable) -> dict[str, BaseDistribution]:
-    """What the study tunes; nothing where its description does not say it in our words."""
-    try:
-        space = TypeAdapter(Space).validate_python(dict(study.get("nuisance") or {}))
-    except ValidationError:
-        return {}
-    return {path: axis.distribution() for path, axis in space.items()}
 
 
 def _trial(row: pd.Series, space: Mapping[str, BaseDistribution]) -> optuna.trial.FrozenTrial:

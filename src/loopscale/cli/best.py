@@ -61,7 +61,11 @@ def command(
 
 
 def show_best(rows: Sequence["Best"], study: Mapping[str, Any]) -> None:
-    """The table of best configurations: what was tuned, the error, its interval, and how far the cell is."""
+    """The table of best configurations: what was tuned, the error, its interval, and how far the cell is; below it,
+    where a range was too narrow.
+    """
+    from loopscale.analysis.ranges import at_ends
+
     tuned = list(study.get("nuisance") or {})
     show_table(
         ["cell", *tuned, "error", "95 % interval", "error_last", "replicates", "trial"],
@@ -78,6 +82,8 @@ def show_best(rows: Sequence["Best"], study: Mapping[str, Any]) -> None:
             for row in rows
         ),
     )
+    for one in at_ends(study, rows):
+        say(f"{one}: a wider one, and trials to try it, may find better")
 
 
 def as_object(row: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:
