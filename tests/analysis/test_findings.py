@@ -138,6 +138,18 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     assert any("undecided against ista" in sentence for sentence in found.sentences)
 
 
+def test_a_verdict_over_several_tasks_comes_before_their_errors():
+    planted = Planted(noise=0.02)
+    for dim in (2, 4, 8, 16):
+        planted.replicated(planted.cell(f"dim={dim}", **{"task.dim": dim}), dim / 20)
+    planted.study["laws"] = [{"of": "error", "along": "task.dim", "form": "power", "theory": "decoder_floor"}]
+    found = findings(planted)
+    (law,) = found.laws
+    assert law.verdict
+    assert found.sentences[0].startswith("Error along task.dim")
+    assert found.sentences[1].startswith("With task.dim=2")
+
+
 def _pruned_at(behind: float, *, runs: int = 3, noise: float = 0.05) -> Planted:
     """A cell whose second trial was ended at step 600, so many times the error of the best behind it."""
     planted = Planted(noise=noise)
