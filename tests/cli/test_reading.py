@@ -21,6 +21,7 @@ from loopscale.solvers.base import Solver
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
+from loopscale.theory.constructions.base import Construction
 
 
 def test_best_has_an_object_a_cell_for_programs(loopscale, store):
@@ -229,7 +230,14 @@ def test_plan_is_one_object_and_writes_nothing(loopscale, study_file, elsewhere)
 
 
 @pytest.mark.parametrize(
-    ("what", "family"), [("tasks", Task), ("models", Model), ("solvers", Solver), ("bounds", Bound)]
+    ("what", "family"),
+    [
+        ("tasks", Task),
+        ("models", Model),
+        ("solvers", Solver),
+        ("bounds", Bound),
+        ("constructions", Construction),
+    ],
 )
 def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family):
     found = {member["kind"]: member for member in loopscale("show", what, "--json").json}
@@ -238,6 +246,7 @@ def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family
         settings = {setting["name"]: setting for setting in found[kind]["settings"]}
         assert list(settings) == list(member.model_fields)
         assert found[kind]["summary"]
+        assert all(setting["about"] for setting in settings.values())
         required = {name for name, field in member.model_fields.items() if field.is_required()}
         assert {name for name, setting in settings.items() if setting["default"] == "required"} == required
 

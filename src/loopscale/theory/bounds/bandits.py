@@ -30,6 +30,7 @@ class RandomRegret(Bandit, kind="random_regret"):
     claim = "="
     source = "textbook: the largest of K uniforms"
     arms: PositiveInt = 5
+    """A."""
 
     @override
     def value(self) -> float:
@@ -72,6 +73,7 @@ class TsBayes(Bandit, kind="ts_bayes"):
     claim = "<="
     source = "Russo and Van Roy 2016, proposition 1 with 3 (from memory)"
     arms: PositiveInt = 5
+    """A."""
 
     @override
     def value(self) -> float:
@@ -87,6 +89,7 @@ class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
     claim = "<="
     source = "Russo and Van Roy 2016, propositions 1 and 5 (from memory)"
     dim: PositiveInt = 5
+    """d, of θ."""
     arms: PositiveInt = 10
     """A."""
     scale: PositiveFloat = 1.5
@@ -152,6 +155,7 @@ class Minimax(Bandit, kind="minimax"):
     claim = ">="
     source = "Lattimore and Szepesvári 2020, theorem 15.2 (from memory)"
     arms: PositiveInt = 5
+    """A."""
 
     @override
     def value(self) -> float:
@@ -168,6 +172,7 @@ class LinUcb(Bandit, kind="linucb"):
     claim = "<="
     source = "Abbasi-Yadkori, Pál, Szepesvári 2011, theorem 3 (from memory)"
     dim: PositiveInt = 5
+    """d, of θ."""
     penalty: float = Field(1.0, ge=1)
     """λ, of the ridge regression."""
     x_norm: PositiveFloat = 1.0
@@ -201,6 +206,7 @@ class DptTarget(Bound, kind="dpt_target"):
     successes: tuple[NonNegativeInt, ...] = (3, 1)
     """Of every arm so far."""
     failures: tuple[NonNegativeInt, ...] = (2, 4)
+    """Of every arm so far."""
     arm: NonNegativeInt = 0
     """Counted from 0."""
 

@@ -69,6 +69,7 @@ class Gmm2Plugin(Mixture, kind="gmm2_plugin"):
     of = "misclassification"
     source = "derived; Ndaoud 2018 without labels (abstract, and from memory)"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     points: PositiveInt = 50
     """n."""
 
@@ -88,6 +89,7 @@ class ExactRecovery(Bound, kind="exact_recovery"):
     of = "threshold"
     source = "Ndaoud 2018 (abstract alone)"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     points: PositiveInt = 50
     """n."""
 

@@ -68,6 +68,7 @@ class NewtonLoops(Bound, kind="newton_loops"):
     of = "steps"
     source = "AlgoFormer, theorem 4.1"
     loops: PositiveInt = 10
+    """T, iterations."""
 
     @override
     def value(self) -> float:

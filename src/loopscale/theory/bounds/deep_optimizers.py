@@ -30,6 +30,7 @@ class DeepIcgdLayers(Bound, kind="deep_icgd_layers"):
     trained_layers: PositiveInt = 2
     """N, of the network that is trained in context."""
     attention: Literal["relu", "softmax", "linear"] = "relu"
+    """There is no statement of linear attention."""
 
     @override
     def value(self) -> float:
@@ -56,7 +57,9 @@ class DeepIcgd(Bound, kind="deep_icgd"):
     smoothness: PositiveFloat = 1.0
     """β."""
     heads: PositiveInt = 4
+    """h, of every layer."""
     attention: Literal["relu", "softmax", "linear"] = "relu"
+    """The statement is of relu alone."""
 
     @override
     def value(self) -> float:

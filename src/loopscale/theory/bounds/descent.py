@@ -44,6 +44,7 @@ class GdContraction(Conditioned, kind="gd_contraction"):
     of = "residual"
     source = "Nesterov 2004, theorem 2.1.15"
     loops: PositiveInt = 10
+    """T, iterations."""
 
     @override
     def value(self) -> float:
@@ -57,6 +58,7 @@ class GdSteps(Conditioned, kind="gd_steps"):
     of = "steps"
     source = "Nesterov 2004, theorem 2.1.15"
     accuracy: float = Field(1e-6, gt=0, lt=1)
+    """ε: the share of the first error that may be left."""
 
     @override
     def value(self) -> float:
@@ -76,6 +78,7 @@ class Chebyshev(Conditioned, kind="chebyshev"):
     of = "residual"
     source = "textbook: Chebyshev polynomials; Saad 2003, theorem 6.29"
     loops: PositiveInt = 10
+    """T, iterations."""
 
     @override
     def value(self) -> float:
@@ -90,6 +93,7 @@ class Smooth(Bound):
     """A statement for a convex function with L-Lipschitz gradient, started at a distance R from a minimum."""
 
     loops: PositiveInt = 10
+    """T, iterations."""
     smoothness: PositiveFloat = 1.0
     """L."""
     distance: PositiveFloat = 1.0
@@ -107,6 +111,7 @@ class GdSmooth(Smooth, kind="gd_smooth"):
     of = "gap"
     source = "Drori and Teboulle 2014, theorem 3.1; Nesterov 2004, corollary 2.1.2"
     form: Literal["tight", "textbook", "nesterov"] = "tight"
+    """`tight` for LR²/(4T + 2), `textbook` for LR²/2T, `nesterov` for 2LR²/(T + 4)."""
 
     @override
     def value(self) -> float:
@@ -148,6 +153,7 @@ class InexactGd(Bound, kind="inexact_gd"):
     of = "distance"
     source = "derived; the convex case is Bai et al. 2023, lemma 14"
     loops: PositiveInt = 10
+    """T, iterations."""
     rate: PositiveFloat = 0.1
     """η."""
     accuracy: PositiveFloat = 0.01
@@ -157,6 +163,7 @@ class InexactGd(Bound, kind="inexact_gd"):
     strength: PositiveFloat = 0.5
     """μ of strong convexity; it matters there alone."""
     curvature: Literal["smooth", "convex", "strongly_convex"] = "smooth"
+    """What is known of the loss: `smooth` alone, `convex` as well, or of strength μ."""
 
     @override
     def value(self) -> float:

@@ -104,6 +104,7 @@ class GdRiskMP(DescentRisk, kind="gd_risk_mp"):
     claim = "~"
     source = "Ali, Kolter, Tibshirani 2019, theorem 6 (Marchenko-Pastur law)"
     loops: PositiveInt = 5
+    """T, iterations."""
     rate: PositiveFloat = 0.5
     """η, for the mean over the pairs seen."""
 
@@ -137,6 +138,7 @@ class FirstOrderBest(DescentRisk, kind="first_order_best"):
     claim = "~"
     source = "derived: orthogonal polynomials of the Marchenko-Pastur law"
     loops: PositiveInt = 5
+    """T, iterations."""
 
     @override
     def value(self) -> float:

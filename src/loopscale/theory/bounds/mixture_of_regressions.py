@@ -89,6 +89,7 @@ class Symmetric(InContext):
     threshold: PositiveFloat = 1.0
     """C of both conditions, n >= C d ln²(1/δ) and η against C (d ln² n/n)^¼; the source leaves it open."""
     reading: Literal["corrected", "printed"] = "corrected"
+    """`printed` as in the paper, `corrected` where that contradicts itself."""
 
     @property
     def pairs(self) -> int:

@@ -42,7 +42,9 @@ class MixtureTold(InContext, kind="mixture_told"):
     w_scale: PositiveFloat = 1.0
     """τ."""
     prior: Literal["gaussian", "sphere"] = "gaussian"
+    """Of a component: its coordinates, or uniform on a sphere."""
     target: Literal["label", "components"] = "label"
+    """What is predicted, as in the task; the statement is of `label` alone."""
 
     @override
     def value(self) -> float:

@@ -48,6 +48,7 @@ class NewtonResidual(NewtonRate, kind="newton_residual"):
     of = "residual"
     source = SOURCE
     loops: PositiveInt = 10
+    """T, iterations."""
 
     @override
     def value(self) -> float:
@@ -65,6 +66,7 @@ class NewtonSteps(NewtonRate, kind="newton_steps"):
     of = "steps"
     source = SOURCE
     accuracy: float = Field(1e-6, gt=0, lt=1)
+    """ε: the share of the first residual that may be left."""
 
     @override
     def value(self) -> float:
@@ -80,6 +82,7 @@ class NewtonIsGd(Bound, kind="newton_is_gd"):
     of = "steps"
     source = "derived: I - M_T S = (I - ηS)^(2^T) for both"
     loops: PositiveInt = 10
+    """T, iterations."""
 
     @override
     def value(self) -> float:
@@ -96,9 +99,11 @@ class NewtonCoefficients(Bound, kind="newton_coefficients"):
     of = "coefficient"
     source = "binomial theorem; corrects Fu et al. 2023"
     loops: PositiveInt = 2
+    """T, iterations."""
     term: PositiveInt = 1
     """j."""
     alpha: PositiveFloat = 1.0
+    """α, of the start αS."""
 
     @override
     def value(self) -> float:

@@ -20,7 +20,9 @@ class Pretrained(Bound):
 
     hidden_constant = True
     steps: PositiveInt = 1000
+    """Of pretraining; with `batch_size` they make n, its prompts."""
     batch_size: PositiveInt = 64
+    """Prompts a step."""
     failure: float = Field(0.05, gt=0, lt=1)
     """ξ."""
 

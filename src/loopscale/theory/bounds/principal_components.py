@@ -25,6 +25,7 @@ class PowerTan(Bound, kind="power_tan"):
     of = "tangent"
     source = "textbook: Golub and Van Loan, power iteration"
     loops: NonNegativeInt = 10
+    """T, iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
     """λ₂/λ₁, of the matrix that is iterated."""
     start: NonNegativeFloat = 1.0
@@ -45,7 +46,9 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
     of = "tangent"
     source = "derived: tan² θ_0 = χ²_{d-1} / χ²_1"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     loops: NonNegativeInt = 10
+    """T, iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
     """λ₂/λ₁, of the matrix that is iterated."""
 
@@ -68,7 +71,9 @@ class PowerError(Bound, kind="power_error"):
     of = "squared parameter error"
     source = "derived: power_tan over starts uniform on the sphere"
     dim: int = Field(20, ge=2)
+    """d, coordinates of a point."""
     loops: NonNegativeInt = 10
+    """T, iterations."""
     gap: float = Field(default=0.2, gt=0, lt=1)
     """Δ = 1 - λ₂/λ₁."""
 
@@ -98,6 +103,7 @@ class InitOverlap(Bound, kind="init_overlap"):
     of = "probability"
     source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects He et al. 2025a, lemma 8"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     overlap: float = Field(0.025, gt=0, le=1)
     """δ."""
 
@@ -114,6 +120,7 @@ class RandomCosine(Bound, kind="random_cosine"):
     of = "cosine"
     source = "textbook: moments of the Beta distribution"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     power: Literal[1, 2] = 1
     """Of the cosine."""
 
@@ -150,6 +157,7 @@ class SpikedCosine(Bound, kind="spiked_cosine"):
     of = "squared cosine"
     source = "Paul 2007, theorem 4; Benaych-Georges and Nadakuditi 2011 (from memory)"
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     points: PositiveInt = 40
     """N, samples."""
     spike: PositiveFloat = 2.0

@@ -77,6 +77,7 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout"):
     of = "prediction error"
     source = "Liu et al. 2025, theorem 14 of the slides"
     readout: Literal["linear", "query"] = "linear"
+    """`linear` of the last layer's state, or that of a `query` token."""
     x_norm: PositiveFloat = 1.0
     """b, that |x| is at most."""
 
@@ -126,6 +127,7 @@ class L1Threshold(Bound, kind="l1_threshold"):
     of = "threshold"
     source = "Amelunxen, Lotz, McCoy, Tropp 2014, theorem II and proposition 4.5 (from memory)"
     dim: PositiveInt = 100
+    """d, coordinates of β."""
     nonzero: PositiveInt = 10
     """s."""
 

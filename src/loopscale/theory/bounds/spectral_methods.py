@@ -76,6 +76,7 @@ class HePcaN(Bound, kind="he_pca_n"):
     source = "He et al. 2025a, proposition 9 of the slides (the paper was not readable)"
     hidden_constant = True
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     components: PositiveInt = 1
     """k."""
     layers: PositiveInt = 12
@@ -138,11 +139,13 @@ class HeGmm(Bound, kind="he_gmm"):
     source = "He et al. 2025a, theorem 3.2 (from slides; the paper was not readable)"
     hidden_constant = True
     dim: PositiveInt = 20
+    """d, coordinates of a point."""
     points: PositiveInt = 1000
     """N."""
     prompts: PositiveInt | None = None
     """n; None for infinitely many."""
     factor: PositiveFloat = 1.0
+    """Of the second term, of which the source says no more."""
 
     @override
     def value(self) -> float:

@@ -25,6 +25,7 @@ class TaskPool(LinearExcess):
     """The excess on tasks of the pool, or on new ones from the distribution that the pool was drawn from."""
 
     measured_on: Literal["new", "pool"] = "new"
+    """`new`: tasks that the pool was drawn from like its own; `pool`: its own, each as likely."""
 
 
 class PooledAttention(TaskPool):

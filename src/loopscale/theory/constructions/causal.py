@@ -73,6 +73,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     rate: PositiveFloat = 0.1
     """η, for the mean over the pairs seen."""
     variant: Variant = "mirrored"
+    """How products are summed: by softmax with mirrored keys or with a sink, or exactly by relu or linear attention."""
     expansion: Order = 4
     """The order of the error in `scale`, of softmax; 1 needs the sink."""
     scale: PositiveFloat = 1e-3

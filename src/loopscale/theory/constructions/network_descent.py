@@ -47,9 +47,11 @@ class NetworkDescent(Construction, kind="network_descent"):
     hidden: tuple[PositiveInt, ...] = (4,)
     """Neurons of each layer but the last; N is one more than there are."""
     activation: Literal["relu", "tanh", "softplus"] = "relu"
+    """Of the network that is trained."""
     rate: PositiveFloat = 0.1
     """η, for the mean over pairs."""
     attention: Signed = "linear"
+    """Of the layers that multiply coordinates, exactly."""
     threshold: PositiveFloat = 1e-8
     """γ: the derivative of relu is 1 from here on."""
     bound: PositiveFloat = 100.0

@@ -153,10 +153,15 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     rate: PositiveFloat = 0.05
     """η, for the mean over the pairs. Features have a large common mean: with twice as much descent may diverge."""
     layers: PositiveInt = 3
+    """Of Φ."""
     width: PositiveInt = 20
+    """Of Φ."""
     slope: float = Field(0.01, ge=0, le=1)
+    """Of Φ's leaky ReLU, below 0."""
     gain: PositiveFloat = 1.0
+    """Of Φ's layers, as in the task."""
     representation_seed: int = Field(0, ge=0)
+    """Which Φ."""
 
     @override
     def design(self, prompt: Prompt) -> Design:

@@ -136,6 +136,7 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
     source = "Gao et al. 2024 (AlgoFormer), theorem 4.1; Newton-Schulz on the Gram matrix"
     algorithm = "Newton's iteration for (λI + X'X)⁻¹, from I/c"
     attention: Signed = "linear"
+    """Of the layers that multiply coordinates, exactly."""
 
     @override
     def design(self, prompt: Prompt) -> Design:

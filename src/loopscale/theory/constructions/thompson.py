@@ -35,6 +35,7 @@ class MatrixRoot(Construction, kind="matrix_root"):
     source = "Higham 2008 (Functions of matrices), eq. 6.35: the coupled Newton-Schulz iteration"
     algorithm = "the coupled Newton-Schulz iteration, from V / c and I"
     attention: Signed = "linear"
+    """Of the layers that multiply coordinates, exactly."""
     top: PositiveFloat = 10.0
     """c: V's eigenvalues are at most this."""
 
@@ -90,6 +91,7 @@ class Sampling(Curvature):
         "Lin et al. 2024 (Transformers as decision makers), Thompson sampling for linear bandits"
     )
     attention: Signed = "linear"
+    """Of the layers that multiply coordinates, exactly."""
     spread: NonNegativeFloat = 1.0
     """σ, of the noise."""
 
