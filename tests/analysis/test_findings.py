@@ -206,18 +206,19 @@ def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
 )
 def test_a_range_whose_end_was_best_is_named_with_its_cells(lr, side, end):
     found = findings(_tuned_to(lr, 1e-2, 9.8e-3))
-    named = [one for one in found.needed if "beyond" in one.what]
+    named = [one for one in found.needed if "training.lr" in one.what]
     if side is None:
         assert not named
         return
     (one,) = named
-    assert one.what == f"How much better 2 cells would be beyond the {side} training.lr"
+    beyond = {"lowest": "below", "highest": "above"}[side]
+    assert one.what == f"Whether a training.lr {beyond} {end} is better for 2 cells"
     assert f"of cell 0, cell 1 is at the {side} end of its range, {end}" in one.because
 
 
 def test_nothing_lies_beyond_an_end_of_zero():
     planted = _tuned_to({"real": [0.0, 1.0]}, 0.0)
-    assert not any("beyond" in one.what for one in findings(planted).needed)
+    assert not any("training.lr" in one.what for one in findings(planted).needed)
 
 
 def test_what_two_runs_differ_by_is_the_noise_that_was_planted():

@@ -160,8 +160,9 @@ def _pruned(trials: pd.DataFrame, history: pd.DataFrame, noise: Spread | None) -
 def _beyond(one: AtEnd) -> Needed:
     """How many trials a wider range takes is for whoever widens it."""
     cells = "1 cell" if len(one.labels) == 1 else f"{len(one.labels)} cells"
+    beyond = "below" if one.side == "lowest" else "above"
     return Needed(
-        f"How much better {cells} would be beyond the {one.side} {one.path}",
+        f"Whether a {one.path} {beyond} {one.end:g} is better for {cells}",
         f"{one}; a wider range under `nuisance`, and trials to try it, would tell: those there are still count",
         None,
         None,
