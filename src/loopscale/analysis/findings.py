@@ -87,14 +87,14 @@ def _sentences(found: Findings) -> Iterator[str]:
     if not known:
         yield "No trial has finished yet, so there is no answer yet."
         return
-    verdicts = [said(law) for law in found.laws if law.verdict]
-    if len(found.tasks) > 1:  # a law over them is the answer, and each of their errors a value of it
+    verdicts, several = [said(law) for law in found.laws if law.verdict], len(found.tasks) > 1
+    if several:  # a law over them is the answer, and each of their errors a value of it
         yield from verdicts
     for task, cells in list(found.tasks.items())[:MOST_TASKS]:
         yield from _answer(found, task, [one for one in known if one.cell in cells])
     if len(found.tasks) > MOST_TASKS:
         yield f"{len(found.tasks) - MOST_TASKS} more tasks are in the table."
-    if len(found.tasks) == 1:
+    if not several:
         yield from verdicts
     if len(known) < len(found.answers):
         yield f"{len(found.answers) - len(known)} of {len(found.answers)} cells have no finished trial yet."

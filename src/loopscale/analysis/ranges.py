@@ -5,15 +5,15 @@ beyond it, and by how much nothing in the records says (Godbole, Dahl, Gilmer, S
 Playbook, 2023, on search space boundaries).
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from loopscale.analysis.best import Best
 from loopscale.analysis.tables import StudyTable
-from loopscale.studies.space import Axis, Choice, Space
+from loopscale.studies.space import Axis, Space
 
 NEAR = 0.05
 """So much of a range, on its scale, is its end."""
@@ -48,19 +48,15 @@ def at_ends(study: StudyTable, found: Sequence[Best]) -> list[AtEnd]:
     return [
         AtEnd(path, end, side, labels)
         for path, axis in tuned(study).items()
-        if not isinstance(axis, Choice)
         for side, end, low, high in (
             ("lowest", axis.ends[0], 0.0, NEAR),
-            ("highest", axis.ends[1], 1 - NEAR, 1.0),
+            ("highest", axis.ends[-1], 1 - NEAR, 1.0),
         )
-        if end
-        and (labels := tuple(one.label for one in found if low <= _place(axis, one.settings, path) <= high))
+        if end and (labels := tuple(one.label for one in found if low <= _place(axis, one, path) <= high))
     ]
 
 
-def _place(axis: Axis, settings: Mapping[str, Any], path: str) -> float:
-    """NaN, which lies nowhere, where the cell has no such number."""
-    value = settings.get(path)
-    return (
-        axis.place(value) if isinstance(value, int | float) and not isinstance(axis, Choice) else float("nan")
-    )
+def _place(axis: Axis, best: Best, path: str) -> float:
+    """NaN, which is at no end, where the cell has no such number."""
+    value = best.settings.get(path)
+    return axis.place(value) if isinstance(value, int | float) else math.nan
