@@ -53,7 +53,7 @@ notebooks: $(READY)  ## run every notebook where it lies, with pictures in it (n
 	for book in notebooks/*.ipynb; do \
 	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
 	done
-	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.reading import reading as read; \
+	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.results import reading as read; \
 	  found = read("algoformer/reduced/figure5"); \
 	  found.against_loops(found.tasks()[0]).write_image("pictures/figure5.svg")'
 

@@ -22,10 +22,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from loopscale.records.store import Store
-from loopscale.runner.conductor import Conductor
+from loopscale.records.stores.store import Store
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.on_ray.session import QUIET
 from loopscale.runner.run import run
-from loopscale.runner.session import QUIET
 from loopscale.studies.spec import Study
 from loopscale.training.loop import train
 from loopscale.training.trial import Trial

@@ -46,12 +46,12 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.ended import recall
+from loopscale.records.writing.ended_runs import recall
 from loopscale.records.read import load, trials
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.ledger import Ledger
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.writer import Writer
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.simulation.ledger import Ledger
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
@@ -80,9 +80,9 @@ def fill(uri: str, experiment: str, file: Path) -> int:
     import sqlalchemy
     from mlflow.store.tracking.dbmodels import models
 
-    from loopscale.records.notes import encode
-    from loopscale.runner.replay import Curves
-    from loopscale.runner.simulate import Setting, Simulation
+    from loopscale.records.model.note import encode
+    from loopscale.runner.simulation.replay import Curves
+    from loopscale.runner.simulation.simulate import Setting, Simulation
     from loopscale.studies.spec import Study
 
     study = Study.load(file)
@@ -221,7 +221,7 @@ def main() -> None:
 
 def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Make the store and fill it."""
-    from loopscale.records.store import Store
+    from loopscale.records.stores.store import Store
     from loopscale.studies.find import name_of
 
     store = Store.open(where, storage=storage, create=True)

@@ -3,7 +3,7 @@ import pytest
 from planted import Planted
 
 from loopscale.analysis.axes import in_step, independent
-from loopscale.analysis.tested import laws
+from loopscale.analysis.laws.study_laws import laws
 
 
 def stepped() -> Planted:

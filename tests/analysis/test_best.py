@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted import Planted, comparison
 
-from loopscale.analysis.best import against, best, front
+from loopscale.analysis.answers.best import against, best, front
 
 
 def test_cells_come_in_the_studys_order_with_the_mean_over_replicates_and_an_interval():

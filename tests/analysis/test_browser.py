@@ -17,9 +17,9 @@ from axe_playwright_python.sync_playwright import Axe
 from planted import comparison
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from loopscale.analysis.comparison import compare
-from loopscale.analysis.comparison_page import comparison_page
-from loopscale.analysis.report import report
+from loopscale.analysis.answers.two_studies import compare
+from loopscale.analysis.report.study_page import report
+from loopscale.analysis.report.two_studies_page import comparison_page
 
 pytestmark = pytest.mark.slow
 

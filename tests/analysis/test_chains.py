@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis.chains import against_chain_steps, steps_of_chain
+from loopscale.analysis.papers.chains import against_chain_steps, steps_of_chain
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.solvers.chain_of_thought import LayerBayes, LayerLeastSquares

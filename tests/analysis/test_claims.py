@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis import claims
+from loopscale.analysis.answers import claims
 from tests.analysis.planted import Planted, comparison
 
 

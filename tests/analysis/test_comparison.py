@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from planted import Planted
 
-from loopscale.analysis.comparison import Comparison, compare
-from loopscale.analysis.comparison_page import comparison_page, sentences
+from loopscale.analysis.answers.two_studies import Comparison, compare
+from loopscale.analysis.report.two_studies_page import comparison_page, sentences
 
 
 def study(name: str, errors: dict[tuple[float, ...], float], paths: tuple[str, ...], **how: Any) -> Planted:

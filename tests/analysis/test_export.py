@@ -18,9 +18,9 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from loopscale.analysis.export import address, to_optuna
-from loopscale.records.errors import StoreError
-from loopscale.records.store import Store
+from loopscale.analysis.optuna_export import address, to_optuna
+from loopscale.records.model.errors import StoreError
+from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 
@@ -77,7 +77,7 @@ def test_every_cell_is_a_study_with_its_points_and_outcomes(root: Path, tmp_path
 
 
 def _runs(store: Store) -> Any:
-    from loopscale.records.sources import source
+    from loopscale.records.stores.sources import source
 
     return source(store).runs(source(store).studies()["tiny"])
 

@@ -4,9 +4,9 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
-from loopscale.analysis.drawing import blank, entry, ticked
-from loopscale.analysis.pictures import pictures
-from loopscale.analysis.tested import laws
+from loopscale.analysis.figures.style import blank, entry, ticked
+from loopscale.analysis.laws.study_laws import laws
+from loopscale.analysis.report.pictures import pictures
 from loopscale.theory.bounds.base import Bound
 
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from planted import Planted, comparison
 
-from loopscale.analysis.best import best, replicate_noise
-from loopscale.analysis.cost import costs
-from loopscale.analysis.deciding import Needed, needed
-from loopscale.analysis.findings import Findings, find
-from loopscale.analysis.intervals import Spread
-from loopscale.analysis.pruning import alike, close_calls
+from loopscale.analysis.answers.best import best, replicate_noise
+from loopscale.analysis.answers.cost import costs
+from loopscale.analysis.answers.findings import Findings, find
+from loopscale.analysis.answers.open_questions import Needed, needed
+from loopscale.analysis.answers.pruning import alike, close_calls
 from loopscale.analysis.tables import by_task
+from loopscale.stats.intervals import PooledVariance
 
 
-def noise_of(planted: Planted) -> Spread | None:
+def noise_of(planted: Planted) -> PooledVariance | None:
     return replicate_noise(planted.study, planted.tables[0])
 
 

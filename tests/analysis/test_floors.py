@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis import figures
-from loopscale.analysis.floors import Impossible, impossible
-from loopscale.analysis.report import report
+from loopscale.analysis.answers.impossible import Impossible, impossible
+from loopscale.analysis.report.study_page import report
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.solvers.regression import Ridge

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loopscale.analysis.intervals import mean_intervals, paired, pool, student
+from loopscale.stats.intervals import mean_intervals, paired, pool, student
 
 
 def coverage(simulations: int, cells: int, replicates: int, noise: float, seed: int) -> float:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws import choose, fit, pooled
+from loopscale.analysis.laws.law import choose, fit, pooled
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 LAWS = {

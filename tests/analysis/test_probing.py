@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loopscale.analysis import probing
+from loopscale.analysis.papers import probing
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net

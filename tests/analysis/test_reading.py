@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis.reading import Reading, reading
-from loopscale.records.errors import StoreError
-from loopscale.records.store import Store
+from loopscale.analysis.results import Reading, reading
+from loopscale.records.model.errors import StoreError
+from loopscale.records.stores.store import Store
 from loopscale.records.transfer import export
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study

@@ -10,9 +10,9 @@ import pytest
 from planted import Planted, comparison
 
 from loopscale.analysis import figures
-from loopscale.analysis.drawing import blank, ticked
-from loopscale.analysis.findings import find
-from loopscale.analysis.report import report
+from loopscale.analysis.answers.findings import find
+from loopscale.analysis.figures.style import blank, ticked
+from loopscale.analysis.report.study_page import report
 
 
 class Page(HTMLParser):
@@ -225,7 +225,7 @@ def test_error_against_loops_draws_the_models_means_the_baselines_and_t():
 
 
 def test_best_answers_without_torch_plotly_or_mlflow():
-    code = "import sys, json, loopscale.analysis.best; print(json.dumps(sorted(sys.modules)))"
+    code = "import sys, json, loopscale.analysis.answers.best; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert not {"torch", "plotly", "mlflow", "ray", "optuna"} & set(loaded)
 

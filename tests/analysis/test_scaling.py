@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 from planted import Planted
 
-from loopscale.analysis import scaling
-from loopscale.analysis.reading import Reading
+from loopscale.analysis.papers import scaling
+from loopscale.analysis.results import Reading
 
 X, Z = "training.loops", "model.width"
 

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis import compared, second_order
-from loopscale.analysis.reading import Reading, reading
-from loopscale.analysis.similarity import table
-from loopscale.analysis.trained import Trained
+from loopscale.analysis.papers import iterates as compared
+from loopscale.analysis.papers import second_order
+from loopscale.analysis.papers.similarity import table
+from loopscale.analysis.results import Reading, reading
+from loopscale.analysis.trained_nets import Trained
 from loopscale.core.seeds import stream
 from loopscale.solvers.regression import Newton
 from loopscale.studies.spec import Study

@@ -9,8 +9,8 @@ import torch
 from scipy.optimize import differential_evolution
 from torch import Tensor
 
-from loopscale.analysis import similarity
-from loopscale.analysis.trend import trend
+from loopscale.analysis.papers import similarity
+from loopscale.analysis.papers.trend import trend
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver

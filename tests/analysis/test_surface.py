@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopscale.analysis.surface import LIMITS, fit
+from loopscale.analysis.laws.surface import LIMITS, fit
 
 LOOPS, WIDTHS = np.array([1.0, 2, 4, 8]), np.array([8.0, 16, 24, 40])
 FLOOR, SCALES, EXPONENTS = 0.05, (0.6, 2.0), (0.8, 0.6)

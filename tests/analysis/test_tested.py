@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from planted import Planted
 
-from loopscale.analysis.tested import laws
-from loopscale.analysis.theory import comparable
+from loopscale.analysis.laws.predictions import comparable
+from loopscale.analysis.laws.study_laws import laws
 
 CONDITION = 10
 RATE = -2 * np.log((CONDITION - 1) / (CONDITION + 1))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopscale.analysis import theorems
+from loopscale.analysis.papers import theorems
 from loopscale.theory.bounds.base import Bound
 
 

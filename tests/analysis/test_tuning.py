@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from planted import Planted
 
-from loopscale.analysis.importance import LEAST, RELIABLE, importance
-from loopscale.analysis.tuning_figures import importances, parallel, tuned, tuning_slice
+from loopscale.analysis.answers.importance import LEAST, RELIABLE, importance
+from loopscale.analysis.figures.tuning import importances, parallel, tuned, tuning_slice
 
 NUISANCE = {
     "training.lr": {"real": [1e-4, 1e-2], "scale": "log"},

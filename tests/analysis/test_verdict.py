@@ -1,6 +1,6 @@
 import pytest
 
-from loopscale.analysis.verdict import judge, margin
+from loopscale.analysis.laws.verdict import judge, margin
 
 
 @pytest.mark.parametrize(

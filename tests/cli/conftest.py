@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.records.curves import pack
-from loopscale.records.notes import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.model.curves import pack
+from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.writer import Writer
 from loopscale.runner.baseline import Baseline
 from loopscale.studies.spec import Study
 

@@ -157,7 +157,7 @@ def test_a_store_of_a_newer_version_is_left_alone(loopscale, elsewhere, study_fi
 
 
 def test_a_study_that_somebody_runs_is_refused_and_its_holder_named(loopscale, elsewhere, study_file):
-    from loopscale.records.store import Store
+    from loopscale.records.stores.store import Store
     from loopscale.runner.lease import lease
 
     with lease(Store.open("records", create=True).storage, "tiny"):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.records.notes import WEIGHTS, Note
-from loopscale.records.store import Store
+from loopscale.records.model.note import WEIGHTS, Note
+from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, load_net, save, strip
 from loopscale.training.loop import train

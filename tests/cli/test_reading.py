@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.analysis.best import Best
+from loopscale.analysis.answers.best import Best
 from loopscale.cli.best import show_best
 from loopscale.cli.show import FAMILIES
 from loopscale.models.base import Model
-from loopscale.records.notes import STUDY, Note
-from loopscale.records.store import Store
+from loopscale.records.model.note import STUDY, Note
+from loopscale.records.stores.store import Store
 from loopscale.runner.lease import lease
 from loopscale.solvers.base import Solver
 from loopscale.studies.spec import Study

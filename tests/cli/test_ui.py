@@ -12,8 +12,8 @@ import pytest
 
 from loopscale.cli.ui import serving
 from loopscale.records.browse import page
-from loopscale.records.errors import NoRecords
-from loopscale.records.store import Store
+from loopscale.records.model.errors import NoRecords
+from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 
 
@@ -28,7 +28,7 @@ def test_a_port_that_is_taken_is_a_mistake(loopscale, store):
 
 
 def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
-    monkeypatch.setattr("loopscale.records.remote.check", lambda uri, create: None)
+    monkeypatch.setattr("loopscale.records.stores.server.check", lambda uri, create: None)
     answer = loopscale("ui", "--store", "http://somewhere:5000")
     assert (answer.code, answer.out) == (
         0,

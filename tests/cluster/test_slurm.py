@@ -14,7 +14,7 @@ from loopscale.cluster.base import ClusterError, Request, Submission
 from loopscale.cluster.pack import pack
 from loopscale.cluster.slurm import Slurm
 from loopscale.records.read import load
-from loopscale.records.store import Store
+from loopscale.records.stores.store import Store
 from tests.cluster.slurm_here import missing, slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]

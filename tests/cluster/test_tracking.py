@@ -16,11 +16,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loopscale.records.errors import StoreError
-from loopscale.records.notes import Note
+from loopscale.records.model.errors import StoreError
+from loopscale.records.model.note import Note
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.writer import Writer
 from tests.records.conftest import postgres, trials  # noqa: F401
 
 FOLDER = Path(__file__).parents[2] / "cluster/tracking"

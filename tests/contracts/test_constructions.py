@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.analysis.theorems import verified
+from loopscale.analysis.papers.theorems import verified
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Example
 

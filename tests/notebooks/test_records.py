@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopscale.analysis.floors import impossible
-from loopscale.analysis.reading import Reading, reading
+from loopscale.analysis.answers.impossible import impossible
+from loopscale.analysis.results import Reading, reading
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 RECORDS = sorted(path.parent for path in (FOLDER / "data").glob("*/export.json"))

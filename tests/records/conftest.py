@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.curves import pack
-from loopscale.records.notes import Note
-from loopscale.records.store import Store
+from loopscale.records.model.curves import pack
+from loopscale.records.model.note import Note
+from loopscale.records.stores.store import Store
 
 POSTGRES = Path("/usr/lib/postgresql")
 

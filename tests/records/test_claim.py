@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.claim import BEAT, SILENCE, Claim, Taken, holder
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.claim import BEAT, SILENCE, Claim, Taken, holder
+from loopscale.records.writing.writer import Writer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import ended, runs
-from loopscale.records.ended import Ended, recall
-from loopscale.records.notes import Note
+from loopscale.records.model import run as runs
+from loopscale.records.model.note import Note
+from loopscale.records.model.run import Run
 from loopscale.records.read import load, trials
-from loopscale.records.runs import Run
-from loopscale.records.store import Store
+from loopscale.records.stores.store import Store
 from loopscale.records.transfer import export, import_
-from loopscale.records.write import Writer
+from loopscale.records.writing import ended_runs as ended
+from loopscale.records.writing.ended_runs import Ended, recall
+from loopscale.records.writing.writer import Writer
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     database = tmp_path / "shared.db"
     database.write_bytes((pristine / "mlflow.db").read_bytes())
     monkeypatch.setattr(ended, "FEW", 2)
-    monkeypatch.setattr("loopscale.records.write.FEW", 2)
+    monkeypatch.setattr("loopscale.records.writing.writer.FEW", 2)
     return Store.open(f"sqlite:///{database}", storage=tmp_path / "storage", create=True)
 
 

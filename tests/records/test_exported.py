@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from loopscale.records.exported import COLUMNS
-from loopscale.records.mirror import Mirror
-from loopscale.records.notes import WEIGHTS, Note
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.note import WEIGHTS, Note
 from loopscale.records.read import load, parent
-from loopscale.records.store import Store, StoreError
+from loopscale.records.stores.exported import COLUMNS
+from loopscale.records.stores.store import Store, StoreError
 from loopscale.records.transfer import Imported, Written, export, import_
-from loopscale.records.write import Writer
+from loopscale.records.writing.writer import Writer
 
 ELSEWHERE = "/home/somebody/secret project"
 TAGS = {

@@ -17,8 +17,8 @@ import pytest
 from pyarrow import parquet
 
 from loopscale.cli.main import main
-from loopscale.records.mirror import Mirror
-from loopscale.records.store import Store
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 
@@ -335,16 +335,16 @@ CHECKPOINTS = {
 @pytest.mark.parametrize("content", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
 def test_checkpoints_and_weights_that_are_none(victim: Victim, content: bytes):
     from loopscale.training import checkpoint
-    from loopscale.training.storage import Shelf
+    from loopscale.training.storage import CheckpointStore
 
     folder = victim.store / "checkpoints"
     folder.mkdir()
     (folder / f"{KEY}.safetensors").write_bytes(content)
     assert victim.call("predict", KEY)[0] == 2
     with pytest.raises((checkpoint.CorruptCheckpoint, checkpoint.NewerFormat)):
-        checkpoint.load(Shelf.open(folder), KEY)
+        checkpoint.load(CheckpointStore.open(folder), KEY)
     with pytest.raises((checkpoint.CorruptCheckpoint, checkpoint.NewerFormat)):
-        checkpoint.strip(Shelf.open(folder), KEY, keep_weights=True)
+        checkpoint.strip(CheckpointStore.open(folder), KEY, keep_weights=True)
 
 
 def spoil(folder: Path, table: str, **columns: Any) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records import replica
-from loopscale.records.curves import pack
-from loopscale.records.mirror import Mirror, QueryError
-from loopscale.records.notes import Note
+from loopscale.records.mirror import replica
+from loopscale.records.mirror.mirror import Mirror, QueryError
+from loopscale.records.model.curves import pack
+from loopscale.records.model.note import Note
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.writer import Writer
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
 
@@ -166,7 +166,8 @@ def test_an_unchanged_store_is_not_even_looked_into(store: Store, trials, tmp_pa
     write(store, *trials.whole("a"))
     assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
     code = (
-        "import sys; from loopscale.records.store import Store; from loopscale.records.mirror import Mirror;"
+        "import sys; from loopscale.records.stores.store import Store;"
+        "from loopscale.records.mirror.mirror import Mirror;"
         f"m = Mirror(Store.open({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
         "assert m.query('SELECT trial FROM trials').to_pylist() == [{'trial': 'a'}];"
         "print([name for name in ('mlflow', 'torch', 'ray', 'optuna', 'sqlalchemy') if name in sys.modules])"

@@ -9,14 +9,14 @@ import pytest
 import requests
 
 from loopscale.cli.main import main
-from loopscale.records import delivery
-from loopscale.records.claim import TAG, Claim
-from loopscale.records.delivery import Delivery, Denied
-from loopscale.records.errors import StoreError
-from loopscale.records.notes import STUDY, STUDY_JSON, Note
+from loopscale.records.model.errors import StoreError
+from loopscale.records.model.note import STUDY, STUDY_JSON, Note
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.stores.store import Store
+from loopscale.records.writing import delivery
+from loopscale.records.writing.claim import TAG, Claim
+from loopscale.records.writing.delivery import Delivery, Denied
+from loopscale.records.writing.writer import Writer
 from tests.records.conftest import Server
 
 ADMIN = ("admin", "a long one for the tests")

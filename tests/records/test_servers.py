@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.mirror import Mirror
-from loopscale.records.notes import Note
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.note import Note
+from loopscale.records.model.run import search
 from loopscale.records.read import load
-from loopscale.records.runs import search
-from loopscale.records.store import Store, StoreError
+from loopscale.records.stores.store import Store, StoreError
 from loopscale.records.transfer import export, import_
-from loopscale.records.write import Writer
+from loopscale.records.writing.writer import Writer
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +135,7 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
     Mirror(store).sync()
     copied = time.monotonic() - start
     code = (
-        "from loopscale.records.store import Store; from loopscale.records.mirror import Mirror;"
+        "from loopscale.records.stores.store import Store; from loopscale.records.mirror.mirror import Mirror;"
         f"m = Mirror(Store.open({str(store.root)!r})); m.sync();"
         "print(m.query('SELECT count(*) AS n FROM trials').to_pylist()[0]['n'])"
     )

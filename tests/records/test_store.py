@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.notes import Note
+from loopscale.records.model.note import Note
 from loopscale.records.read import load
-from loopscale.records.store import Store, StoreError
-from loopscale.records.write import Writer
+from loopscale.records.stores.store import Store, StoreError
+from loopscale.records.writing.writer import Writer
 from tests.buckets import CREDENTIALS, Bucket
 
 
@@ -239,7 +239,7 @@ def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
 
 def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
     code = (
-        "from loopscale.records.store import Store; s = Store.open(); s.experiment('a'); s.studies();"
+        "from loopscale.records.stores.store import Store; s = Store.open(); s.experiment('a'); s.studies();"
         "from mlflow.telemetry.utils import is_telemetry_disabled; assert is_telemetry_disabled()"
     )
     environment = {
@@ -271,7 +271,9 @@ def test_processes_that_open_a_new_store_together_all_get_it(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_process_killed_while_making_a_store_leaves_one_that_opens(tmp_path: Path):
-    code = f"from loopscale.records.store import Store; Store.open({str(tmp_path / 's')!r}, create=True)"
+    code = (
+        f"from loopscale.records.stores.store import Store; Store.open({str(tmp_path / 's')!r}, create=True)"
+    )
     for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.5):
         process = subprocess.Popen([sys.executable, "-c", code])
         time.sleep(wait)

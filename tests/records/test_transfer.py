@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from loopscale.records import read
-from loopscale.records.mirror import Mirror
-from loopscale.records.notes import Note
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.note import Note
 from loopscale.records.read import load
-from loopscale.records.store import Store, StoreError
+from loopscale.records.stores.store import Store, StoreError
 from loopscale.records.transfer import Imported, Written, export, import_
-from loopscale.records.write import Writer
+from loopscale.records.writing.writer import Writer
 
 TABLES = {
     "trials": "SELECT * FROM trials ORDER BY trial",

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import read, runs, sources
-from loopscale.records.delivery import Delivery, Refused
-from loopscale.records.notes import Note, decode, encode
+from loopscale.records import read
+from loopscale.records.model import run as runs
+from loopscale.records.model.note import Note, decode, encode
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
+from loopscale.records.stores import sources
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.delivery import Delivery, Refused
+from loopscale.records.writing.writer import Writer
 
 
 def write(store: Store, *notes: Note, study: str = "study") -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopscale.training import checkpoint
-from loopscale.training.storage import Shelf
+from loopscale.training.storage import CheckpointStore
 
 TRACING = Path(__file__).parent / "tracing"
 
@@ -29,8 +29,8 @@ class Driver:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
-    def checkpoints(self) -> Shelf:
-        return Shelf.open(self.storage or self.store / "checkpoints")
+    def checkpoints(self) -> CheckpointStore:
+        return CheckpointStore.open(self.storage or self.store / "checkpoints")
 
     @property
     def store(self) -> Path:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from loopscale.evaluate import Curve
-from loopscale.records.notes import Record
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.job import Idle, Job
-from loopscale.runner.ledger import Ledger
-from loopscale.runner.report import Report
+from loopscale.records.model.note import Record
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.messages import Report
+from loopscale.runner.simulation.ledger import Ledger
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 

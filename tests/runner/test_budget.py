@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from loopscale.records.notes import Note
-from loopscale.runner.budget import INTERVAL, LINGER, MARGIN, STARTUP, Meter, Spent
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.job import Idle, Job
+from loopscale.records.model.note import Note
+from loopscale.runner.decide.budget import INTERVAL, LINGER, MARGIN, STARTUP, Meter, Spent
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Idle, Job
 from loopscale.studies.parts import Budget, Resources
 from loopscale.studies.spec import Study
 from tests.runner import simulation

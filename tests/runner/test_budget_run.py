@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from loopscale.records.spent import Spending, spent
-from loopscale.records.store import Store
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.spent import Spending, spent
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from loopscale.records.notes import STATUS
-from loopscale.runner.conductor import SILENT, Conductor, NoWorkers
-from loopscale.runner.job import Idle, Job
+from loopscale.records.model.note import STATUS
+from loopscale.runner.decide.conductor import SILENT, Conductor, NoWorkers
+from loopscale.runner.decide.job import Idle, Job
 from loopscale.training.trial import Trial
 from tests.runner.simulation import Store, Workers, complete, diverges, end, study
 

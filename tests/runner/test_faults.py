@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from loopscale.evaluate import Curve
-from loopscale.runner.conductor import LOST_HOSTS, RETRIES, Conductor
-from loopscale.runner.faults import Fault, fault
-from loopscale.runner.job import Idle, Job
-from loopscale.runner.report import Report
+from loopscale.runner.decide.conductor import LOST_HOSTS, RETRIES, Conductor
+from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.messages import Report
+from loopscale.runner.on_ray.faults import Fault, fault
 from tests.runner.simulation import Store, study
 
 ONE = {

@@ -10,10 +10,10 @@ import pytest
 import torch
 import yaml
 
-from loopscale.runner.conductor import RETRIES, Conductor
-from loopscale.runner.faults import OUT_OF_MEMORY, fault
-from loopscale.runner.job import Idle, Job
-from loopscale.runner.memory import confined
+from loopscale.runner.decide.conductor import RETRIES, Conductor
+from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.on_ray.faults import OUT_OF_MEMORY, fault
+from loopscale.runner.on_ray.memory_limit import confined
 from tests.runner import simulation
 from tests.runner.drivers import Driver
 

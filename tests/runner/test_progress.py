@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from loopscale.runner.conductor import Conductor
+from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.progress import Display, Standing
 from tests.runner.simulation import Store, Workers, study
 

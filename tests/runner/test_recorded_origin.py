@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.hardware import machine, used
-from loopscale.runner.job import Job
-from loopscale.runner.ledger import Ledger
-from loopscale.runner.report import Report
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Job
+from loopscale.runner.machine.hardware import machine, used
+from loopscale.runner.messages import Report
+from loopscale.runner.simulation.ledger import Ledger
 from loopscale.studies.plan import counted, plan
 from loopscale.studies.spec import Study
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from loopscale.records.notes import STUDY, WEIGHTS, Note
+from loopscale.records.model.note import STUDY, WEIGHTS, Note
 from loopscale.records.read import load
-from loopscale.records.store import Store
-from loopscale.records.write import Writer
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.job import Job
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.writer import Writer
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Job
+from loopscale.runner.on_ray.worker import work
 from loopscale.runner.retention import collect, retain
-from loopscale.runner.worker import work
 from loopscale.studies.spec import Study
 from loopscale.training import checkpoint
 from tests.buckets import CREDENTIALS, Bucket

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.job import Idle, Job
-from loopscale.runner.report import Report
-from loopscale.runner.room import ALL, Claim, Room, rooms
-from loopscale.runner.tune import Judge, Suggest
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.decide.shares import ALL, Claim, Room, rooms
+from loopscale.runner.messages import Report
+from loopscale.runner.on_ray.tune import TuneScheduler, TuneSearcher
 from tests.runner.simulation import Store, Workers, complete, end, study
 
 GPUS = {"CPU": 1.0, "GPU": 1.0}
@@ -141,8 +141,8 @@ def test_no_trial_stops_for_a_share_that_nobody_waits_for_nor_at_its_last_step()
 
 def test_a_trial_that_gave_way_and_is_under_way_again_is_not_lost_when_tune_ends_its_first_run():
     conductor, (job, other) = started(2)
-    suggest = Suggest(conductor, job, lambda job: None, {"t1": job.key, "t2": other.key})  # pyright: ignore[reportArgumentType]
-    judge = Judge(conductor, suggest)
+    suggest = TuneSearcher(conductor, job, lambda job: None, {"t1": job.key, "t2": other.key})  # pyright: ignore[reportArgumentType]
+    judge = TuneScheduler(conductor, suggest)
     first = SimpleNamespace(trial_id="t1", config={"key": job.key})
     conductor.report(other.key, at(50))
     conductor.room = Room(1, wanted=True)

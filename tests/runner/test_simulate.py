@@ -2,10 +2,10 @@
 
 import pytest
 
-from loopscale.runner.curves import Recorded
-from loopscale.runner.forecast import forecast
-from loopscale.runner.replay import Curves
-from loopscale.runner.simulate import Setting, Simulation
+from loopscale.runner.simulation.forecast import forecast
+from loopscale.runner.simulation.recorded_curves import Recorded
+from loopscale.runner.simulation.replay import Curves
+from loopscale.runner.simulation.simulate import Setting, Simulation
 from tests.runner.simulation import study
 
 PLAIN = {"search": {"kind": "random", "trials": 6}, "scheduler": {"kind": "none"}}

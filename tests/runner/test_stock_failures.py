@@ -11,12 +11,12 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
-from loopscale.runner.conductor import Conductor
-from loopscale.runner.job import Job
-from loopscale.runner.report import Report
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Job
+from loopscale.runner.messages import Report
 from loopscale.studies.spec import Mistakes
 from loopscale.training.checkpoint import CorruptCheckpoint, load
-from loopscale.training.storage import Shelf
+from loopscale.training.storage import CheckpointStore
 from tests.runner.drivers import Driver
 from tests.runner.simulation import Store, Workers, complete, study
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_a_pickle_runs_code(tmp_path: Path):
     bomb = tmp_path / "trial.safetensors"
     bomb.write_bytes(b"cos\nsystem\n(S'touch %s'\ntR." % str(tmp_path / "ran").encode())
     with pytest.raises(CorruptCheckpoint):
-        load(Shelf.open(tmp_path), "trial")
+        load(CheckpointStore.open(tmp_path), "trial")
     assert not (tmp_path / "ran").exists()
 
 
@@ -234,7 +234,7 @@ def test_every_automatic_key_becomes_a_metric(ran: Driver):
 
 @pytest.mark.slow
 def test_settings_cannot_be_sorted_by_because_they_are_text(ran: Driver):
-    from loopscale.records.store import Store as Records
+    from loopscale.records.stores.store import Store as Records
 
     client = Records.open(ran.store).client
     (experiment,) = [e for e in client.search_experiments() if e.name == "whole"]

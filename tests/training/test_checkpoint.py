@@ -11,7 +11,7 @@ from loopscale.models.base import Model
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint, NewerFormat
 from loopscale.training.loop import Progress, train
-from loopscale.training.storage import Shelf
+from loopscale.training.storage import CheckpointStore
 from loopscale.training.trial import Trial
 
 KEY = "a"
@@ -24,7 +24,7 @@ def saved(trial: Trial, folder: Path) -> Progress:
     history = []
     for progress in train(trial):
         history.append((progress.step, progress.metrics))
-    checkpoint.save(Shelf.open(folder), KEY, Checkpoint(progress.state(), tuple(history), 1.5))
+    checkpoint.save(CheckpointStore.open(folder), KEY, Checkpoint(progress.state(), tuple(history), 1.5))
     return progress
 
 
@@ -40,7 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_trial_stopped_at_any_report_ends_bitwise_where_it_would_have(make, settings, tmp_path: Path):
-    trial, shelf = make(**settings), Shelf.open(tmp_path)
+    trial, shelf = make(**settings), CheckpointStore.open(tmp_path)
     whole, states = [], []
     for progress in train(trial):
         whole.append((progress.step, progress.metrics))
@@ -79,13 +79,13 @@ def test_a_net_from_its_file_evaluates_exactly_as_the_one_in_memory(make, precis
     end = saved(trial, tmp_path)
     evaluation = Evaluation(loops=8, prompts=64)
     ours = evaluate(end.learner.net, trial.task, evaluation)
-    theirs = evaluate(checkpoint.load_net(Shelf.open(tmp_path), KEY, trial), trial.task, evaluation)
+    theirs = evaluate(checkpoint.load_net(CheckpointStore.open(tmp_path), KEY, trial), trial.task, evaluation)
     assert (ours.error == theirs.error).all()
     assert (ours.raw == theirs.raw).all()
 
 
 def test_a_file_names_its_trial_by_itself(make, tmp_path: Path):
-    shelf = Shelf.open(tmp_path)
+    shelf = CheckpointStore.open(tmp_path)
     trial = make(curriculum={"dim": 1, "points": 2, "every": 3}, clip=1.0)
     saved(trial, tmp_path)
     assert checkpoint.load_trial(shelf, KEY) == trial
@@ -94,14 +94,14 @@ def test_a_file_names_its_trial_by_itself(make, tmp_path: Path):
 
 
 def test_no_file_is_no_checkpoint(make, tmp_path: Path):
-    assert checkpoint.load(Shelf.open(tmp_path), KEY) is None
+    assert checkpoint.load(CheckpointStore.open(tmp_path), KEY) is None
     with pytest.raises(FileNotFoundError, match=r"a\.safetensors"):
-        checkpoint.load_net(Shelf.open(tmp_path), KEY, make())
+        checkpoint.load_net(CheckpointStore.open(tmp_path), KEY, make())
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_stripped_file_keeps_its_history_and_the_weights_asked_for(make, keep: bool, tmp_path: Path):
-    trial, path, shelf = make(), tmp_path / FILE, Shelf.open(tmp_path)
+    trial, path, shelf = make(), tmp_path / FILE, CheckpointStore.open(tmp_path)
     saved(trial, tmp_path)
     before, size = checkpoint.load(shelf, KEY), path.stat().st_size
     once = checkpoint.strip(shelf, KEY, keep_weights=keep)
@@ -119,11 +119,11 @@ def test_a_stripped_file_keeps_its_history_and_the_weights_asked_for(make, keep:
 
 def test_a_checkpoint_without_a_state_is_not_saved(tmp_path: Path):
     with pytest.raises(ValueError, match="nothing to go on from"):
-        checkpoint.save(Shelf.open(tmp_path), KEY, Checkpoint(None, (), 0.0))
+        checkpoint.save(CheckpointStore.open(tmp_path), KEY, Checkpoint(None, (), 0.0))
 
 
 def test_a_file_cut_anywhere_is_corrupt(make, tmp_path: Path):
-    path, shelf = tmp_path / FILE, Shelf.open(tmp_path)
+    path, shelf = tmp_path / FILE, CheckpointStore.open(tmp_path)
     saved(make(), tmp_path)
     whole = path.read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.99):
@@ -133,7 +133,7 @@ def test_a_file_cut_anywhere_is_corrupt(make, tmp_path: Path):
 
 
 def test_a_flipped_bit_anywhere_is_corrupt(make, tmp_path: Path):
-    path, shelf = tmp_path / FILE, Shelf.open(tmp_path)
+    path, shelf = tmp_path / FILE, CheckpointStore.open(tmp_path)
     saved(make(), tmp_path)
     whole = bytearray(path.read_bytes())
     for position in range(8, len(whole), len(whole) // 60):
@@ -147,7 +147,7 @@ def test_a_flipped_bit_anywhere_is_corrupt(make, tmp_path: Path):
 def test_a_file_of_something_else_is_corrupt(tmp_path: Path):
     (tmp_path / FILE).write_bytes(struct.pack("<Q", 2) + b"{}")
     with pytest.raises(CorruptCheckpoint):
-        checkpoint.load(Shelf.open(tmp_path), KEY)
+        checkpoint.load(CheckpointStore.open(tmp_path), KEY)
 
 
 def test_a_newer_format_is_said_to_be_newer_not_corrupt(
@@ -157,11 +157,11 @@ def test_a_newer_format_is_said_to_be_newer_not_corrupt(
     saved(make(), tmp_path)
     monkeypatch.undo()
     with pytest.raises(NewerFormat, match="has format 2, and this version reads up to 1"):
-        checkpoint.load(Shelf.open(tmp_path), KEY)
+        checkpoint.load(CheckpointStore.open(tmp_path), KEY)
 
 
 def test_the_history_of_a_long_trial_is_kept_whole(make, tmp_path: Path):
-    shelf = Shelf.open(tmp_path)
+    shelf = CheckpointStore.open(tmp_path)
     progress = next(train(make()))
     history = tuple((step, progress.metrics | {"loss": step / 3}) for step in range(1, 1001))
     checkpoint.save(shelf, KEY, Checkpoint(progress.state(), history, 0.0))

@@ -17,7 +17,7 @@ from loopscale.training.bucket import Bucket
 from loopscale.training.folder import Folder
 from loopscale.training.storage import (
     BadAddress,
-    Shelf,
+    CheckpointStore,
     StorageDenied,
     StorageMissing,
     StorageUnavailable,
@@ -41,9 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[buckets.Bucket]
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
     if request.param == "folder":
-        made: Shelf = Folder(tmp_path / "shelf", 0.0)
+        made: CheckpointStore = Folder(tmp_path / "shelf", 0.0)
     else:
         server = request.getfixturevalue("server")
         made = Bucket(server.at(server.endpoint, f"tests/{tmp_path.name}"), 0.0)
@@ -60,14 +60,14 @@ def whole(content: bytes) -> bool:
     return content == version(content[0])
 
 
-def test_a_file_is_what_was_put_last(shelf: Shelf):
+def test_a_file_is_what_was_put_last(shelf: CheckpointStore):
     for content in (b"one", b"", b"three"):
         shelf.put("a.safetensors", content)
         assert shelf.get("a.safetensors") == content
-        assert Shelf.open(shelf.url, 0.0).get("a.safetensors") == content
+        assert CheckpointStore.open(shelf.url, 0.0).get("a.safetensors") == content
 
 
-def test_a_file_that_is_not_there_is_told_from_a_place_that_is_not_there(shelf: Shelf):
+def test_a_file_that_is_not_there_is_told_from_a_place_that_is_not_there(shelf: CheckpointStore):
     with pytest.raises(FileNotFoundError):
         shelf.get("a.safetensors")
     shelf.delete("a.safetensors")
@@ -77,26 +77,26 @@ def test_a_file_that_is_not_there_is_told_from_a_place_that_is_not_there(shelf: 
         shelf.get("a.safetensors")
 
 
-def test_files_are_listed_and_what_is_hidden_or_half_written_is_not(shelf: Shelf):
+def test_files_are_listed_and_what_is_hidden_or_half_written_is_not(shelf: CheckpointStore):
     assert shelf.names() == []
     for name in ("b.safetensors", "a.safetensors", ".probe"):
         shelf.put(name, b"x")
     assert shelf.names() == ["a.safetensors", "b.safetensors"]
 
 
-def test_a_place_that_can_be_written_is_left_as_it_was_by_the_check(shelf: Shelf):
+def test_a_place_that_can_be_written_is_left_as_it_was_by_the_check(shelf: CheckpointStore):
     shelf.check()
     assert shelf.names() == []
     with pytest.raises(FileNotFoundError):
         shelf.get(f".probe-{socket.gethostname()}-{os.getpid()}")
 
 
-def test_readers_see_the_old_file_or_the_new_one_whole(shelf: Shelf):
+def test_readers_see_the_old_file_or_the_new_one_whole(shelf: CheckpointStore):
     shelf.put("a.safetensors", version(0))
     over, torn, read = threading.Event(), [], []
 
     def reading() -> None:
-        mine = Shelf.open(shelf.url, 60.0)
+        mine = CheckpointStore.open(shelf.url, 60.0)
         while not over.is_set():
             content = mine.get("a.safetensors")
             read.append(content[0])
@@ -119,8 +119,8 @@ def test_readers_see_the_old_file_or_the_new_one_whole(shelf: Shelf):
 
 WRITER = """
 import sys
-from loopscale.training.storage import Shelf
-shelf, size = Shelf.open(sys.argv[1]), int(sys.argv[2])
+from loopscale.training.storage import CheckpointStore
+shelf, size = CheckpointStore.open(sys.argv[1]), int(sys.argv[2])
 number = 0
 while True:
     number = number % 250 + 1
@@ -133,7 +133,7 @@ while True:
     "size", [100_000, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"]
 )
 @pytest.mark.timeout(120)
-def test_a_writer_killed_in_the_middle_leaves_the_old_file_or_the_new_one(shelf: Shelf, size: int):
+def test_a_writer_killed_in_the_middle_leaves_the_old_file_or_the_new_one(shelf: CheckpointStore, size: int):
     for kill in range(3):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, shelf.url, str(size)], stdout=subprocess.PIPE, text=True
@@ -166,7 +166,7 @@ def test_leftovers_of_dead_writers_are_swept_and_no_others(tmp_path: Path):
     for file in (dead, alive, elsewhere, long_ago, finished):
         file.write_bytes(b"x")
     os.utime(long_ago, (0, 0))
-    assert Shelf.open(tmp_path).sweep() == 2
+    assert CheckpointStore.open(tmp_path).sweep() == 2
     assert set(tmp_path.iterdir()) == {alive, elsewhere, finished}
 
 
@@ -320,20 +320,20 @@ def test_a_connection_that_breaks_within_a_large_file_leaves_the_old_one(
 )
 def test_an_address_where_nothing_can_lie_is_said_before_anything_is_asked(url: str, said: str):
     with pytest.raises(BadAddress) as found:
-        Shelf.open(url)
+        CheckpointStore.open(url)
     assert said in str(found.value)
     assert "secret" not in str(found.value)
 
 
 def test_the_environment_says_where_a_server_is(server: buckets.Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    Shelf.open("s3://studies/by environment", 0.0).put("a.safetensors", b"x")
+    CheckpointStore.open("s3://studies/by environment", 0.0).put("a.safetensors", b"x")
     url = server.at(server.endpoint, "by%20environment")
-    assert Shelf.open(url, 0.0).get("a.safetensors") == b"x"
+    assert CheckpointStore.open(url, 0.0).get("a.safetensors") == b"x"
 
 
 def test_neither_a_shelf_nor_an_address_needs_torch_or_pyarrow():
-    code = "import sys; from loopscale.training.storage import Shelf; Shelf.open('s3://b/c'); Shelf.open('x')"
+    code = "import sys; from loopscale.training.storage import CheckpointStore as S; S.open('s3://b/c'); S.open('x')"
     code += "; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

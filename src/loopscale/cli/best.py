@@ -9,7 +9,7 @@ from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyA
 from loopscale.cli.output import interval, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from loopscale.analysis.best import Best
+    from loopscale.analysis.answers.best import Best
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
-    from loopscale.analysis.best import best, front
+    from loopscale.analysis.answers.best import best, front
     from loopscale.cli.recorded import meeting, recorded
 
     place = opened(context, store, storage)
@@ -64,7 +64,7 @@ def show_best(rows: Sequence["Best"], study: Mapping[str, Any]) -> None:
     """The table of best configurations: what was tuned, the error, its interval, and how far the cell is; below it,
     where a range was too narrow.
     """
-    from loopscale.analysis.ranges import at_ends
+    from loopscale.analysis.answers.ranges import at_ends
 
     tuned = list(study.get("nuisance") or {})
     show_table(

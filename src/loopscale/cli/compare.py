@@ -11,7 +11,7 @@ from loopscale.cli.output import NOTHING, READABLE, interval, say, show_json, sh
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.comparison import Comparison
+    from loopscale.analysis.answers.two_studies import Comparison
 
 ROWS = 40
 """Pairs of cells listed; --json and the page have more."""
@@ -35,8 +35,8 @@ def command(
 
     [bold]Example[/bold]  loopscale compare algoformer/figure3 algoformer/reduced/figure3 --out figure3.html
     """
-    from loopscale.analysis.comparison import compare
-    from loopscale.analysis.comparison_page import comparison_page
+    from loopscale.analysis.answers.two_studies import compare
+    from loopscale.analysis.report.two_studies_page import comparison_page
     from loopscale.cli.recorded import recorded
     from loopscale.cli.report import write_page
     from loopscale.studies.find import recorded_name
@@ -59,7 +59,7 @@ def command(
 
 
 def _show(found: "Comparison") -> None:
-    from loopscale.analysis.comparison_page import sentences
+    from loopscale.analysis.report.two_studies_page import sentences
 
     first, second = found.names
     for sentence in sentences(found):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from loopscale.cli.output import interval
 
 if TYPE_CHECKING:
-    from loopscale.analysis.laws import Law
+    from loopscale.analysis.laws.law import Law
 
 
 def line(law: "Law") -> str:

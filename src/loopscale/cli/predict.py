@@ -29,7 +29,7 @@ def command(
 
     [bold]Example[/bold]  loopscale predict 3f2a --set task.noise=1 --loops 40
     """
-    from loopscale.analysis.trained import Unfit, predicted
+    from loopscale.analysis.trained_nets import Unfit, predicted
 
     changes = assignments(overrides)
     try:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.reading import Reading
-    from loopscale.records.store import Store
+    from loopscale.analysis.results import Reading
+    from loopscale.records.stores.store import Store
 
 
 def recorded(store: "Store", study: str, curves: bool = True) -> "Reading":
@@ -15,8 +15,8 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Reading":
 
     Raises NoRecords for a study that has not been run, and Mistakes or Wrong for what is none: nobody can run it.
     """
-    from loopscale.analysis.reading import read
-    from loopscale.records.errors import NoRecords
+    from loopscale.analysis.results import read
+    from loopscale.records.model.errors import NoRecords
     from loopscale.studies.find import recorded_name
 
     name = recorded_name(study)
@@ -29,7 +29,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Reading":
 
 def meeting(store: "Store", study: str, where: str) -> Set[str]:
     """The study's trials that meet an SQL condition. Raises QueryError."""
-    from loopscale.records.mirror import Mirror
+    from loopscale.records.mirror.mirror import Mirror
 
     mirror = Mirror(store)
     mirror.sync(study)
@@ -40,7 +40,7 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
 def _check(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and Wrong where there is no file."""
-    from loopscale.records.mirror import Mirror
+    from loopscale.records.mirror.mirror import Mirror
     from loopscale.studies.find import find, names, nearest_folder
     from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study

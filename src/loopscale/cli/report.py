@@ -12,9 +12,9 @@ from loopscale.cli.output import counted, say, show_json, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.findings import Findings
-    from loopscale.analysis.reading import Reading
-    from loopscale.records.store import Store
+    from loopscale.analysis.answers.findings import Findings
+    from loopscale.analysis.results import Reading
+    from loopscale.records.stores.store import Store
 
 
 def command(
@@ -53,7 +53,7 @@ def write_report(
 
     Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.
     """
-    from loopscale.analysis.report import report
+    from loopscale.analysis.report.study_page import report
 
     name = found.study["name"]
     tables = (found.study, found.trials, found.curves, found.history)
@@ -84,7 +84,7 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
 def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
     """Where a study's results come from, as a report shows it: tables by name, and the study's file."""
     from loopscale.records.origin import origin
-    from loopscale.records.spent import spent
+    from loopscale.records.writing.spent import spent
 
     where = origin(store, found.study["name"])
     used = str(spent(store, found.study["name"]))
@@ -115,8 +115,8 @@ def _counts(found: Mapping[str, int]) -> str:
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:
-    from loopscale.records.notes import REPORT, STUDY, Note
-    from loopscale.records.write import Writer
+    from loopscale.records.model.note import REPORT, STUDY, Note
+    from loopscale.records.writing.writer import Writer
 
     with Writer(store, study, {}) as writer:
         writer.write(Note(STUDY, artifacts=((REPORT, page),)))

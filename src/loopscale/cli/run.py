@@ -78,8 +78,8 @@ def _run(
     storage: str | None,
 ) -> int:
     from loopscale.cli.summary import summarised, summary
+    from loopscale.runner.machine.resources import Lacking, check
     from loopscale.runner.progress import watching
-    from loopscale.runner.resources import Lacking, check
     from loopscale.runner.run import Interrupted, NoWorkers, Spent, Unrecorded, run
     from loopscale.studies.spec import Study
     from loopscale.training.storage import StorageUnavailable
@@ -111,6 +111,6 @@ def _run(
 
 def default_workers(study: "Study") -> int:
     """As many trials at a time as this machine has room for."""
-    from loopscale.runner.resources import here_fit
+    from loopscale.runner.machine.resources import here_fit
 
     return here_fit(study.resources)

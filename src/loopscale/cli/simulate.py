@@ -10,8 +10,8 @@ from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
     from loopscale.cluster.base import Prices
-    from loopscale.runner.forecast import Forecast
-    from loopscale.runner.simulate import Setting
+    from loopscale.runner.simulation.forecast import Forecast
+    from loopscale.runner.simulation.simulate import Setting
     from loopscale.studies.spec import Study
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -55,10 +55,10 @@ def command(
     changes = assignments(overrides)
     if rate is not None and not 0 < rate < float("inf"):
         raise Wrong(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
-    from loopscale.runner.curves import read
-    from loopscale.runner.forecast import forecast
-    from loopscale.runner.replay import Curves
-    from loopscale.runner.simulate import Setting
+    from loopscale.runner.simulation.forecast import forecast
+    from loopscale.runner.simulation.recorded_curves import read
+    from loopscale.runner.simulation.replay import Curves
+    from loopscale.runner.simulation.simulate import Setting
     from loopscale.studies.spec import Study
 
     found = Study.load(study, changes)

@@ -67,9 +67,9 @@ def _row(each: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """What the records say, where they can be reached from here; else why not."""
-    from loopscale.records.mirror import Mirror
-    from loopscale.records.spent import spent
-    from loopscale.records.store import Store, StoreError
+    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.stores.store import Store, StoreError
+    from loopscale.records.writing.spent import spent
 
     try:
         store = Store.open(

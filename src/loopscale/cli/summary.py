@@ -12,12 +12,12 @@ from loopscale.cli.output import counted, interval, say, show_table, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.best import Standing
-    from loopscale.analysis.findings import Findings
-    from loopscale.analysis.reading import Reading
-    from loopscale.records.spent import Spending
-    from loopscale.records.store import Store
-    from loopscale.runner.conductor import Conductor
+    from loopscale.analysis.answers.best import Standing
+    from loopscale.analysis.answers.findings import Findings
+    from loopscale.analysis.results import Reading
+    from loopscale.records.stores.store import Store
+    from loopscale.records.writing.spent import Spending
+    from loopscale.runner.decide.conductor import Conductor
 
 WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
 
@@ -59,9 +59,9 @@ class Summary:
 
 def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
-    from loopscale.analysis.findings import find
-    from loopscale.analysis.reading import read
-    from loopscale.records.spent import Spending
+    from loopscale.analysis.answers.findings import find
+    from loopscale.analysis.results import read
+    from loopscale.records.writing.spent import Spending
 
     found = read(store, conductor.study.name)
     findings = find(found.study, found.trials, found.curves, found.history)

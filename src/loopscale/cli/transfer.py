@@ -94,7 +94,7 @@ def export(
             sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
             lines.append(f"{sizes}; columns.{form} says what they are; all in {folder}")
     if optuna and name:
-        from loopscale.analysis.export import address, to_optuna
+        from loopscale.analysis.optuna_export import address, to_optuna
 
         studies = to_optuna(place, name, optuna)
         done["optuna"] = {"file": optuna, "studies": studies}
@@ -119,7 +119,7 @@ def import_(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.records.exported import check
+    from loopscale.records.stores.exported import check
     from loopscale.records.transfer import import_ as read
 
     check(folder)  # before a store is made for nothing

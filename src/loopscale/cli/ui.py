@@ -12,7 +12,7 @@ from loopscale.cli.output import say
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.records.store import Store
+    from loopscale.records.stores.store import Store
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

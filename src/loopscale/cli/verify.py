@@ -40,8 +40,8 @@ def command(
 
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises Wrong."""
-    from loopscale.analysis.theorems import verified
-    from loopscale.runner.memory import full
+    from loopscale.analysis.papers.theorems import verified
+    from loopscale.runner.on_ray.memory_limit import full
 
     try:
         return verified(construction, seed)

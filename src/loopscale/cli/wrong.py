@@ -21,8 +21,8 @@ def explained(problem: Exception) -> str | None:
     if isinstance(problem, TyperException):
         return _usage(problem)
     from loopscale.cluster.base import ClusterError
-    from loopscale.records.errors import StoreError, forbidden
-    from loopscale.records.mirror import QueryError
+    from loopscale.records.mirror.mirror import QueryError
+    from loopscale.records.model.errors import StoreError, forbidden
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
     from loopscale.training.storage import StorageUnavailable

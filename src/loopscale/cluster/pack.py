@@ -16,7 +16,7 @@ from pathlib import Path
 
 import loopscale
 from loopscale.cluster.base import ClusterError
-from loopscale.runner.provenance import ORIGIN, PACKAGES, versions
+from loopscale.runner.machine.provenance import ORIGIN, PACKAGES, versions
 
 LARGEST = 100 * 2**20
 """Bytes: Ray's job server takes no more (its documentation says 500 MiB; see engines, row 36)."""

@@ -13,7 +13,7 @@ from packaging.version import Version
 from loopscale.cluster.base import Cluster, ClusterError, Request
 from loopscale.cluster.probe import MARK
 from loopscale.cluster.ray import Ray
-from loopscale.runner.provenance import PACKAGES, versions
+from loopscale.runner.machine.provenance import PACKAGES, versions
 
 TIMEOUT = 120.0
 """Seconds that a cluster may take to answer: the first job of a cluster unpacks the code on every machine."""

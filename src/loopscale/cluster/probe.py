@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from loopscale.runner.provenance import versions
+from loopscale.runner.machine.provenance import versions
 
 MARK = "loopscale-probe "
 """Before the line that is meant: Ray prints beside it."""
@@ -67,7 +67,7 @@ def _on(strategy: Any, node: dict[str, Any]) -> Any:
 
 def _store(store: str, storage: str | None, study: str) -> str:
     """What keeps a driver from recording the study; nothing if it can."""
-    from loopscale.records.store import Store, StoreError
+    from loopscale.records.stores.store import Store, StoreError
 
     try:
         Store.open(store, storage, create=True).experiment(study)
@@ -78,10 +78,10 @@ def _store(store: str, storage: str | None, study: str) -> str:
 
 def _storage(storage: str) -> str:
     """What keeps a worker from writing checkpoints; nothing if it can."""
-    from loopscale.training.storage import Shelf, StorageUnavailable
+    from loopscale.training.storage import CheckpointStore, StorageUnavailable
 
     try:
-        Shelf.open(storage).check()
+        CheckpointStore.open(storage).check()
     except (StorageUnavailable, OSError, ValueError) as problem:
         return str(problem)
     return ""

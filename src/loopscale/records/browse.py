@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loopscale.records.errors import NoRecords
-from loopscale.records.mirror import Mirror
-from loopscale.records.notes import EVALUATE, STUDY
-from loopscale.records.store import Store
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.errors import NoRecords
+from loopscale.records.model.note import EVALUATE, STUDY
+from loopscale.records.stores.store import Store
 
 NAME = "loopscale"
 TAG = f"mlflow.sharedViewState.{NAME}"

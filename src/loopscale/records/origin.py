@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loopscale.records.notes import STUDY, STUDY_FILE
-from loopscale.records.runs import Run
-from loopscale.records.sources import source
-from loopscale.records.spent import SPENT
-from loopscale.records.store import Store
-from loopscale.records.tables import is_trial
+from loopscale.records.model.note import STUDY, STUDY_FILE
+from loopscale.records.model.run import Run
+from loopscale.records.model.tables import is_trial
+from loopscale.records.stores.sources import source
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.spent import SPENT
 
 VERSION = "version."
 UNSAID = "not recorded"

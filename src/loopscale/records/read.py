@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 
-from loopscale.records.errors import StoreError
-from loopscale.records.notes import RUNG, STUDY, Record
-from loopscale.records.runs import Run, parents, search
-from loopscale.records.sources import source
-from loopscale.records.store import FORMAT_TAG, Store
-from loopscale.records.tables import is_trial
+from loopscale.records.model.errors import StoreError
+from loopscale.records.model.note import RUNG, STUDY, Record
+from loopscale.records.model.run import Run, parents, search
+from loopscale.records.model.tables import is_trial
+from loopscale.records.stores.sources import source
+from loopscale.records.stores.store import FORMAT_TAG, Store
 
 
 def load(store: Store, study: str) -> Iterator[Record]:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from loopscale.records.columns import TABLES
-from loopscale.records.errors import StoreError
-from loopscale.records.mirror import Mirror
-from loopscale.records.store import Store
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.columns import TABLES
+from loopscale.records.model.errors import StoreError
+from loopscale.records.stores.store import Store
 from loopscale.records.transfer import chosen
 
 if TYPE_CHECKING:

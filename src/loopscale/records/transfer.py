@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import loopscale
 from loopscale.records import read
-from loopscale.records.embedded import DATABASE
-from loopscale.records.ended import FORGET
-from loopscale.records.errors import NoRecords, StoreError
-from loopscale.records.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, Exported, told
-from loopscale.records.notes import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Note, decode
-from loopscale.records.replica import curves_table, history_table
-from loopscale.records.runs import Run
-from loopscale.records.sources import source
-from loopscale.records.store import Store
-from loopscale.records.tables import is_trial
-from loopscale.records.write import Writer
+from loopscale.records.mirror.replica import curves_table, history_table
+from loopscale.records.model.errors import NoRecords, StoreError
+from loopscale.records.model.note import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Note, decode
+from loopscale.records.model.run import Run
+from loopscale.records.model.tables import is_trial
+from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, Exported, told
+from loopscale.records.stores.folder import DATABASE
+from loopscale.records.stores.sources import source
+from loopscale.records.stores.store import Store
+from loopscale.records.writing.ended_runs import FORGET
+from loopscale.records.writing.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,30 +6,30 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from loopscale.records.errors import StoreError
-from loopscale.records.mirror import Mirror
-from loopscale.records.notes import WEIGHTS
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.errors import StoreError
+from loopscale.records.model.note import WEIGHTS
 from loopscale.records.read import load
-from loopscale.records.store import Store
+from loopscale.records.stores.store import Store
 
 if TYPE_CHECKING:
-    from loopscale.training.storage import Shelf
+    from loopscale.training.storage import CheckpointStore
 
 SHOWN = 8
 
 
 @contextmanager
-def weights_of(store: Store, start: str) -> Iterator[tuple["Shelf", str]]:
+def weights_of(store: Store, start: str) -> Iterator[tuple["CheckpointStore", str]]:
     """Where `load_net` finds the weights, while the context lasts. Raises StoreError unless there are one trial's."""
     from loopscale.training.checkpoint import keys
-    from loopscale.training.storage import Shelf
+    from loopscale.training.storage import CheckpointStore
 
     if key := _only(start, keys(store.checkpoints)):
         yield store.checkpoints, key
         return
     with TemporaryDirectory(prefix="loopscale-") as folder:
         file = _fetched(store, start, Path(folder))
-        yield Shelf.open(file.parent), file.stem
+        yield CheckpointStore.open(file.parent), file.stem
 
 
 def _fetched(store: Store, start: str, folder: Path) -> Path:

@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from loopscale.runner.bench import Bench
-from loopscale.runner.conductor import Conductor
+from loopscale.runner.decide.cell_run import CellRun
+from loopscale.runner.decide.conductor import Conductor
 
 ROWS = 16
 """Cells shown at once; of a larger study, those at work first."""
@@ -52,7 +52,7 @@ class Standing:
         return cls(over, planned, done / (done + left) if done + left else 0.0)
 
 
-def _row(bench: Bench) -> tuple[str, ...]:
+def _row(bench: CellRun) -> tuple[str, ...]:
     jobs = list(bench.jobs.values())
     tuned = [job for job in jobs if job.role == "tuning" and job.state == "over"]
     pruned = sum(job.outcome == "pruned" for job in tuned)

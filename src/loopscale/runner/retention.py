@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loopscale.records.notes import WEIGHTS, Note, Record
+from loopscale.records.model.note import WEIGHTS, Note, Record
 from loopscale.records.read import wanted_elsewhere
-from loopscale.records.store import Store
-from loopscale.runner.conductor import Conductor
+from loopscale.records.stores.store import Store
+from loopscale.runner.decide.conductor import Conductor
 from loopscale.training import checkpoint
-from loopscale.training.storage import Shelf
+from loopscale.training.storage import CheckpointStore
 
 STRIPPED = ("finished", "pruned", "diverged")
 """Outcomes after which nobody goes on from a checkpoint."""
@@ -86,7 +86,7 @@ def _decisions(conductor: Conductor, records: Iterable[Record]) -> Iterator[tupl
             yield record.key, False
 
 
-def _strip(shelf: Shelf, key: str, keep: bool, wanted: bool, folder: Path) -> Path | None:
+def _strip(shelf: CheckpointStore, key: str, keep: bool, wanted: bool, folder: Path) -> Path | None:
     """Strip one file, unless somebody else wants it as it is; a copy of the weights in `folder` if they are kept."""
     content = checkpoint.strip(shelf, key, keep, replace=not wanted)
     if not keep:

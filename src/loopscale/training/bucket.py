@@ -19,7 +19,7 @@ from typing_extensions import override
 from loopscale.training.storage import (
     SCHEMES,
     BadAddress,
-    Shelf,
+    CheckpointStore,
     StorageDenied,
     StorageMissing,
     StorageUnavailable,
@@ -40,7 +40,7 @@ READS = 5
 """How often a file that is replaced while it is read is read again."""
 
 
-class Bucket(Shelf):
+class Bucket(CheckpointStore):
     """A bucket, or what lies below a prefix of it."""
 
     patience = 300.0

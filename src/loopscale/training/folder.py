@@ -10,13 +10,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from loopscale.training.storage import Shelf, StorageDenied, StorageMissing, StorageUnavailable
+from loopscale.training.storage import CheckpointStore, StorageDenied, StorageMissing, StorageUnavailable
 
 LONGEST_WRITE = 3600.0
 """Seconds after which a part file of another machine, whose processes we cannot see, has no writer."""
 
 
-class Folder(Shelf):
+class Folder(CheckpointStore):
     """A folder of this machine, or one that several machines have mounted."""
 
     patience = 15.0

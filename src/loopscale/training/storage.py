@@ -36,13 +36,13 @@ class BadAddress(ValueError):
     """Nothing can lie at an address like this. Text as in StorageUnavailable."""
 
 
-class Shelf(ABC):
+class CheckpointStore(ABC):
     """Files by name. All methods but `describe` raise StorageUnavailable, after `patience` seconds of trying again."""
 
     patience: float
 
     @staticmethod
-    def open(where: str | Path, patience: float | None = None) -> "Shelf":
+    def open(where: str | Path, patience: float | None = None) -> "CheckpointStore":
         """The shelf at a folder or URL; nothing is reached for yet. Raises BadAddress.
 
         `patience` is in seconds; by default what the kind has: little for a disk, minutes for a server.

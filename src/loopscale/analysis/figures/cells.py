@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from loopscale.analysis.answers.best import Best, best
 from loopscale.analysis.axes import axis_name, in_step, independent
-from loopscale.analysis.best import Best, best
-from loopscale.analysis.drawing import ERROR, blank, colour_of, listed, safe, symbol_of, wrapped
+from loopscale.analysis.figures.style import ERROR, blank, colour_of, listed, safe, symbol_of, wrapped
 from loopscale.analysis.tables import StudyTable, answers, numbers
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import (
+from loopscale.analysis.figures.references import references
+from loopscale.analysis.figures.style import (
     DASHES,
     ERROR,
     GREYS,
@@ -28,8 +29,7 @@ from loopscale.analysis.drawing import (
     line,
     rounded,
 )
-from loopscale.analysis.figures.drawn import by, classical, drawn, floors
-from loopscale.analysis.references import references
+from loopscale.analysis.figures.task import by, classical, drawn, floors
 from loopscale.analysis.tables import StudyTable, curve_at, loop_of
 
 MEDIANS = {"width": 1.1, "dash": "dot"}

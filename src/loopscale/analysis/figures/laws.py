@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
-from loopscale.analysis.drawing import (
+from loopscale.analysis.figures.style import (
     DEEPEST,
     GREYS,
     blank,
@@ -18,7 +18,7 @@ from loopscale.analysis.drawing import (
     safe,
     symbol_of,
 )
-from loopscale.analysis.laws import Law
+from loopscale.analysis.laws.law import Law
 
 Kind = tuple[str, bool, str]
 """Of a bound: its name, whether it stands at its own height, its dash."""
@@ -93,7 +93,7 @@ def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Dra
         line=line,
         legendgroup=name,
     )
-    return name, figure.data[-1], shift
+    return name, figure.data[-1], shift  # pyright: ignore[reportReturnType]: plotly types `data` as any trace
 
 
 def _named_once(figure: go.Figure, bounds: Mapping[Kind, Sequence[Drawn]]) -> None:

@@ -13,8 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import axis_name, in_step, independent, is_number, rest
-from loopscale.analysis.drawing import blank, colour_of, dashed, measured, rounded, safe, symbol_of
-from loopscale.analysis.intervals import mean_intervals, pool
+from loopscale.analysis.figures.style import blank, colour_of, dashed, measured, rounded, safe, symbol_of
 from loopscale.analysis.tables import (
     Query,
     StudyTable,
@@ -25,6 +24,7 @@ from loopscale.analysis.tables import (
     numbers,
     solver_name,
 )
+from loopscale.stats.intervals import mean_intervals, pool
 
 DEPTHS = ("training.loops", "model.layers")
 """Settings that count steps of computation: an iterative algorithm stands there after as many steps of its own."""

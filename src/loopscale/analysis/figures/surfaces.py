@@ -4,8 +4,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, axis_name
-from loopscale.analysis.drawing import ERROR, blank, colour_of, rounded, symbol_of
-from loopscale.analysis.surface import Surface
+from loopscale.analysis.figures.style import ERROR, blank, colour_of, rounded, symbol_of
+from loopscale.analysis.laws.surface import Surface
 
 
 def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:

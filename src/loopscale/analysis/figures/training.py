@@ -8,7 +8,7 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.drawing import ERROR, blank, colour_of, rounded, safe, symbol_of
+from loopscale.analysis.figures.style import ERROR, blank, colour_of, rounded, safe, symbol_of
 from loopscale.analysis.tables import StudyTable, answers, finished, numbers
 
 MOST_STEPS = 200

@@ -1,0 +1,1 @@
+"""Answers of a study: best cells, claims, open questions, impossible results, cost."""

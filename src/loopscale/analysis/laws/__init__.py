@@ -1,0 +1,1 @@
+"""Scaling laws: the axis, the fit, the theory beside the fit, and the verdict."""

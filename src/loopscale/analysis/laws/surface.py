@@ -1,0 +1,303 @@
+"""The surface error = E + A x^-α + B z^-β over two crossed axes, and where on it a given number of FLOPs is spent best.
+
+Hoffmann et al. 2022, section 3.3, with loops, width or prompts for their parameters and tokens. Variable projection
+(Golub and Pereyra 1973): for given exponents E, A and B, none below 0, are those of least squares, so that two
+unknowns are left, which a grid and then nonlinear least squares find. Residuals are relative to the fitted error.
+
+Every interval is the profile's: the range of the quantity over all pairs of exponents that the data allow, the noise
+that of the replicates, pooled, or the cells' scatter about the surface where that is plainly more, as for laws.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares, nnls
+from scipy.special import fdtrc
+
+from loopscale.stats.fitting import DOUBT
+from loopscale.stats.forms import Array
+from loopscale.stats.intervals import PooledVariance, pool, student
+
+LIMITS = (0.02, 12.0)
+"""Of the exponents. An interval that gets there is open on that side, and an exponent that lies there no estimate."""
+GRID, ZOOMS, REWEIGHTS, PARAMETERS = 41, 3, 3, 5
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Mean errors of the cells at x and z, in how many runs each, and the noise of one run's log error."""
+
+    x: Array
+    z: Array
+    error: Array
+    runs: Array
+    noise: PooledVariance | None
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The least error for every number of FLOPs: floor + scale · FLOPs^-exponent."""
+
+    floor: float
+    scale: float
+    exponent: float
+
+    def __call__(self, flops: Any) -> Any:
+        return self.floor + self.scale * np.asarray(flops, dtype=np.float64) ** -self.exponent
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A fitted surface. Intervals are `None` without replicates, and infinite or 0 where nothing bounds them."""
+
+    floor: float
+    """E."""
+    scales: tuple[float, float]
+    """A and B."""
+    exponents: tuple[float, float]
+    """α and β."""
+    cost: tuple[float, float, float]
+    """c, p, q of FLOPs = e^c x^p z^q, fitted to what the trials cost."""
+    cost_off: float
+    """By how much the cost of a cell differs from that at most, relative to it."""
+    intervals: tuple[Interval, Interval] | None
+    share_interval: Interval | None
+    envelope_interval: Interval | None
+    """Of the envelope's exponent."""
+    cells: Cells
+    scatter: bool
+    """Whether the cells scatter about the surface by more than the replicates' noise."""
+    goodness: float
+    """The part of the variance of the log errors that the surface accounts for."""
+
+    def value(self, x: Any, z: Any) -> Any:
+        """The error at x and z."""
+        x, z = np.asarray(x, dtype=np.float64), np.asarray(z, dtype=np.float64)
+        return (
+            self.floor + self.scales[0] * x ** -self.exponents[0] + self.scales[1] * z ** -self.exponents[1]
+        )
+
+    def flops(self, x: Any, z: Any) -> Any:
+        """What a training at x and z costs, by the fitted power law."""
+        c, p, q = self.cost
+        return np.exp(c + p * np.log(np.asarray(x, np.float64)) + q * np.log(np.asarray(z, np.float64)))
+
+    @property
+    def unknown(self) -> tuple[str, str]:
+        """Why α and β are no estimates: at the limit of the search, or nothing bounds them from above; else empty."""
+        first, second = self.intervals or (None, None)
+        return _unknown(self.exponents[0], first), _unknown(self.exponents[1], second)
+
+    @property
+    def share(self) -> float:
+        """The share of every growth in FLOPs, as a factor, that is spent best on x: β p/(α q + β p).
+
+        With FLOPs ∝ x z it is Hoffmann et al.'s exponent a = β/(α + β): the best x grows as FLOPs^a.
+        """
+        return float(_share(*self.exponents, *self.cost[1:]))
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        """The exponents with which the best x and the best z grow with FLOPs."""
+        return self.share / self.cost[1], (1 - self.share) / self.cost[2]
+
+    def best(self, flops: float) -> tuple[float, float]:
+        """The x and z of least error at that many FLOPs.
+
+        Raises ValueError if the error does not fall along both, or an exponent of either is unknown.
+        """
+        (a, b), (alpha, beta), (c, p, q) = self.scales, self.exponents, self.cost
+        if min(a, b) <= 0 or min(p, q) <= 0:
+            raise ValueError(
+                "the error, or the cost, does not depend on both axes, so that no pair of them is best"
+            )
+        if why := next(filter(None, self.unknown), ""):
+            raise ValueError(f"an exponent {why}, so that how FLOPs are best shared out is undecided")
+        rest = np.log(flops) - c
+        first = (q * np.log(alpha * a * q / (beta * b * p)) + beta * rest) / (alpha * q + beta * p)
+        return float(np.exp(first)), float(np.exp((rest - p * first) / q))
+
+    def law(self) -> Envelope:
+        """The least error as a law of FLOPs. Raises ValueError as `best` does."""
+        exponent = float(_envelope(*self.exponents, *self.cost[1:]))
+        flops = float(np.exp(self.cost[0]))
+        above = float(self.value(*self.best(flops))) - self.floor
+        return Envelope(self.floor, above * flops**exponent, exponent)
+
+
+def fit(x: Any, z: Any, error: Any, flops: Any) -> Surface:
+    """The surface through runs' errors at x and z; `flops` is what each run cost.
+
+    Runs with an error that is not finite and positive are left out. Raises ValueError for fewer than three values on
+    either axis, and for fewer cells than the five parameters and one.
+    """
+    x, z, error, flops = (np.asarray(each, dtype=np.float64) for each in (x, z, error, flops))
+    good = np.isfinite(error) & (error > 0) & np.isfinite(flops) & (np.minimum(np.minimum(x, z), flops) > 0)
+    x, z, error, flops = x[good], z[good], error[good], flops[good]
+    cells = _cells(x, z, error)
+    if min(len(np.unique(x)), len(np.unique(z))) < 3 or len(cells.x) <= PARAMETERS:
+        raise ValueError(
+            f"{len(np.unique(x))} by {len(np.unique(z))} values in {len(cells.x)} cells are too few for a surface; "
+            f"3 on each axis and {PARAMETERS + 1} cells are needed"
+        )
+    design = np.stack([np.ones_like(x), np.log(x), np.log(z)], axis=1)
+    cost, *_ = np.linalg.lstsq(design, np.log(flops), rcond=None)
+    off = float(np.abs(np.expm1(design @ cost - np.log(flops))).max())
+    exponents, linear, fitted = _solve(cells)
+    weight = cells.runs / fitted**2
+    scatter = _scatter(cells, fitted)
+    spread = scatter or cells.noise
+    ranges: list[Interval] | None = None
+    if spread is not None:
+        _, p, q = cost
+        ranges = _ranges(cells, weight, exponents, spread, (
+            lambda alpha, beta: alpha + 0 * beta,
+            lambda alpha, beta: beta + 0 * alpha,
+            lambda alpha, beta: _share(alpha, beta, p, q),
+            lambda alpha, beta: _envelope(alpha, beta, p, q),
+        ))  # fmt: skip
+    logs = np.log(cells.error)
+    goodness = 1 - float(np.sum((logs - np.log(fitted)) ** 2) / (np.sum((logs - logs.mean()) ** 2) or 1.0))
+    return Surface(
+        floor=float(linear[0]),
+        scales=(float(linear[1]), float(linear[2])),
+        exponents=(float(exponents[0]), float(exponents[1])),
+        cost=(float(cost[0]), float(cost[1]), float(cost[2])),
+        cost_off=off,
+        intervals=(ranges[0], ranges[1]) if ranges else None,
+        share_interval=ranges[2] if ranges else None,
+        envelope_interval=ranges[3] if ranges else None,
+        cells=cells,
+        scatter=scatter is not None,
+        goodness=goodness,
+    )
+
+
+def _unknown(exponent: float, interval: Interval | None) -> str:
+    if not LIMITS[0] * 1.01 < exponent < LIMITS[1] * 0.99:
+        return "is at the limit of the search"
+    return "is bounded by nothing from above" if interval and np.isinf(interval[1]) else ""
+
+
+def _share(alpha: Any, beta: Any, p: float, q: float) -> Any:
+    return beta * p / (alpha * q + beta * p)
+
+
+def _envelope(alpha: Any, beta: Any, p: float, q: float) -> Any:
+    return alpha * beta / (alpha * q + beta * p)
+
+
+def _cells(x: Array, z: Array, error: Array) -> Cells:
+    """Runs at the same x and z as one cell, with the geometric mean of their errors."""
+    places, index = np.unique(np.stack([x, z], axis=1), axis=0, return_inverse=True)
+    groups = [np.log(error[index.ravel() == number]) for number in range(len(places))]
+    means = np.exp([group.mean() for group in groups])
+    runs = np.array([len(group) for group in groups], dtype=np.float64)
+    return Cells(places[:, 0], places[:, 1], means, runs, pool(groups))
+
+
+def _basis(cells: Cells, alpha: Array, beta: Array) -> tuple[Array, Array]:
+    """(x/least x)^-α and (z/least z)^-β, [exponents, cells]."""
+    return (
+        np.exp(-np.outer(alpha, np.log(cells.x / cells.x.min()))),
+        np.exp(-np.outer(beta, np.log(cells.z / cells.z.min()))),
+    )
+
+
+def _losses(cells: Cells, weight: Array, alpha: Array, beta: Array) -> Array:
+    """The least weighted sum of squares for every pair of exponents, [alpha, beta]; E, A and B at least 0.
+
+    Of the best sums over all subsets of the three terms those with no term below 0 count, which is exact.
+    """
+    u, v = _basis(cells, alpha, beta)
+    y, shape = cells.error, (len(alpha), len(beta))
+    gram, pull = np.empty((*shape, 3, 3)), np.empty((*shape, 3))
+    gram[..., 0, 0], gram[..., 0, 1], gram[..., 0, 2] = weight.sum(), (u @ weight)[:, None], v @ weight
+    gram[..., 1, 1], gram[..., 2, 2] = (u**2 @ weight)[:, None], v**2 @ weight
+    gram[..., 1, 2] = (u * weight) @ v.T
+    for i, j in ((1, 0), (2, 0), (2, 1)):
+        gram[..., i, j] = gram[..., j, i]
+    pull[..., 0], pull[..., 1], pull[..., 2] = weight @ y, (u @ (weight * y))[:, None], v @ (weight * y)
+    least = np.full(shape, np.inf)
+    for size in (1, 2, 3):
+        for chosen in itertools.combinations(range(3), size):
+            part = gram[..., chosen, :][..., chosen] + 1e-13 * weight.sum() * np.eye(size)
+            found = np.linalg.solve(part, pull[..., chosen, None])[..., 0]
+            loss = weight @ y**2 - (found * pull[..., chosen]).sum(-1)
+            least = np.where((found >= 0).all(-1), np.minimum(least, loss), least)
+    return least
+
+
+def _linear(cells: Cells, weight: Array, exponents: Array) -> tuple[Array, Array]:
+    """E, A and B for given exponents, and the errors that they give."""
+    alpha, beta = exponents
+    columns = np.stack([np.ones_like(cells.x), cells.x**-alpha, cells.z**-beta], axis=1)
+    size = np.sqrt(weight)
+    scale = np.abs(columns).max(0)
+    found = nnls(columns / scale * size[:, None], cells.error * size)[0] / scale
+    return found, columns @ found
+
+
+def _solve(cells: Cells) -> tuple[Array, Array, Array]:
+    """Exponents, linear coefficients and fitted errors; weighted anew by what was fitted, some rounds long."""
+    axis = np.geomspace(*LIMITS, GRID)
+    fitted, exponents, linear = cells.error, np.ones(2), np.zeros(3)
+    for _ in range(REWEIGHTS):
+        weight = cells.runs / fitted**2
+        losses = _losses(cells, weight, axis, axis)
+        start = axis[list(np.unravel_index(int(np.argmin(losses)), losses.shape))]
+
+        def residual(logs: Array, weight: Array = weight) -> Array:
+            return np.sqrt(weight) * (_linear(cells, weight, np.exp(logs))[1] - cells.error)
+
+        bounds = (np.log(LIMITS[0]), np.log(LIMITS[1]))
+        inside = np.clip(np.log(start), bounds[0] + 1e-6, bounds[1] - 1e-6)
+        exponents = np.exp(least_squares(residual, inside, bounds=bounds, xtol=1e-10, ftol=1e-12).x)
+        linear, fitted = _linear(cells, weight, exponents)
+    return exponents, linear, fitted
+
+
+def _scatter(cells: Cells, fitted: Array) -> PooledVariance | None:
+    """The scatter of the cells about the surface, where it is plainly more than the replicates' noise."""
+    freedom = len(cells.x) - PARAMETERS
+    if cells.noise is None:
+        return None
+    lack = float(np.sum(cells.runs * np.log(cells.error / fitted) ** 2)) / freedom
+    plain = fdtrc(freedom, cells.noise.freedom, lack / max(cells.noise.variance, 1e-16)) < DOUBT
+    return PooledVariance(lack, freedom) if plain else None
+
+
+def _ranges(
+    cells: Cells,
+    weight: Array,
+    best: Array,
+    spread: PooledVariance,
+    quantities: tuple[Callable[[Array, Array], Array], ...],
+) -> list[Interval]:
+    """Each quantity's range over the exponents whose sum of squares is allowed; 0 or inf where these have no end."""
+    allowed = spread.variance * student(spread.freedom) ** 2
+    alpha = beta = np.geomspace(*LIMITS, GRID)
+    region, at = np.ones((GRID, GRID), bool), (alpha, beta)
+    for _ in range(ZOOMS):
+        alpha, beta = np.union1d(alpha, best[0]), np.union1d(beta, best[1])
+        losses = _losses(cells, weight, alpha, beta)
+        inside = losses <= losses.min() + allowed
+        rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+        region, at = inside, (alpha, beta)
+        alpha = np.geomspace(alpha[max(rows[0] - 1, 0)], alpha[min(rows[-1] + 1, len(alpha) - 1)], GRID)
+        beta = np.geomspace(beta[max(columns[0] - 1, 0)], beta[min(columns[-1] + 1, len(beta) - 1)], GRID)
+    ends = []
+    for number, quantity in enumerate(quantities):
+        values = quantity(at[0][:, None], at[1][None])[region]
+        low, high = float(values.min()), float(values.max())
+        if number < 2:
+            low, high = (
+                (0.0 if low <= LIMITS[0] * 1.01 else low),
+                (np.inf if high >= LIMITS[1] * 0.99 else high),
+            )
+        ends.append((low, high))
+    return ends

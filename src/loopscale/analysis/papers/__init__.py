@@ -1,0 +1,1 @@
+"""Analyses that belong to one paper each."""

@@ -1,0 +1,1 @@
+"""The report: a study, or two studies, as one self-contained page."""

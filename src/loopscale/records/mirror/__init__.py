@@ -1,0 +1,1 @@
+"""The mirror: records as Parquet tables that SQL can query."""

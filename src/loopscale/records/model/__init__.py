@@ -1,0 +1,1 @@
+"""Records as plain data: notes, runs, columns, tables, curves and errors."""

@@ -1,0 +1,1 @@
+"""Kinds of stores: folder, tracking server, exported records."""

@@ -1,0 +1,1 @@
+"""Writing records: notes become MLflow runs."""

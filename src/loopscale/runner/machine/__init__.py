@@ -1,0 +1,1 @@
+"""This machine: hardware, provenance, and whether a trial fits."""

@@ -1,0 +1,1 @@
+"""The study on Ray. The only modules that import Ray."""

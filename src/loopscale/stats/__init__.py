@@ -1,0 +1,1 @@
+"""Statistics: intervals, contrasts, fits and their uncertainty. Arrays in, small dataclasses out."""
