@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from planted import Planted
+from tests.analysis.planted import Planted
 
 from loopscale.analysis.axes import in_step, independent
 from loopscale.analysis.laws.study_laws import laws

@@ -1,138 +1,130 @@
-"""What a law or a figure runs along: settings that go together are one axis, and some axes are derived.
+"""Axes of laws and figures. Settings that vary together are one axis, and some axes are derived from settings.
 
 A component such as `training: [{loops: 8, window: 6}, {loops: 4, window: 4}]` varies two settings in step. Neither
-varies alone, so they are one axis, named by both. `prompts`, seen in training, and `flops`, spent on it, are not
-written in any cell: they follow from what is.
+varies alone, so the two are one axis, named by both. `prompts` (prompts seen in training) and `flops` (spent on
+training) are written in no cell: they follow from other settings.
 """
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
-
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from loopscale.analysis.tables import StudyTable, answers, json_key, numbers
+from loopscale.analysis.results import CellResult, Results, TrialResult, mean, settings_key
 from loopscale.studies.cells import labels
 
 CURVES = ("loop", "point")
-"""Axes of the curve that every trial leaves."""
+"""Axes of the curve that every trial records."""
 FLOPS, PROMPTS = "flops", "prompts"
-OF_PROMPTS = ("training.steps", "training.batch_size")
-"""What the prompts seen in training are the product of."""
+FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
+"""The prompts seen in training are the product of these settings."""
 COSTLY = ("model.", "training.")
-"""Where the numbers are set that a training's FLOPs follow from, at one task."""
+"""Prefixes of the settings that decide the FLOPs of a training on a given task."""
 
 
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def numeric(study: StudyTable) -> list[str]:
-    """The settings that have at least two numbers as values, in the order of the study."""
-    values = _values(study)
-    paths = dict.fromkeys(path for each in values for path in each)
-    return [path for path in paths if len({each[path] for each in values if is_number(each.get(path))}) >= 2]
+def numeric_settings(results: Results) -> list[str]:
+    """The scientific settings with at least two numbers as values, in the order of the study."""
+    paths = dict.fromkeys(path for cell in results.cells for path in cell.values)
+    return [path for path in paths if len(_numbers(results, path)) >= 2]
 
 
-def in_step(study: StudyTable, path: str) -> tuple[str, ...]:
-    """The numeric settings whose value is settled by that of `path` in every cell of the study."""
-    found = []
-    for other in numeric(study):
+def in_step(results: Results, path: str) -> tuple[str, ...]:
+    """The other numeric settings whose value follows from the value of `path` in every cell."""
+    following = []
+    for other in numeric_settings(results):
         seen = defaultdict[Any, set[Any]](set)
-        for each in _values(study):
-            if path in each:
-                seen[each[path]].add(each.get(other))
+        for cell in results.cells:
+            if path in cell.values:
+                seen[cell.values[path]].add(cell.values.get(other))
         if other != path and seen and all(len(values) == 1 for values in seen.values()):
-            found.append(other)
-    return tuple(found)
+            following.append(other)
+    return tuple(following)
 
 
-def independent(study: StudyTable, least: int = 2) -> list[str]:
-    """One setting for every axis with at least `least` numbers: of settings in step with one another, the first."""
-    chosen: list[str] = []
-    for path in numeric(study):
-        count = len({each[path] for each in _values(study) if is_number(each.get(path))})
-        settled = any(
-            path in in_step(study, other)
-            for other in numeric(study)
-            if other != path and _leads(study, other, path)
+def independent_axes(results: Results, least: int = 2) -> list[str]:
+    """One setting for every axis with at least `least` numbers. Of settings in step, the first names the axis."""
+    settings = numeric_settings(results)
+    return [
+        path
+        for path in settings
+        if len(_numbers(results, path)) >= least
+        and not any(
+            path in in_step(results, other) and _names_axis(results, other, path)
+            for other in settings
+            if other != path
         )
-        if count >= least and not settled:
-            chosen.append(path)
-    return chosen
+    ]
 
 
-def axis_name(along: str, beside: Sequence[str] = ()) -> str:
-    """What an axis is called in figures, with its unit where it has one."""
-    units = {
+def axis_title(along: str, beside: Sequence[str] = ()) -> str:
+    """The title of an axis in figures, with its unit."""
+    titles = {
         "loop": "loop (count)",
         "point": "pairs seen before the query (count)",
         FLOPS: "training cost (FLOPs)",
         PROMPTS: "prompts seen in training (count)",
     }
-    return units.get(along, " with ".join([along, *(path.rpartition(".")[2] for path in beside)]))
+    return titles.get(along, " with ".join([along, *(path.rpartition(".")[2] for path in beside)]))
 
 
-def combinations(
-    study: StudyTable, trials: pd.DataFrame, along: str
-) -> dict[str, list[tuple[Mapping[str, Any], pd.DataFrame]]]:
-    """Cells that differ along one axis alone, with the trials that speak for each, under what they share.
+def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
+    """Cells that differ along one axis only, under the settings that they share.
 
-    Along `flops` these differ in any number of the model and of training; of them the cells that no other beats in
-    both error and FLOPs are kept: the others say nothing of what so many FLOPs can reach.
+    Along `flops` cells may differ in any number of the model and of training. Of these cells only those remain that no
+    other beats in both error and FLOPs, because the others do not show what so many FLOPs can reach.
     """
     if along == FLOPS:
-        mine = {path for path in numeric(study) if path.startswith(COSTLY)}
+        varied = {path for path in numeric_settings(results) if path.startswith(COSTLY)}
     else:
-        mine = {along, *in_step(study, along), *(OF_PROMPTS if along == PROMPTS else ())}
-    found: dict[str, list[tuple[Mapping[str, Any], pd.DataFrame]]] = {}
-    for cell, label in zip(study["cells"], rest(study["cells"], mine), strict=True):
-        found.setdefault(label, []).append((cell, answers(trials, cell["key"])[0]))
-    return {label: _unbeaten(cells) for label, cells in found.items()} if along == FLOPS else found
+        varied = {along, *in_step(results, along), *(FACTORS_OF_PROMPTS if along == PROMPTS else ())}
+    groups: dict[str, list[CellResult]] = {}
+    for cell, label in zip(results.cells, labels_without(results.cells, varied), strict=True):
+        groups.setdefault(label, []).append(cell)
+    return {label: _unbeaten(cells) for label, cells in groups.items()} if along == FLOPS else groups
 
 
-def rest(cells: Sequence[Mapping[str, Any]], but: Collection[str]) -> list[str]:
-    """For every cell what sets it apart besides these settings, in the words of its label; nothing where all agree."""
-    others = [{path: value for path, value in cell["values"].items() if path not in but} for cell in cells]
-    found = {json_key(other): other for other in others}
-    told = dict(zip(found, labels(list(found.values()), ""), strict=True))
-    return [told[json_key(other)] for other in others]
+def labels_without(cells: Sequence[CellResult], without: Collection[str]) -> list[str]:
+    """The label of every cell without these settings; empty if the cells agree in all others."""
+    others = [{path: value for path, value in cell.values.items() if path not in without} for cell in cells]
+    distinct = {settings_key(other): other for other in others}
+    of_key = dict(zip(distinct, labels(list(distinct.values()), ""), strict=True))
+    return [of_key[settings_key(other)] for other in others]
 
 
-def place(row: pd.Series, along: str) -> float:
-    """Where on the axis a trial lies; NaN where it has no such number."""
+def place_on_axis(trial: TrialResult, along: str) -> float:
+    """The value of a trial on an axis; NaN without such a number."""
     if along == PROMPTS:
-        return float(np.prod(numbers([row.get(path) for path in OF_PROMPTS])))
-    return float(numbers([row.get(along)])[0])
+        return float(np.prod([_number(trial.settings.get(path)) for path in FACTORS_OF_PROMPTS]))
+    return _number(trial.settings[along]) if along in trial.settings else trial[along]
 
 
-def _unbeaten(
-    cells: list[tuple[Mapping[str, Any], pd.DataFrame]],
-) -> list[tuple[Mapping[str, Any], pd.DataFrame]]:
-    known = [
-        (numbers(rows["flops"]).mean(), numbers(rows["error"]).mean(), each)
-        for each in cells
-        if len(rows := each[1])
+def _number(value: Any) -> float:
+    return float(value) if is_number(value) else float("nan")
+
+
+def _numbers(results: Results, path: str) -> set[float]:
+    return {cell.values[path] for cell in results.cells if is_number(cell.values.get(path))}
+
+
+def _unbeaten(cells: Sequence[CellResult]) -> list[CellResult]:
+    priced = [
+        (mean(cell.values_of("flops")), mean(cell.values_of("error")), cell) for cell in cells if cell.runs
     ]
     kept, lowest = [], np.inf
-    for flops, error, each in sorted(known, key=lambda one: one[:2]):
+    for flops, error, cell in sorted(priced, key=lambda entry: entry[:2]):
         if np.isfinite(flops) and error < lowest:
             lowest = error
-            kept.append(each)
+            kept.append(cell)
     return kept
 
 
-def _leads(study: StudyTable, one: str, other: str) -> bool:
-    """Of two settings in step, whether `one` names the axis: it settles the other and not the reverse, or is first."""
-    back = one in in_step(study, other)
-    order = numeric(study)
-    return not back or order.index(one) < order.index(other)
-
-
-def _values(study: StudyTable) -> list[Mapping[str, Any]]:
-    return [cell["values"] for cell in study["cells"]]
+def _names_axis(results: Results, path: str, other: str) -> bool:
+    """True if `path` names the axis of two settings in step: it decides the other and not the reverse, or is first."""
+    both_ways = path in in_step(results, other)
+    order = numeric_settings(results)
+    return not both_ways or order.index(path) < order.index(other)

@@ -23,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from loopscale.analysis.results import read
+from loopscale.analysis.load import load_results
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Record
 from loopscale.records.model.run import Run
@@ -44,7 +44,8 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
     `target` is a new file: an SQLite database if it is called `sqlite:///FILE` or ends as one does, else an Optuna
     journal. Raises StoreError where it is there already, cannot be written, or nothing was tuned.
     """
-    described = read(store, study, curves=False).study
+    results = load_results(store, study, curves=False)
+    described = results.study
     found = source(store)
     runs = {run.id: run for run in found.runs(found.studies()[study])}
     tuning = [record for record in trials(runs.values()) if record.role == "tuning"]
@@ -55,7 +56,7 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
         if metric == "error":
             curves.setdefault(run, {})[step] = value
     axes = TypeAdapter(Space).validate_python(described.get("nuisance") or {})
-    both = (described.get("search") or {}).get("kind") == "nsga2"
+    both = results.two_objectives
     written = {}
     with _storage(target) as storage:
         for cell in described["cells"]:

@@ -1,316 +1,526 @@
-"""A study as its records have it: what notebooks, the command line and the report are made from.
+"""Results: the cells of a study with their trials, built once from the records.
 
-    from loopscale.analysis.results import reading
-
-    found = reading("quickstart")         # from the default store, or from an export beside the notebook
-    found.best(), found.against_loops()
-
-Tables are those of `loopscale query`, of this study alone. A study that nobody has run gives a reading too, without
-trials: its tables are empty, and its figures say what is missing.
+Every function of the analysis takes a `Results` or a `CellResult` first. pandas appears at the two ends only: tables
+come in here, and tables go out to users.
 """
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
-
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from loopscale.core.visible import visible
-from loopscale.records.mirror.mirror import Mirror
-from loopscale.records.model.errors import NoRecords, StoreError
-from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
-from loopscale.records.stores.exported import ABOUT
-from loopscale.records.stores.store import DEFAULT, Store
-from loopscale.studies.find import nearest_folder, recorded_name
-from loopscale.studies.mistakes import one_of
+from loopscale.records.stores.store import Store
 
-if TYPE_CHECKING:  # `loopscale best` answers without figures and without torch
-    import plotly.graph_objects as go
-
-    from loopscale.analysis.notebook_tables import Sentences
-    from loopscale.analysis.trained_nets import Trained
-
-PARTS = {"question": str, "source": str, "cells": list, "search": dict, "scheduler": dict, "laws": list,
-         "baselines": list, "evaluate": dict, "nuisance": dict, "replicates": int, "planned": int,
-         "plan": list}  # fmt: skip
-"""What a study's description has, and of which kind, where it is not left out."""
+Array = NDArray[np.float64]
+Query = Literal["mean", "last"]
+"""The error that is read from a curve: the mean over all queries, or the last query, which has seen most pairs."""
+Description = Mapping[str, Any]
+"""The study as recorded in study.json: name, question, cells, laws, baselines, replicates, ..."""
+NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
+"""Columns of the trials table that identify a trial. All other columns without a dot are measures."""
+EVALUATED = "evaluate.task."
+"""Prefix of the settings of the task that a trial was evaluated on, if that is not the task it was trained on."""
 
 
-@dataclass(frozen=True, repr=False)
-class Reading:
-    """A study's records as pandas tables, and what the analysis makes of them.
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Errors of one trial on the evaluation prompts, after every loop and at every query.
 
-    `study` is its description (study.json: name, question, cells, laws, ...). Errors are over the target's variance, so
-    that predicting nothing costs 1; intervals are of 95 %, over replicates. Where a study has several tasks, figures
-    are of one: `task` is one of `tasks()`.
+    Attributes
+    ----------
+    loops
+        Loops, layers or steps of the algorithm, from 1, [loops].
+    points
+        Pairs seen before the query, from 0, [points].
+    error, sem, raw, median
+        Mean error and its standard error over prompts, both over the target's variance; the undivided mean; the median
+        over prompts. [loops, points], NaN where the records have no value.
     """
 
-    study: dict[str, Any]
+    loops: NDArray[np.int64]
+    points: NDArray[np.int64]
+    error: Array
+    sem: Array
+    raw: Array
+    median: Array
+
+    def __bool__(self) -> bool:
+        return self.error.size > 0
+
+    @property
+    def last_loop(self) -> int:
+        """The last loop that was evaluated, 0 for an empty curve."""
+        return int(self.loops[-1]) if self else 0
+
+    def row(self, loop: int) -> int:
+        """The index of a loop in `loops`; of the last loop if the curve is shorter."""
+        return int(np.searchsorted(self.loops, min(loop, self.last_loop)))
+
+    def error_after(self, loop: int, query: Query = "mean") -> float:
+        """The error after a loop, or after the last one if the curve is shorter."""
+        if not self:
+            return float("nan")
+        errors = self.error[self.row(loop)]
+        return mean(errors) if query == "mean" else float(errors[-1])
+
+    def by_loop(self, of: str = "error") -> Array:
+        """The mean over queries after every loop, [loops]."""
+        return np.array([mean(values) for values in getattr(self, of)])
+
+    @property
+    def scale(self) -> float:
+        """Raw error over error, the variance of the target."""
+        kept = self.error > 0
+        return mean(self.raw[kept] / self.error[kept])
+
+
+_NO_ERRORS = np.empty((0, 0))
+EMPTY = Curve(np.empty(0, np.int64), np.empty(0, np.int64), _NO_ERRORS, _NO_ERRORS, _NO_ERRORS, _NO_ERRORS)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """One trained net, or one run of a classical algorithm (role `baseline`), as recorded.
+
+    Attributes
+    ----------
+    settings
+        The settings that apply to the trial, by dotted path, as plain Python values.
+    task
+        The settings of the task that the trial was evaluated on, by dotted path. Bounds are asked about this task.
+    measures
+        Numbers by name: `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, what the task
+        measures. Missing and NaN values are left out.
+    """
+
+    trial: str
+    cell: str
+    label: str
+    role: str
+    number: int
+    seed: int | None
+    outcome: str
+    detail: str
+    settings: Mapping[str, Any]
+    task: Mapping[str, Any]
+    measures: Mapping[str, float]
+    _tables: "_LongTables" = field(repr=False)
+
+    def __getitem__(self, measure: str) -> float:
+        return self.measures.get(measure, float("nan"))
+
+    @property
+    def finished(self) -> bool:
+        """True if the trial ended with a finite error."""
+        return self.outcome == "finished" and bool(np.isfinite(self["error"]))
+
+    @property
+    def step(self) -> int | None:
+        """How many steps the trial was trained for."""
+        return int(self.measures["step"]) if "step" in self.measures else None
+
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """The settings, with the task that the trial was evaluated on in the place of the trained one."""
+        return {path: value for path, value in self.settings.items() if not path.startswith("task.")} | dict(
+            self.task
+        )
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The errors by loop and point; empty where the records have none."""
+        return self._tables.curve(self.trial)
+
+    def history(self, metric: str = "error") -> tuple[NDArray[np.int64], Array]:
+        """Steps and values of a metric that was recorded in training, in the order of the steps."""
+        return self._tables.history(self.trial, metric)
+
+    @cached_property
+    def loop(self) -> int:
+        """T, the loop at which the trial is judged; the last layer of a net of fixed depth."""
+        loops, last = self.settings.get("training.loops"), self.curve.last_loop
+        if loops is None:
+            return last
+        return min(int(loops), last) if last else int(loops)
+
+    @property
+    def solver(self) -> str:
+        """The name of a baseline's algorithm, with the settings that tell two of one kind apart."""
+        kind = self.settings.get("solver.kind") or self.settings.get("baseline.kind")
+        return str(self.label or kind or "").replace("_", " ")
+
+
+@dataclass(frozen=True, eq=False)
+class CellResult:
+    """One cell of a study: one combination of scientific settings, with its trials in the order of their numbers.
+
+    Attributes
+    ----------
+    index
+        The cell's place in the study. Figures derive colour and marker from the index.
+    values
+        The scientific settings by dotted path.
+    """
+
+    key: str
+    label: str
+    index: int
+    values: Mapping[str, Any]
+    tuning: tuple[TrialResult, ...]
+    replicates: tuple[TrialResult, ...]
+    _baselines: tuple[TrialResult, ...] = field(repr=False)
+
+    @cached_property
+    def replicated(self) -> bool:
+        """True if replicates answer for the cell, and not its best tuning trial."""
+        return any(trial.finished for trial in self.replicates)
+
+    @cached_property
+    def runs(self) -> tuple[TrialResult, ...]:
+        """The trials that answer for the cell: its finished replicates, else its best tuning trial.
+
+        If a study was extended and its best point moved, the records hold replicates of several points. The point with
+        most finished replicates answers; among equals the latest.
+        """
+        replicates = [trial for trial in self.replicates if trial.finished]
+        if not replicates:
+            tuned = [trial for trial in self.tuning if trial.finished]
+            return (min(tuned, key=lambda trial: trial["error"]),) if tuned else ()
+        points = [settings_key(trial.settings) for trial in replicates]
+        most = max(points.count(point) for point in points)
+        answering = next(point for point in reversed(points) if points.count(point) == most)
+        return tuple(trial for trial, point in zip(replicates, points, strict=True) if point == answering)
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """The curves of the runs that have one."""
+        return tuple(trial.curve for trial in self.runs if trial.curve)
+
+    def values_of(self, measure: str) -> Array:
+        """A measure of every run, [runs]; NaN where a run lacks the measure."""
+        return np.array([trial[measure] for trial in self.runs], dtype=np.float64)
+
+    @cached_property
+    def baselines(self) -> tuple[TrialResult, ...]:
+        """The classical algorithms that ran on the task of this cell, with distinct labels."""
+        if not self.runs:
+            return ()
+        task = settings_key(self.runs[0].task)
+        return _distinct(
+            [each for each in self._baselines if each.cell == self.key or settings_key(each.task) == task]
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Results:
+    """The records of one study.
+
+    Errors are divided by the target's variance, so that predicting nothing costs 1.
+
+    Attributes
+    ----------
+    study
+        The study's description.
+    trials, curves, history
+        The tables of `loopscale query`, restricted to this study, for users.
+    provenance
+        Where the records come from, for the report.
+    missing
+        What is lacking and how to obtain it, in one line; empty if there are records.
+    origin
+        The store that was read, as a person would write it.
+    """
+
+    study: Description
     trials: pd.DataFrame
     curves: pd.DataFrame
     history: pd.DataFrame
-    provenance: dict[str, Any] = field(default_factory=dict)
-    """Where it comes from, for the report."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
     missing: str = ""
-    """What is lacking and how to come by it, in one line; empty if there are records."""
     origin: str = ""
-    """The store that was read, as a person would write it."""
     store: Store | None = None
 
-    def __repr__(self) -> str:
-        name, question = self.study["name"], self.study.get("question", "")
-        return visible(f"{name}: {question} {self.missing or self._extent}")
-
-    def _repr_html_(self) -> str:
-        name, question = (escape(visible(str(self.study.get(part, "")))) for part in ("name", "question"))
-        return f"<p><b>{name}</b>: {question}<br>{escape(visible(self.missing or self._extent))}</p>"
+    @property
+    def name(self) -> str:
+        return str(self.study["name"])
 
     @property
-    def _extent(self) -> str:
-        trained, cells = int((self.trials["role"] != "baseline").sum()), len(self.study["cells"])
-        return f"{trained:,} trials in {cells:,} {'cell' if cells == 1 else 'cells'}, from {self.origin}."
+    def tuned(self) -> list[str]:
+        """The dotted paths of the tuned settings."""
+        return list(self.study.get("nuisance") or {})
 
-    def best(self) -> pd.DataFrame:
-        """The best configuration of every cell: what was tuned, its error with the interval, how far the cell is."""
-        from loopscale.analysis.notebook_tables import best
+    @property
+    def two_objectives(self) -> bool:
+        """True if the search trades error against FLOPs."""
+        return len((self.study.get("search") or {}).get("objectives") or ()) > 1 or (
+            (self.study.get("search") or {}).get("kind") == "nsga2"
+        )
 
-        return best(self.study, self.trials)
+    @cached_property
+    def everything(self) -> tuple[TrialResult, ...]:
+        """Every recorded trial and baseline, those of cells that left the study included."""
+        return tuple(_trial_results(self.trials, _LongTables(self.curves, self.history)))
 
-    def standings(self) -> pd.DataFrame:
-        """Every cell's error over that of each classical algorithm after as many steps, on the same prompts."""
-        from loopscale.analysis.notebook_tables import standings
+    @cached_property
+    def trained(self) -> tuple[TrialResult, ...]:
+        """Every recorded trial that is no baseline."""
+        return tuple(trial for trial in self.everything if trial.role != "baseline")
 
-        return standings(self.study, self.trials, self.curves)
+    @cached_property
+    def baselines(self) -> tuple[TrialResult, ...]:
+        """The finished runs of classical algorithms."""
+        return tuple(
+            each for each in self.everything if each.role == "baseline" and each.outcome == "finished"
+        )
 
-    def measures(self) -> pd.DataFrame:
-        """What the task measures besides the error, such as `ari` or `support_recovery`: nets, then algorithms."""
-        from loopscale.analysis.notebook_tables import measures
+    @cached_property
+    def cells(self) -> tuple[CellResult, ...]:
+        """The cells that are in the study's file now, in its order."""
+        of_cell: dict[tuple[str, str], list[TrialResult]] = {}
+        for trial in self.trained:
+            of_cell.setdefault((trial.cell, trial.role), []).append(trial)
+        for trials in of_cell.values():
+            trials.sort(key=lambda trial: (trial.number, trial.seed or 0))
+        return tuple(
+            CellResult(
+                cell["key"],
+                cell["label"],
+                index,
+                cell["values"],
+                tuple(of_cell.get((cell["key"], "tuning"), ())),
+                tuple(of_cell.get((cell["key"], "replicate"), ())),
+                self.baselines,
+            )
+            for index, cell in enumerate(self.study["cells"])
+        )
 
-        return measures(self.study, self.trials)
+    @cached_property
+    def tasks(self) -> dict[str, list[CellResult]]:
+        """Cells with an answer, grouped by their task. The key names the settings in which the task differs.
 
-    def laws(self) -> pd.DataFrame:
-        """The laws that the study asks for: rate with interval, what theory predicts, verdict; or why there is none."""
-        from loopscale.analysis.notebook_tables import laws
-
-        return laws(self.study, self.trials, self.curves)
-
-    def answer(self) -> "Sentences":
-        """The answer in words."""
-        from loopscale.analysis.notebook_tables import Sentences, answered
-
-        found = (self.study, self.trials, self.curves, self.history)
-        return Sentences([self.missing] if self.missing else answered(*found))
-
-    def undecided(self) -> pd.DataFrame:
-        """What is open and why; how many replicates (in all) or values on the axis would decide it, and their cost."""
-        from loopscale.analysis.notebook_tables import undecided
-
-        return undecided(self.study, self.trials, self.curves, self.history)
-
-    def tasks(self) -> list[str]:
-        """What sets the tasks of the cells apart, as the figures' `task` takes it; one empty text for a single task."""
-        from loopscale.analysis.tables import by_task
-
-        return list(by_task(self.study, self.trials)) or [""]
-
-    def against_loops(self, task: str | None = None) -> "go.Figure":
-        """Error after every loop or layer, beside classical algorithms and what no predictor can beat."""
-        from loopscale.analysis.figures import against_loops
-
-        return self._drawn(lambda: against_loops(self.study, self.trials, self.curves, self._cells(task)))
-
-    def against_points(self, task: str | None = None) -> "go.Figure":
-        """Error at loop T against the pairs seen before the query."""
-        from loopscale.analysis.figures import against_points
-
-        return self._drawn(lambda: against_points(self.study, self.trials, self.curves, self._cells(task)))
-
-    def replicates(self, task: str | None = None) -> "go.Figure":
-        """Every cell's mean with its interval, and the runs behind it."""
-        from loopscale.analysis.figures import replicates
-
-        return self._drawn(lambda: replicates(self.study, self.trials, self._cells(task)))
-
-    def against_axis(
-        self, path: str, of: str = "error", only: Mapping[str, Any] | None = None
-    ) -> "go.Figure":
-        """A measure at T against one scientific setting of numbers, such as `training.loops`, beside the classical
-        algorithms; `only` cells with these settings. ValueError for what is no such setting or measure.
+        A study of a single task has the empty key.
         """
-        from loopscale.analysis.figures import against_axis, axes
+        tasks = [(cell, cell.runs[0].task) for cell in self.cells if cell.runs]
+        if len({settings_key(task) for _, task in tasks}) > 1:
+            tasks = [(cell, _effective(task)) for cell, task in tasks]
+        varied = [
+            path
+            for path in dict.fromkeys(path for _, task in tasks for path in task)
+            if len({repr(task.get(path)) for _, task in tasks}) > 1
+        ]
+        groups: dict[str, list[CellResult]] = {}
+        for cell, task in tasks:
+            groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(cell)
+        return groups
 
-        known = axes(self.study, least=1)
-        if path not in known:
-            raise ValueError(f"{path} is no axis of numbers of {self.study['name']}; {one_of(path, known)}")
-        return self._drawn(lambda: against_axis(self.study, self.trials, self.curves, path, of, only))
+    def cell(self, settings: Mapping[str, Any]) -> CellResult:
+        """The cell with these scientific settings, by dotted path. Raises ValueError unless exactly one matches."""
+        wanted = flat(settings)
+        cells = [
+            cell
+            for cell in self.cells
+            if all(plain(flat(cell.values).get(path)) == plain(value) for path, value in wanted.items())
+        ]
+        if len(cells) == 1:
+            return cells[0]
+        known = "; ".join(cell.label for cell in self.cells)
+        raise ValueError(
+            f"{settings_label(settings)} names {len(cells)} cells of {self.name}; the cells are {known}"
+        )
 
-    def law(self, of: str, along: str) -> "go.Figure":
-        """The study's laws of `of` (error, excess, ...) along an axis, with data, fit and what theory predicts."""
-        from loopscale.analysis.notebook_tables import law
+    def logs(self, of: str = "error") -> Array:
+        """The logarithm of a measure, [cells, seeds]; NaN where a cell lacks the seed."""
+        if of not in self._logs:
+            self._logs[of] = self.table_by_seed(lambda _, trial: trial[of])
+        return self._logs[of]
 
-        return self._drawn(lambda: law(self.study, self.trials, self.curves, of, along))
+    @cached_property
+    def _logs(self) -> dict[str, Array]:
+        return {}
 
-    def learning(self) -> "go.Figure":
-        """Validation error of the runs that speak for each cell, as they were trained."""
-        from loopscale.analysis.figures import learning
+    def table_by_seed(self, value: Callable[[CellResult, TrialResult], float]) -> Array:
+        """The logarithm of a value of every run, [cells, seeds], as `stats.contrasts` takes it.
 
-        return self._drawn(lambda: learning(self.study, self.trials, self.history))
-
-    def nets(self, cell: str = "") -> "Iterator[Trained]":
-        """The trained nets of a cell's replicates, by its label or key; may be left out where there is one cell.
-
-        Raises ValueError for what is no cell, StoreError where the weights are not to be had; nothing without trials.
+        NaN where a cell lacks the seed or the value is NaN or negative; -inf for 0.
         """
-        from loopscale.analysis.trained_nets import nets
-
-        if not self.missing and self.store:
-            yield from nets(self.store, self.study, self.trials, cell)
-
-    def _drawn(self, draw: "Callable[[], go.Figure]") -> "go.Figure":
-        from loopscale.analysis.notebook_tables import drawn, lacking
-
-        return lacking(self.missing) if self.missing else drawn(draw())
-
-    def _cells(self, task: str | None) -> list[str]:
-        """The keys of the cells on one task. ValueError where it is none, or left out and there are several."""
-        from loopscale.analysis.tables import by_task
-
-        groups = by_task(self.study, self.trials)
-        if task is None and len(groups) < 2:
-            return [key for keys in groups.values() for key in keys]
-        if task not in groups:
-            what = "there are several tasks" if task is None else f"there is no task {task!r}"
-            raise ValueError(f"{what}; give task=, {one_of(task or '', groups)}")
-        return groups[task]
+        seeds = sorted({trial.seed for cell in self.cells for trial in cell.runs if trial.seed is not None})
+        column = {seed: place for place, seed in enumerate(seeds)}
+        table = np.full((len(self.cells), len(seeds)), np.nan)
+        for cell in self.cells:
+            for trial in cell.runs:
+                if trial.seed is not None:
+                    table[cell.index, column[trial.seed]] = value(cell, trial)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(table)
 
 
-def reading(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Reading:
-    """A study's records: of `store`; else of the default store; else of an export in the folder `beside`.
-
-    The default store is the one that the command line would take, here or beside the nearest `studies/`; it is passed
-    over if no trial of the study has finished there. `study` is a name or a file. Raises StoreError for records that
-    cannot be read, Mistakes for a study that has neither records nor a file.
+def plain(value: Any) -> Any:
+    """The value without numpy's types. A whole float becomes an integer, since a column with gaps turns integers into
+    floats.
     """
-    name = recorded_name(study)
-    for place in _places(name, store, beside):
-        try:
-            found = read(place, name)
-        except NoRecords:
-            continue
-        over = found.trials["outcome"].eq("finished") & found.trials["role"].ne("baseline")
-        if store is not None or over.any():
-            return found
-    return _unrun(study, name, store)
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def read(store: Store, study: str, curves: bool = True) -> Reading:
-    """One study of one store, brought up to date.
-
-    `curves` and `history` are left empty unless asked for. Raises NoRecords, StoreError.
-    """
-    mirror = Mirror(store)
-    mirror.sync(study)
-    of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
-    wanted = [
-        "SELECT * FROM trials WHERE study = ?",
-        f"SELECT * FROM curves WHERE {of_study}",
-        f"SELECT * FROM history WHERE {of_study}",
-    ]
-    with mirror.connect() as connection:
-        about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
-        row = connection.execute(about, [study]).fetchone()
-        trials, curve, history = (connection.execute(sql, [study]).df() for sql in wanted)
-    if row is None or not row[0]:
-        raise _unknown(mirror, study)
-    origin = {"source": row[1], "commit": row[2], "started": row[3], "store": store.name}
-    described = _shaped(study, row[0]) | {"name": study}
-    return Reading(described, trials, curve, history, origin, origin=_seen_from_here(store), store=store)
+def mean(values: Iterable[float] | Array) -> float:
+    """The mean without NaN; NaN if nothing is left."""
+    values = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64)
+    kept = values[~np.isnan(values)]
+    return float(kept.mean()) if kept.size else float("nan")
 
 
-def _places(study: str, store: str | Path | None, beside: str | Path) -> Iterator[Store]:
-    """Stores that may have the study, the likeliest first."""
-    for where in _defaults() if store is None else [store]:
-        try:
-            yield Store.open(where)
-        except NoRecords:
-            continue
-    if store is not None:
-        return
-    beside = Path(beside)
-    for about in sorted([*beside.glob(ABOUT), *beside.glob(f"*/{ABOUT}")]):
-        exported = Store.open(about.parent)
-        if exported.find(study):
-            yield exported
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted path. A component that is a value of an axis is taken apart."""
+    paths: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        paths |= flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return paths
 
 
-def _defaults() -> list[Path | None]:
-    """The default store, and the one beside the nearest `studies/`: the command line is used there, notebooks below."""
-    folder = nearest_folder()
-    given = any(os.environ.get(name) for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"))
-    return [None] if given or not folder else [None, folder.parent / DEFAULT]
-
-
-def _seen_from_here(store: Store) -> str:
-    """The store's name; a folder of this project as a path from here, so that a notebook tells nobody where it lay."""
-    folder = nearest_folder()
-    near = (Path.cwd(), *([folder.parent] if folder else []))
-    if "://" in store.name or not any(Path(store.name).is_relative_to(each) for each in near):
-        return store.name
-    return os.path.relpath(store.name)
-
-
-def _unrun(study: str, name: str, store: str | Path | None) -> Reading:
-    """What can be said of a study from its file alone. Raises Mistakes."""
-    from loopscale.studies.spec import Study
-
-    described = Study.load(study).document() | {"name": name}
-    option = f" --store {store}" if store is not None else ""
-    missing = f"No trial of {name} has finished yet: `loopscale run {name}{option}` trains them, then run this again."
-    tables = (
-        {path: kind for path, kind in each.items() if path != "run"} for each in (TRIALS, CURVES, HISTORY)
+def settings_label(settings: Mapping[str, Any]) -> str:
+    """Settings in words: `algoformer, loops = 4`."""
+    return ", ".join(
+        str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
+        for path, value in flat(settings).items()
     )
-    trials, curves, history = (pd.DataFrame(columns=list(each)) for each in tables)
-    return Reading(described, trials, curves, history, missing=missing)
 
 
-def _shaped(name: str, text: str) -> dict[str, Any]:
-    """A study's description. StoreError unless it is one as `Study.document` makes it: it comes with the store."""
+def settings_key(settings: Mapping[str, Any]) -> str:
+    """Settings as text that can be compared."""
+    return repr(sorted(settings.items(), key=lambda item: item[0]))
+
+
+def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The settings below `prefix`, as their class takes them. The mirror keeps a list as text; it becomes a list."""
+    return {
+        path.removeprefix(prefix): json.loads(value)
+        if isinstance(value, str) and value.startswith("[")
+        else value
+        for path, value in settings.items()
+        if path.startswith(prefix)
+    }
+
+
+def _effective(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's settings without those that have no effect on its prompts."""
+    from loopscale.tasks.base import (
+        Task,  # imports torch, which `loopscale best` needs for studies of several tasks
+    )
+
     try:
-        found = json.loads(text)
-        for part, kind in PARTS.items():
-            if not isinstance(found.get(part) or kind(), kind):
-                raise ValueError(f"its {part} are of the wrong kind")
-        for cell in found["cells"]:
-            if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
-                raise ValueError("its cells are of the wrong kind")
-        for cell in found.get("plan") or []:
-            amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
-            if (
-                len(amounts) != 5
-                or not all(isinstance(each, int | float) for each in amounts)
-                or not cell["key"]
-            ):
-                raise ValueError("its plan is of the wrong kind")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        what = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
-        raise StoreError(what, f"`loopscale run {name}` writes it again") from problem
-    return found
+        idle = Task.model_validate(part_of(task, "task.")).idle
+    except ValueError:  # recorded by an older version with settings that are refused now
+        idle = frozenset[str]()
+    return {path: value for path, value in task.items() if path.removeprefix("task.") not in idle}
 
 
-def _unknown(mirror: Mirror, name: str) -> NoRecords:
-    if not mirror.store.root:
-        mirror.store.find(name)  # a server hides what one may not see; asked for by name, it says so
-    mirror.sync()
-    known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
-    remedy = f"`loopscale run {name}` makes them"
-    return NoRecords(
-        f"no records of {name} in {mirror.store.name} yet",
-        f"{remedy}, or {one_of(name, known)}" if known else remedy,
-    )
+def _distinct(baselines: Sequence[TrialResult]) -> tuple[TrialResult, ...]:
+    """Baselines of the same label get the settings that differ between them in their label."""
+    labelled = []
+    for baseline in baselines:
+        same = [other for other in baselines if other.label == baseline.label]
+        paths = [path for path in baseline.settings if path.startswith("solver.") and path != "solver.kind"]
+        differ = [path for path in paths if len({repr(other.settings.get(path)) for other in same}) > 1]
+        words = ", ".join(f"{path.removeprefix('solver.')} {baseline.settings[path]}" for path in differ)
+        labelled.append(replace(baseline, label=f"{baseline.label} ({words})") if words else baseline)
+    return tuple(labelled)
+
+
+class _LongTables:
+    """Curves and histories by trial. Each table is sorted once, on first use."""
+
+    def __init__(self, curves: pd.DataFrame, history: pd.DataFrame) -> None:
+        self._curves, self._history = curves, history
+
+    @cached_property
+    def _curve_rows(self) -> "_RowsByTrial":
+        return _RowsByTrial(self._curves)
+
+    @cached_property
+    def _history_rows(self) -> "_RowsByTrial":
+        return _RowsByTrial(self._history)
+
+    def curve(self, trial: str) -> Curve:
+        rows = self._curve_rows.of(trial)
+        if rows is None:
+            return EMPTY
+        loops, loop_at = np.unique(rows["loop"].astype(np.int64), return_inverse=True)
+        points, point_at = np.unique(rows["point"].astype(np.int64), return_inverse=True)
+        grids = dict[str, Array]()
+        for name in ("error", "sem", "raw", "median"):
+            grids[name] = np.full((len(loops), len(points)), np.nan)
+            if name in rows:
+                grids[name][loop_at, point_at] = rows[name]
+        return Curve(loops, points, **grids)
+
+    def history(self, trial: str, metric: str) -> tuple[NDArray[np.int64], Array]:
+        rows = self._history_rows.of(trial)
+        if rows is None:
+            return np.empty(0, np.int64), np.empty(0)
+        kept = rows["metric"] == metric
+        steps, values = rows["step"][kept].astype(np.int64), rows["value"][kept].astype(np.float64)
+        # A step that was repeated after a kill is recorded twice: the later value holds.
+        last = {int(step): place for place, step in enumerate(steps)}
+        places = [last[step] for step in sorted(last)]
+        return steps[places], values[places]
+
+
+class _RowsByTrial:
+    """The rows of a long table by trial: one sort, then slices."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        codes, trials = pd.factorize(table["trial"])
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(len(trials) + 1))
+        self._slices = {str(trial): slice(ends[i], ends[i + 1]) for i, trial in enumerate(trials)}
+        self._columns = {str(name): _column(table[name])[order] for name in table.columns if name != "trial"}
+
+    def of(self, trial: str) -> dict[str, NDArray[Any]] | None:
+        rows = self._slices.get(trial)
+        return {name: column[rows] for name, column in self._columns.items()} if rows else None
+
+
+def _column(values: pd.Series) -> NDArray[Any]:
+    if values.name == "metric":
+        return values.to_numpy(dtype=object)
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _trial_results(trials: pd.DataFrame, tables: _LongTables) -> Iterator[TrialResult]:
+    for row in trials.to_dict("records"):
+        values = {str(name): plain(value) for name, value in row.items() if not _missing(value)}
+        dotted = {name: value for name, value in values.items() if "." in name}
+        settings = {name: value for name, value in dotted.items() if not name.startswith(EVALUATED)}
+        other = {
+            f"task.{name.removeprefix(EVALUATED)}": value
+            for name, value in dotted.items()
+            if name.startswith(EVALUATED)
+        }
+        task = other or {name: value for name, value in settings.items() if name.startswith("task.")}
+        measures = {
+            name: float(value)
+            for name, value in values.items()
+            if "." not in name and name not in NAMES and isinstance(value, int | float)
+        }
+        words = {name: str(values.get(name) or "") for name in ("cell", "label", "role", "outcome", "detail")}
+        seed = values.get("seed")
+        yield TrialResult(
+            trial=str(row["trial"]),
+            number=int(values.get("number") or 0),
+            seed=None if seed is None else int(seed),
+            settings=settings,
+            task=task,
+            measures=measures,
+            _tables=tables,
+            **words,
+        )
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (not isinstance(value, list | dict | np.ndarray) and bool(pd.isna(value)))

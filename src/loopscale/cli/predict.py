@@ -29,12 +29,12 @@ def command(
 
     [bold]Example[/bold]  loopscale predict 3f2a --set task.noise=1 --loops 40
     """
-    from loopscale.analysis.trained_nets import Unfit, predicted
+    from loopscale.analysis.trained_nets import UnsuitableNet, predict_again
 
     changes = assignments(overrides)
     try:
-        found = predicted(opened(context, store, storage), trial, changes, loops, prompts)
-    except Unfit as problem:
+        found = predict_again(opened(context, store, storage), trial, changes, loops, prompts)
+    except UnsuitableNet as problem:
         raise Wrong(str(problem)) from problem
     if as_json:
         show_json(found)

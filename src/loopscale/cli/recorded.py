@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.results import Reading
+    from loopscale.analysis.results import Results
     from loopscale.records.stores.store import Store
 
 
-def recorded(store: "Store", study: str, curves: bool = True) -> "Reading":
+def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     """The records of a study, given its file or its name.
 
     Raises NoRecords for a study that has not been run, and Mistakes or Wrong for what is none: nobody can run it.
     """
-    from loopscale.analysis.results import read
+    from loopscale.analysis.load import load_results
     from loopscale.records.model.errors import NoRecords
     from loopscale.studies.find import recorded_name
 
     name = recorded_name(study)
     try:
-        return read(store, name, curves=curves)
+        return load_results(store, name, curves=curves)
     except NoRecords:
         _check(store, study, name)
         raise

@@ -13,7 +13,7 @@ from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.results import Reading
+    from loopscale.analysis.results import Results
     from loopscale.records.stores.store import Store
 
 
@@ -36,39 +36,37 @@ def command(
 
     [bold]Example[/bold]  loopscale report quickstart --out quickstart.html
     """
+    from loopscale.analysis.answers.findings import find
     from loopscale.cli.recorded import recorded
 
     place = opened(context, store, storage)
-    file, attached = write_report(place, recorded(place, study), out)
+    file, attached = write_report(place, find(recorded(place, study)), out)
     if as_json:
         show_json({"file": file, "attached": attached})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 
 
-def write_report(
-    store: "Store", found: "Reading", out: Path | None = None, findings: "Findings | None" = None
-) -> tuple[Path, bool]:
-    """Write the page, and attach it to the study's parent run, if there is one: where it lies, and whether it was.
+def write_report(store: "Store", findings: "Findings", out: Path | None = None) -> tuple[Path, bool]:
+    """Write the page, and attach it to the study's parent run.
 
-    Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.
+    Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
+    Wrong if the file cannot be written.
     """
-    from loopscale.analysis.report.study_page import report
+    from loopscale.analysis.report.study_page import study_page
 
-    name = found.study["name"]
-    tables = (found.study, found.trials, found.curves, found.history)
-    page = report(*tables, provenance(store, found), findings).encode()
-    file = out or store.storage / "reports" / f"{name}.html"
-    if out is None and not file.resolve().is_relative_to((store.storage / "reports").resolve()):
-        raise Wrong(
-            f"the study's name {name} leads out of {store.storage / 'reports'}; give a file with --out"
-        )
+    results = findings.results
+    page = study_page(results, provenance(store, results), findings).encode()
+    reports = store.storage / "reports"
+    file = out or reports / f"{results.name}.html"
+    if out is None and not file.resolve().is_relative_to(reports.resolve()):
+        raise Wrong(f"the study's name {results.name} leads out of {reports}; give a file with --out")
     write_page(file, page, make_folder=out is None)
-    return file, not store.exported and _attach(store, name, page)
+    return file, not store.exported and _attach(store, results.name, page)
 
 
 def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
-    """Put the page into the file, whole or not at all. Raises Wrong where that cannot be done."""
+    """Replace the file by the page, whole or not at all. Raises Wrong if that fails."""
     if os.path.isdir(file):
         raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
     part = file.with_name(f"{file.name}.part")
@@ -81,21 +79,21 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
         raise Wrong(f"cannot write {file} ({problem.strerror}); give another file with --out") from problem
 
 
-def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
-    """Where a study's results come from, as a report shows it: tables by name, and the study's file."""
+def provenance(store: "Store", results: "Results") -> dict[str, Any]:
+    """The origin of a study's results: tables by name, and the study's file."""
     from loopscale.records.origin import origin
     from loopscale.records.writing.spent import spent
 
-    where = origin(store, found.study["name"])
-    used = str(spent(store, found.study["name"]))
+    where = origin(store, results.name)
+    used = str(spent(store, results.name))
     about = {
-        "source": found.provenance.get("source"),
-        "commit of the study": where.tags.get("git_commit") or found.provenance.get("commit"),
+        "source": results.provenance.get("source"),
+        "commit of the study": where.tags.get("git_commit") or results.provenance.get("commit"),
         "changed since that commit": where.tags.get("git_changed"),
         "command": where.tags.get("command"),
-        "started": found.provenance.get("started"),
+        "started": results.provenance.get("started"),
         "held in all": used,
-        "records": found.provenance.get("store"),
+        "records": results.provenance.get("store"),
     }
     machines = {"driver": where.tags.get("hardware"), "its GPUs": where.tags.get("gpus")}
     machines |= {"system": where.tags.get("platform"), "trials ran on": _counts(where.hardware)}
@@ -104,14 +102,16 @@ def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
         "Versions": where.versions,
         "Hardware": machines | {"hosts": _counts(where.hosts)},
     }
-    kept = {name: {what: str(said) for what, said in table.items() if said} for name, table in tables.items()}
+    kept = {
+        name: {what: str(value) for what, value in table.items() if value} for name, table in tables.items()
+    }
     kept |= {"The study's file": where.text} if where.text else {}
     return {name: table for name, table in kept.items() if table}
 
 
-def _counts(found: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     """`AMD EPYC (12 trials), not recorded (3 trials)`."""
-    return ", ".join(f"{name} ({counted(count, 'trial')})" for name, count in found.items())
+    return ", ".join(f"{name} ({counted(count, 'trial')})" for name, count in counts.items())
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:

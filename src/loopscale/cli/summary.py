@@ -1,4 +1,4 @@
-"""What `loopscale run` says at the end: the answer, where it stands, the laws, and what went wrong."""
+"""The end of `loopscale run`: the answer, standings, laws, and problems."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.best import as_object, show_best
-from loopscale.cli.laws import line
-from loopscale.cli.output import counted, interval, say, show_table, tell
+from loopscale.cli.output import counted, say, show_table, tell
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.analysis.answers.best import Standing
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.results import Reading
+    from loopscale.analysis.answers.standings import Standing
+    from loopscale.analysis.results import Results
     from loopscale.records.stores.store import Store
     from loopscale.records.writing.spent import Spending
     from loopscale.runner.decide.conductor import Conductor
@@ -33,7 +32,6 @@ class Problem:
 
 @dataclass(frozen=True)
 class Summary:
-    study: Mapping[str, Any]
     outcomes: Mapping[str, int]
     problems: Sequence[Problem]
     findings: "Findings"
@@ -42,79 +40,80 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "study": self.study["name"],
+            "study": self.findings.results.name,
             "outcomes": dict(self.outcomes),
             "problems": [vars(problem) for problem in self.problems],
             "answer": self.findings.sentences,
             "best": [as_object(row) for row in self.findings.answers],
             "against": [standing.to_dict() for standing in self.findings.standings],
             "laws": [law.to_dict() for law in self.findings.laws],
-            "unfitted": [vars(law) for law in self.findings.missing],
-            "impossible": [vars(one) for one in self.findings.impossible],
-            "open": [vars(one) for one in self.findings.needed],
+            "unfitted": [vars(law) for law in self.findings.unfitted],
+            "impossible": [vars(result) for result in self.findings.impossible],
+            "open": [vars(question) for question in self.findings.open],
             "report": self.report,
             "spent": {"used": self.spent.used, "budget": self.spent.budget, "left": self.spent.left},
         }
 
 
 def summary(store: "Store", conductor: "Conductor") -> Summary:
-    """Read back from the records what was answered, and write the report."""
+    """Read the answer back from the records, and write the report."""
     from loopscale.analysis.answers.findings import find
-    from loopscale.analysis.results import read
+    from loopscale.analysis.load import load_results
     from loopscale.records.writing.spent import Spending
 
-    found = read(store, conductor.study.name)
-    findings = find(found.study, found.trials, found.curves, found.history)
+    results = load_results(store, conductor.study.name)
+    findings = find(results)
     return Summary(
-        found.study,
         conductor.counts(),
-        _problems(found, conductor),
+        _problems(results, conductor),
         findings,
-        _report(store, found, findings),
+        _report(store, findings),
         conductor.meter.spending if conductor.meter else Spending(),
     )
 
 
-def _report(store: "Store", found: "Reading", findings: "Findings") -> Path | None:
-    """A page that cannot be written is no reason to keep the answer back."""
+def _report(store: "Store", findings: "Findings") -> Path | None:
+    """Write the report. If the page cannot be written, warn and go on: the answer is printed anyway."""
     from loopscale.cli.report import write_report
 
     try:
-        return write_report(store, found, findings=findings)[0]
+        return write_report(store, findings)[0]
     except Wrong as problem:
         tell(str(problem))
         return None
 
 
-def summarised(found: Summary, ui: str) -> None:
-    """Print it."""
-    findings = found.findings
-    say(found.study["question"])
+def summarised(summary: Summary, ui: str) -> None:
+    """Print the summary."""
+    from loopscale.analysis.laws.law import law_line
+
+    findings = summary.findings
+    say(findings.results.study["question"])
     say(findings.sentences[0])
-    show_best(findings.answers, found.study)
+    show_best(findings.results, findings.answers)
     if findings.standings:
-        show_against(findings.standings)
+        show_standings(findings.standings)
     for law in findings.laws:
-        say(line(law))
-    for law in findings.missing:
+        say(law_line(law))
+    for law in findings.unfitted:
         say(f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}")
-    say(", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in found.outcomes.items()))
-    for problem in found.problems:
+    say(", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in summary.outcomes.items()))
+    for problem in summary.problems:
         which = ", ".join(problem.trials[:3]) + (", ..." if len(problem.trials) > 3 else "")
         say(f"{len(problem.trials):,} {problem.outcome.replace('_', ' ')} ({which}): {problem.reason}")
-    for one in findings.impossible[:3]:
-        say(one.text)
+    for result in findings.impossible[:3]:
+        say(result.sentence)
     if len(findings.impossible) > 3:
-        say(f"{len(findings.impossible) - 3:,} more results cannot be; the report has them")
-    if findings.needed:
-        say(f"{counted(len(findings.needed), 'question')} open; the report says what an answer would take")
-    say(f"used {found.spent}")
-    if found.report:
-        say(f"report: {found.report}")
+        say(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
+    if findings.open:
+        say(f"{counted(len(findings.open), 'question')} open; the report says what would decide them")
+    say(f"used {summary.spent}")
+    if summary.report:
+        say(f"report: {summary.report}")
     say(f"to browse everything: {ui}")
 
 
-def show_against(standings: Sequence["Standing"]) -> None:
+def show_standings(standings: Sequence["Standing"]) -> None:
     """Each cell's error over that of every classical algorithm after as many steps."""
     solvers = list(dict.fromkeys(standing.baseline for standing in standings))
     rows: dict[str, dict[str, Standing]] = {}
@@ -124,7 +123,7 @@ def show_against(standings: Sequence["Standing"]) -> None:
     say(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
     show_table(
         ["cell", *solvers],
-        ([label, *(_ratio(mine.get(solver)) for solver in solvers)] for label, mine in rows.items()),
+        ([label, *(_ratio(beside.get(solver)) for solver in solvers)] for label, beside in rows.items()),
     )
 
 
@@ -133,23 +132,23 @@ def _ratio(standing: "Standing | None") -> str | None:
         return None
     if standing.exact:
         return "exact"
-    spread = interval(standing.low, standing.high)
-    return f"{standing.ratio:.3g}" + (f" ({spread})" if spread else "")
+    interval = standing.comparison.interval
+    return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")
 
 
-def _problems(found: "Reading", conductor: "Conductor") -> list[Problem]:
-    """Why trials of the study as it now is have no answer, the same reasons together."""
-    mine = {job.key: job for job in conductor.jobs()}
-    details = dict(zip(found.trials["trial"], found.trials["detail"], strict=True))
+def _problems(results: "Results", conductor: "Conductor") -> list[Problem]:
+    """Why trials of the present study have no answer, grouped by reason."""
+    jobs = {job.key: job for job in conductor.jobs()}
+    details = {trial.trial: trial.detail for trial in results.everything}
     reasons = [
         (job.outcome, _last_line(details.get(key) or conductor.reasons.get(key)), key)
-        for key, job in mine.items()
+        for key, job in jobs.items()
         if job.outcome in WITHOUT_ANSWER
     ]
     reasons += [
         ("not evaluated", _last_line(reason), key)
         for key, reason in conductor.reasons.items()
-        if key in mine and mine[key].outcome == "finished" and reason
+        if key in jobs and jobs[key].outcome == "finished" and reason
     ]
     return _grouped(reasons)
 
@@ -164,6 +163,6 @@ def _grouped(reasons: Iterable[tuple[str, str, str]]) -> list[Problem]:
 
 
 def _last_line(detail: str | None) -> str:
-    """Of a traceback, the line that says what it was."""
+    """The last line of a traceback, which names the error."""
     lines = [line.strip() for line in (detail or "").splitlines() if line.strip()]
     return lines[-1] if lines else "no reason was given"

@@ -1,197 +1,182 @@
-"""What would decide what is open: how many replicates or values more, computed from the noise that was seen."""
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+"""Open questions of a study, and what would decide them: replicates or values, and their cost."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from loopscale.analysis.answers.best import Best, Standing, replicate_noise
-from loopscale.analysis.answers.pruning import alike, close_calls
-from loopscale.analysis.answers.ranges import AtEnd, at_ends
+from loopscale.analysis.answers.best import Best
+from loopscale.analysis.answers.comparisons import Comparison, compare_cells
+from loopscale.analysis.answers.search_limits import AtEnd, cells_at_ends, close_calls, run_factor
+from loopscale.analysis.answers.standings import Standing
+from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.study_laws import CURVES, Unfitted
-from loopscale.analysis.laws.verdict import MOST
-from loopscale.analysis.tables import StudyTable, answers, by_task, finished, numbers
-from loopscale.stats.intervals import PooledVariance, student
+from loopscale.analysis.laws.study_laws import Unfitted
+from loopscale.analysis.results import CellResult, Results, mean
+from loopscale.analysis.table import Column
+from loopscale.stats.intervals import PooledVariance, pool
 
 MOST_STANDINGS = 12
-"""Open comparisons with algorithms that are listed; the table of standings has them all."""
+"""Open comparisons with algorithms that are listed. The table of standings has all of them."""
 
 
 @dataclass(frozen=True)
-class Needed:
-    """What one open question would take. `None` where that would not decide it, or cannot be said."""
+class OpenQuestion:
+    """One open question and what an answer would take. None means that it would not decide the question.
+
+    Attributes
+    ----------
+    what, because
+        The question, and why it is open.
+    replicates
+        Replicates of every cell concerned, in all.
+    values
+        Values on the axis, in all.
+    more_trials
+        Trainings that the replicates add.
+    seconds, flops
+        The cost of these trainings, at the mean cost of the finished replicates, else of the tuning trials.
+    """
 
     what: str
     because: str
-    replicates: int | None
-    """Of every cell concerned, in all."""
-    values: int | None
-    """On the axis, in all."""
-    more_trials: int | None
-    """Trainings that the replicates add."""
-    seconds: float | None
-    flops: float | None
-    """What these would cost, at what the finished replicates (else tuning trials) took on average."""
+    replicates: int | None = None
+    values: int | None = None
+    more_trials: int | None = None
+    seconds: float | None = None
+    flops: float | None = None
 
 
-def needed(
-    study: StudyTable,
-    trials: pd.DataFrame,
-    history: pd.DataFrame,
-    found: Sequence[Best],
+COLUMNS: list[Column[OpenQuestion]] = [
+    Column.attribute("what", "open"),
+    Column.attribute("because"),
+    Column.attribute("replicates"),
+    Column.attribute("values", "or values"),
+    Column.attribute("more_trials", "trials to add"),
+    Column.attribute("seconds", "training", "s"),
+    Column.attribute("flops", "FLOPs"),
+]
+
+
+def replicate_noise(results: Results) -> PooledVariance | None:
+    """The variance of the logarithm of a replicate's error, pooled over cells; None if no cell has two replicates."""
+    logs = [np.log(cell.values_of("error")) for cell in results.cells if cell.replicated]
+    return pool([log for log in logs if np.isfinite(log).all()])
+
+
+def open_questions(
+    results: Results,
+    answers: Sequence[Best],
     standings: Sequence[Standing],
     laws: Sequence[Law],
-    missing: Sequence[Unfitted],
-) -> list[Needed]:
-    """All that is open: of every task the best two cells if they overlap, and cells level with an algorithm; close
-    calls of pruning, and ranges whose end was best; undecided verdicts, and laws that could not be fitted.
+    unfitted: Sequence[Unfitted],
+) -> list[OpenQuestion]:
+    """All open questions of a study.
+
+    These are: the best two cells of every task, if undecided; cells level with an algorithm; trials that were pruned
+    close to the best; ranges whose end was best; undecided laws; and laws that could not be fitted.
     """
-    noise, groups = replicate_noise(study, trials), sum(one.replicates > 0 for one in found)
-    tasks = ([one for one in found if one.cell in cells] for cells in by_task(study, trials).values())
     return [
-        *(one for here in tasks for one in _cells(trials, here, noise, groups)),
-        *_standings(trials, standings, noise, groups),
-        *_pruned(trials, history, noise),
-        *(_beyond(one) for one in at_ends(study, found)),
-        *(_law(trials, one) for one in laws if one.verdict and one.verdict.word == "undecided"),
-        *(_unfitted(one) for one in missing),
+        *(question for cells in results.tasks.values() for question in _best_two(results, cells)),
+        *_standings(results, standings),
+        *_pruned(results),
+        *(_beyond_range(end) for end in cells_at_ends(results, answers)),
+        *(_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
+        *(_unfitted(law) for law in unfitted),
     ]
 
 
-def _law(trials: pd.DataFrame, law: Law) -> Needed:
-    """Along a curve a replicate is one run, along a setting one at every value."""
+def best_two(cells: Sequence[CellResult]) -> list[CellResult]:
+    """The cells of lowest mean error, at most two, the lowest first."""
+    return sorted(cells, key=lambda cell: mean(cell.values_of("error")))[:2]
+
+
+def _best_two(results: Results, cells: Sequence[CellResult]) -> Iterator[OpenQuestion]:
+    known = best_two(cells)
+    if len(known) < 2:
+        return
+    compared = compare_cells(results, known[0], known[1])
+    what = f"Whether {known[0].label} is better than {known[1].label}"
+    if compared.word == "no interval":
+        runs = min(len(cell.runs) if cell.replicated else 0 for cell in known)
+        because = f"{compared.why} say nothing about the noise; at least 2 of each would"
+        yield _priced(results, what, because, 2, None, max(0, 4 - 2 * runs))
+    elif compared.word == "undecided":
+        yield _undecided(results, what, compared, groups=2)
+
+
+def _standings(results: Results, standings: Sequence[Standing]) -> Iterator[OpenQuestion]:
+    """Cells that are level with an algorithm, the nearest to an answer first."""
+    decidable = [
+        (compared.replicates, standing)
+        for standing in standings
+        if not standing.exact
+        and (compared := standing.comparison).word == "undecided"
+        and compared.replicates
+    ]
+    for _, standing in sorted(decidable, key=lambda pair: pair[0])[:MOST_STANDINGS]:
+        label = standing.label or "the only cell"
+        what = f"Whether {label} is better than {standing.baseline} after {standing.loop} steps"
+        yield _undecided(results, what, standing.comparison, groups=1)
+
+
+def _undecided(results: Results, what: str, compared: Comparison, groups: int) -> OpenQuestion:
+    because = f"the ratio of their errors is {compared.span}"
+    if compared.replicates is None:
+        return OpenQuestion(what, f"{because}; more than 1,000 replicates would be needed")
+    more = groups * (compared.replicates - compared.seeds)
+    return _priced(results, what, because, compared.replicates, None, more)
+
+
+def _pruned(results: Results) -> Iterator[OpenQuestion]:
+    """A point that was pruned on a plateau could have come out best. Then the answer of its cell is too high."""
+    noise = replicate_noise(results)
+    calls = close_calls(results, noise)
+    if noise is None or not calls:
+        return
+    cells, nearest = len({call.label for call in calls}), min(calls, key=lambda call: call.ratio)
+    where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
+    because = (
+        f"{len(calls)} trials were pruned less far behind the best than two runs of one point differ (a factor of"
+        f" {run_factor(noise):.3g}); the nearest, {nearest.trial}, had {nearest.ratio:.3g} times its error at step"
+        f" {nearest.step:,}. A new store without `scheduler`, or with a later `first_rung`, would tell"
+    )
+    yield _priced(results, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
+
+
+def _beyond_range(end: AtEnd) -> OpenQuestion:
+    cells = "1 cell" if len(end.labels) == 1 else f"{len(end.labels)} cells"
+    beyond = "below" if end.side == "lowest" else "above"
+    return OpenQuestion(
+        f"Whether a {end.path} {beyond} {end.end:g} is better for {cells}",
+        f"{end}; a wider range under `nuisance` and trials in it would tell. The finished trials still count",
+    )
+
+
+def _law(results: Results, law: Law) -> OpenQuestion:
+    """Along a curve one replicate is one run. Along a setting one replicate is one run at every value."""
     verdict = law.verdict
     assert verdict
     where = f" ({law.cell})" if law.cell else ""
     places = 1 if law.along in CURVES else len(law.x)
-    replicates = verdict.replicates
-    more = None if replicates is None else places * max(0, replicates - min(law.runs))
+    more = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
     what = f"Whether {law.of} along {law.along}{where} falls as {law.theory} says"
-    return _priced(trials, what, verdict.because, replicates, verdict.values, more)
+    return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more)
 
 
-def _unfitted(one: Unfitted) -> Needed:
-    where = f" ({one.cell})" if one.cell else ""
-    return Needed(f"A law of {one.of} along {one.along}{where}", one.because, None, None, None, None, None)
-
-
-def _cells(
-    trials: pd.DataFrame, here: Sequence[Best], spread: PooledVariance | None, groups: int
-) -> Iterator[Needed]:
-    """How many replicates would tell the best two of these cells apart, were their means and noise what they seem now.
-
-    The interval of the difference of two mean log errors of n runs each has half width t sqrt(2 s² / n), with
-    the noise s² pooled over all `groups` of replicates.
-    """
-    known = sorted((one for one in here if one.error is not None), key=lambda one: one.error or 0.0)[:2]
-    if len(known) < 2:
-        return
-    first, second = known
-    what = f"Whether {first.label} is better than {second.label}"
-    both = [answers(trials, one.cell) for one in known]
-    if spread is None or not all(replicated for _, replicated in both):
-        runs = min(one.replicates for one in known)
-        because = "fewer than two replicates say nothing of the noise; at least 2 of each would"
-        yield _priced(trials, what, because, 2, None, 4 - 2 * runs)
-        return
-    one, other = (np.log(numbers(rows["error"])) for rows, _ in both)
-    gap, now = abs(float(other.mean() - one.mean())), min(len(one), len(other))
-    noise = math.sqrt(spread.variance)
-    if student(spread.freedom) * noise * math.sqrt(1 / len(one) + 1 / len(other)) < gap:
-        return
-    runs = _first(noise, gap, now, groups)
-    because = (
-        f"their errors differ by a factor of {math.exp(gap):.3g}, and runs of one cell by {math.exp(noise):.3g}"
-        f" (one standard deviation)"
-    )
-    if runs is None:
-        yield Needed(what, f"{because}: over {MOST} replicates of each", None, None, None, None, None)
-        return
-    yield _priced(trials, what, because, runs, None, 2 * (runs - now))
-
-
-def _standings(
-    trials: pd.DataFrame, standings: Sequence[Standing], spread: PooledVariance | None, groups: int
-) -> Iterator[Needed]:
-    """How many replicates would tell a cell from an algorithm; of those that could, the nearest to an answer first."""
-    level = [(one, abs(math.log(one.ratio))) for one in standings if one.open]
-    if spread is None or not level:
-        return
-    noise = math.sqrt(spread.variance)
-    wanted = [
-        (runs, one)
-        for one, gap in level
-        for runs in [_first(noise / math.sqrt(2), gap, one.replicates, groups)]
-        if runs is not None
-    ]
-    for runs, one in sorted(wanted, key=lambda each: each[0])[:MOST_STANDINGS]:
-        what = f"Whether {one.label or 'the only cell'} is better than {one.baseline} after {one.loop} steps"
-        because = f"{one.ratio:.3g} of its error, {one.low:.3g} to {one.high:.3g}"
-        yield _priced(trials, what, because, runs, None, runs - one.replicates)
-
-
-def _first(noise: float, gap: float, now: int, cells: int) -> int | None:
-    """The fewest replicates with which half the interval of a difference is less than the gap; up to so many."""
-    return next((n for n in range(now + 1, MOST + 1) if _half(noise, n, cells) < gap), None)
-
-
-def _pruned(trials: pd.DataFrame, history: pd.DataFrame, noise: PooledVariance | None) -> Iterator[Needed]:
-    """What was ended on a plateau could have come out best, and then the answer of its cell is too high."""
-    calls = close_calls(trials, history, noise)
-    if noise is None or not calls:
-        return
-    cells, nearest = len({one.label for one in calls}), min(calls, key=lambda one: one.ratio)
-    where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
-    because = (
-        f"{len(calls)} pruned no further behind, at the same step, than two runs of one point differ"
-        f" (a factor of {alike(noise):.3g}); the nearest, {nearest.trial}, at step {nearest.step:,} with"
-        f" {nearest.ratio:.3g} times the error of the best. A new store, and no `scheduler` or a later"
-        " `first_rung`, would tell"
-    )
-    yield _priced(trials, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
-
-
-def _beyond(one: AtEnd) -> Needed:
-    """How many trials a wider range takes is for whoever widens it."""
-    cells = "1 cell" if len(one.labels) == 1 else f"{len(one.labels)} cells"
-    beyond = "below" if one.side == "lowest" else "above"
-    return Needed(
-        f"Whether a {one.path} {beyond} {one.end:g} is better for {cells}",
-        f"{one}; a wider range under `nuisance`, and trials to try it, would tell: those there are still count",
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-def _half(noise: float, runs: int, cells: int) -> float:
-    return student(max(cells * (runs - 1), 1)) * noise * math.sqrt(2 / runs)
+def _unfitted(law: Unfitted) -> OpenQuestion:
+    where = f" ({law.cell})" if law.cell else ""
+    return OpenQuestion(f"A law of {law.of} along {law.along}{where}", law.because)
 
 
 def _priced(
-    trials: pd.DataFrame,
-    what: str,
-    because: str,
-    replicates: int | None,
-    values: int | None,
-    more: int | None,
-) -> Needed:
-    done = finished(trials, "replicate")
-    done = done if len(done) else finished(trials, "tuning")
-    seconds, flops = (_mean(done, name) for name in ("seconds", "flops"))
-    each = (None, None) if more is None else (seconds and more * seconds, flops and more * flops)
-    return Needed(what, because, replicates, values, more, *each)
-
-
-def _mean(rows: pd.DataFrame, name: str) -> float | None:
-    values = numbers(rows[name])
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
+    results: Results, what: str, because: str, replicates: int | None, values: int | None, more: int | None
+) -> OpenQuestion:
+    finished = [trial for trial in results.trained if trial.finished]
+    priced = [trial for trial in finished if trial.role == "replicate"] or finished
+    costs = [
+        mean(trial[name] for trial in priced if math.isfinite(trial[name])) for name in ("seconds", "flops")
+    ]
+    seconds, flops = (more * cost if more is not None and math.isfinite(cost) else None for cost in costs)
+    return OpenQuestion(what, because, replicates, values, more, seconds, flops)

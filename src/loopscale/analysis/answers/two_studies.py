@@ -1,50 +1,64 @@
-"""Two studies beside one another: cells that ask the same, the ratio of their errors, their laws, their settings."""
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportReturnType=false
+"""Two studies side by side: cells that ask the same, the ratios of their errors, their laws, their settings."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from loopscale.analysis.answers.best import Best, best
+from loopscale.analysis.answers.best import Best, best, number
+from loopscale.analysis.answers.comparisons import Comparison, compare_studies
 from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.study_laws import laws
-from loopscale.analysis.tables import StudyTable, answers, numbers, settings_of
-from loopscale.stats.intervals import PooledVariance, pool, student
+from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.table import Column
 
-Tables = tuple[StudyTable, pd.DataFrame, pd.DataFrame]
-"""A study's description, trials and curves."""
-Word = Literal["lower", "higher", "not told apart", "no interval", "no answer"]
-OF_THE_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")
-"""What a study's description says beside its cells, and two studies may differ in."""
+PARTS_OF_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")
+"""Parts of a study's description, beside its cells, in which two studies may differ."""
+MOST_NAMED = 5
+"""Settings in a sentence. The table of differences has all of them."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A cell of the first study and one of the second. `ratio` is the second's error over the first's, of geometric
-    means over replicates, so that below 1 the second is better.
+    """A cell of the first study and a cell of the second.
+
+    Attributes
+    ----------
+    comparison
+        The second's error over the first's. `less` means that the second study is better.
     """
 
     first: Best
     second: Best
-    ratio: float | None
-    low: float | None
-    high: float | None
-    word: Word
-    """Whether the second's error is lower or higher: the interval of this pair leaves out 1."""
+    comparison: Comparison
+
+    @property
+    def ratio(self) -> float | None:
+        return self.comparison.ratio
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        compared = self.comparison.to_dict()
+        shown = {name: compared[name] for name in ("ratio", "low", "high", "word", "replicates")}
+        return {"first": asdict(self.first), "second": asdict(self.second)} | shown
+
+
+PAIR_COLUMNS: list[Column[Pair]] = [
+    Column(("first",), "first", lambda pair: pair.first.label or "(the only cell)"),
+    Column(("second",), "second", lambda pair: pair.second.label or "(the only cell)"),
+    Column(("first_error",), "error of the first", lambda pair: pair.first.error),
+    Column(("second_error",), "error of the second", lambda pair: pair.second.error),
+    Column.attribute("ratio"),
+    Column(("low", "high"), "95 % interval", lambda pair: pair.comparison.interval),
+    Column(("word",), "verdict on the second", lambda pair: pair.comparison.word),
+]
 
 
 @dataclass(frozen=True)
-class Laws:
-    """The same law of both studies; `difference` is the second's rate less the first's, with its interval."""
+class LawPair:
+    """The same law of both studies. `difference` is the second's rate minus the first's, with its interval."""
 
     of: str
     along: str
@@ -55,194 +69,229 @@ class Laws:
     high: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {"first": self.first.to_dict(), "second": self.second.to_dict()}
-        return {name: plain.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
+        laws = {"first": self.first.to_dict(), "second": self.second.to_dict()}
+        return {name: laws.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @property
+    def name(self) -> str:
+        return f"{self.of} along {self.along}" + (f" ({self.first.cell})" if self.first.cell else "")
+
+
+LAW_COLUMNS: list[Column[LawPair]] = [
+    Column(("name",), "law", lambda pair: pair.name),
+    Column(("first_rate",), "rate of the first", lambda pair: pair.first.rate),
+    Column(("first_low", "first_high"), "95 % interval", lambda pair: pair.first.interval),
+    Column(("second_rate",), "rate of the second", lambda pair: pair.second.rate),
+    Column(("second_low", "second_high"), "95 % interval", lambda pair: pair.second.interval),
+    Column.attribute("difference"),
+    Column.interval("low", "high"),
+]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TwoStudies:
+    """Two studies side by side.
+
+    Attributes
+    ----------
+    matched
+        The settings in which the two cells of a pair agree; empty if no cells match.
+    alone
+        The labels of cells of each study without a counterpart.
+    different
+        Settings in which all cells of one study differ from all cells of the other, and differences of the studies.
+    """
+
     names: tuple[str, str]
     questions: tuple[str, str]
     matched: tuple[str, ...]
-    """The settings in which the two cells of a pair are the same; empty where nothing matches."""
     pairs: list[Pair]
     alone: tuple[list[str], list[str]]
-    """Cells of each study that have no counterpart."""
-    laws: list[Laws]
+    laws: list[LawPair]
     different: dict[str, tuple[Any, Any]]
-    """What all cells of one study have otherwise than all of the other, and what the studies themselves do."""
 
     @property
     def unlike(self) -> list[str]:
-        """What makes the errors of the two studies be of other prompts: differences in task or evaluation."""
+        """Differences in task or evaluation. With them the errors of the two studies describe different prompts."""
         return [path for path in self.different if path.startswith(("task.", "evaluate."))]
 
     @property
     def how(self) -> str:
-        """In words, how cells were matched."""
+        """How cells were matched, in words."""
         if not self.matched:
-            return "No cells are the same in what the studies vary, so every cell stands beside every other."
+            return "No two cells agree in the varied settings, so every cell is compared with every other."
         return f"Cells are matched by {', '.join(self.matched)}."
 
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The answer in words."""
+        return list(_sentences(self))
+
     def to_dict(self) -> dict[str, Any]:
-        plain = {
+        lists = {
             "pairs": [pair.to_dict() for pair in self.pairs],
             "laws": [law.to_dict() for law in self.laws],
         }
-        return {name: plain.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: lists.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def compare(first: Tables, second: Tables) -> Comparison:
-    """The second study against the first, which is what it is measured by."""
-    sides = (_Side(*first), _Side(*second))
-    matched, couples = _couples(*sides)
-    pairs = [_pair(*sides, one, other) for one, other in couples]
-    used = [{couple[place] for couple in couples} for place in (0, 1)]
-    alone = tuple(
-        [cell["label"] for cell in side.study["cells"] if cell["key"] not in keys]
-        for side, keys in zip(sides, used, strict=True)
-    )
-    return Comparison(
-        names=(sides[0].study["name"], sides[1].study["name"]),
-        questions=(sides[0].study.get("question", ""), sides[1].study.get("question", "")),
+def compare(first: Results, second: Results) -> TwoStudies:
+    """The second study against the first, which is the standard."""
+    matched, couples = _couples(first, second)
+    answers = [{answer.cell: answer for answer in best(results)} for results in (first, second)]
+    pairs = [
+        Pair(answers[0][a.key], answers[1][b.key], compare_studies((second, first), b, a)) for a, b in couples
+    ]
+    used = [{couple[side].key for couple in couples} for side in (0, 1)]
+    alone = [
+        [cell.label for cell in results.cells if cell.key not in keys]
+        for results, keys in zip((first, second), used, strict=True)
+    ]
+    laws = [study_laws(results)[0] for results in (first, second)]
+    return TwoStudies(
+        names=(first.name, second.name),
+        questions=(first.study.get("question", ""), second.study.get("question", "")),
         matched=matched,
         pairs=pairs,
         alone=(alone[0], alone[1]),
-        laws=list(_laws(*(laws(*tables)[0] for tables in (first, second)))),
-        different=_different(*sides),
+        laws=list(_law_pairs(*laws)),
+        different=_differences(first, second),
     )
 
 
-class _Side:
-    """One study: its answers by cell, and the noise of its runs, pooled over cells."""
+def _sentences(studies: TwoStudies) -> Iterator[str]:
+    first, second = studies.names
+    known = [pair for pair in studies.pairs if pair.ratio is not None]
+    if not known:
+        yield f"No cell of {second} can be compared with one of {first} yet: too little has finished."
+        return
+    if studies.unlike:
+        named = ", ".join(studies.unlike[:MOST_NAMED]) + (", .." if len(studies.unlike) > MOST_NAMED else "")
+        yield (
+            f"The studies are not evaluated alike ({named}). Their errors describe different prompts, so no ratio below"
+            " compares like with like."
+        )
+    if len(known) == 1:
+        compared = known[0].comparison
+        verdict = "" if compared.word == "no interval" else f": {compared.word}"
+        yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
+    else:
+        words = ("less", "more", "undecided", "no interval")
+        counts = {word: sum(pair.comparison.word == word for pair in known) for word in words}
+        summary = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
+        yield f"Of {len(known)} pairs of cells, the error of {second} against {first} is: {summary}."
+    lowest = [
+        min((best for best in side if best.error is not None), key=lambda best: best.error or 0.0)
+        for side in ([pair.first for pair in known], [pair.second for pair in known])
+    ]
+    errors = [
+        f"{name} {best.words}" + (f" by {best.label}" if best.label else "")
+        for name, best in zip(studies.names, lowest, strict=True)
+    ]
+    yield f"Lowest error: {'; '.join(errors)}."
+    for law in studies.laws:
+        rates = f"{number(law.first.rate)} in {first}, {number(law.second.rate)} in {second}"
+        yield f"Rate of {law.name.replace('_', ' ')}: {rates}; {_rates_differ(law.low, law.high)}."
 
-    def __init__(self, study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> None:
-        self.study, self.trials = study, trials
-        self.answers = {one.cell: one for one in best(trials, study)}
-        found = {cell["key"]: answers(trials, cell["key"]) for cell in study["cells"]}
-        self.logs = {
-            key: np.log(numbers(rows["error"])) if (numbers(rows["error"]) > 0).all() else np.empty(0)
-            for key, (rows, _) in found.items()
-        }
-        self.spread = pool([self.logs[key] for key, (_, replicated) in found.items() if replicated])
-        self.settings = {
-            key: settings_of(rows.iloc[0]) if len(rows) else {} for key, (rows, _) in found.items()
-        }
-        self.axes = list(dict.fromkeys(path for cell in study["cells"] for path in cell["values"]))
 
-    def at(self, cell: Mapping[str, Any], paths: Sequence[str]) -> str:
-        """Where a cell lies on the axes, its fixed settings included."""
-        known = self.settings[cell["key"]] | cell["values"]
-        return repr([_plain(known.get(path)) for path in paths])
+def _rates_differ(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "there is no interval of the difference"
+    return "undecided whether they differ" if low <= 0 <= high else "they differ"
 
 
-def _couples(one: _Side, other: _Side) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    """Keys of cells that belong together, and the settings by which: all axes of both, else those in common.
+def _couples(first: Results, second: Results) -> tuple[tuple[str, ...], list[tuple[CellResult, CellResult]]]:
+    """Cells that belong together, and the settings by which: all axes of both studies, else the shared axes.
 
-    In all axes of both what one study holds fixed counts as well: a cell that varies in what the other fixes matches
-    at that value alone.
+    With all axes of both, settings that one study fixes count too: a cell of the other matches at that value alone.
     """
-    both = list(dict.fromkeys(one.axes + other.axes))
-    shared = [path for path in one.axes if path in other.axes]
-    for paths in dict.fromkeys((tuple(both), tuple(shared))):
-        found = [
-            (a["key"], b["key"])
-            for a in one.study["cells"]
-            for b in other.study["cells"]
-            if one.at(a, paths) == other.at(b, paths)
-        ]
-        if paths and found:
-            return paths, found
-    return (), [(a["key"], b["key"]) for a, b in itertools.product(one.study["cells"], other.study["cells"])]
+    axes = [_axes(results) for results in (first, second)]
+    shared = [path for path in axes[0] if path in axes[1]]
+    for paths in dict.fromkeys((tuple(dict.fromkeys(axes[0] + axes[1])), tuple(shared))):
+        couples = [(a, b) for a in first.cells for b in second.cells if _place(a, paths) == _place(b, paths)]
+        if paths and couples:
+            return paths, couples
+    return (), list(itertools.product(first.cells, second.cells))
 
 
-def _pair(one: _Side, other: _Side, key: str, its: str) -> Pair:
-    left, right = one.spread, other.spread
-    first, second, a, b = one.answers[key], other.answers[its], one.logs[key], other.logs[its]
-    if not (len(a) and len(b)):
-        return Pair(first, second, None, None, None, "no answer")
-    gap = float(b.mean() - a.mean())
-    ratio = float(np.exp(gap))
-    if left is None or right is None or min(first.replicates, second.replicates) < 2:
-        return Pair(first, second, ratio, None, None, "no interval")
-    half = _half(left, len(a), right, len(b))
-    low, high = float(np.exp(gap - half)), float(np.exp(gap + half))
-    word: Word = "lower" if high < 1 else "higher" if low > 1 else "not told apart"
-    return Pair(first, second, ratio, low, high, word)
+def _axes(results: Results) -> list[str]:
+    return list(dict.fromkeys(path for cell in results.cells for path in cell.values))
 
 
-def _half(left: PooledVariance, runs: int, right: PooledVariance, its_runs: int) -> float:
-    """Half the 95 % interval of a difference of means, each with its own study's pooled noise (Welch 1947)."""
-    parts = (left.variance / runs, right.variance / its_runs)
-    below = sum(part**2 / spread.freedom for part, spread in zip(parts, (left, right), strict=True))
-    freedom = max(1, int(sum(parts) ** 2 / below)) if below > 0 else left.freedom + right.freedom
-    return student(freedom) * float(np.sqrt(sum(parts)))
+def _settings(cell: CellResult) -> dict[str, Any]:
+    """All settings of a cell, the fixed ones included if the cell has an answer."""
+    return dict(cell.runs[0].settings if cell.runs else {}) | dict(cell.values)
 
 
-def _laws(ours: Sequence[Law], theirs: Sequence[Law]) -> Iterator[Laws]:
-    """Laws of the same measure, axis and remaining settings; of one measure and axis alone where each has one."""
-    for law in ours:
-        kin = [other for other in theirs if (other.of, other.along) == (law.of, law.along)]
-        same = [other for other in kin if other.cell == law.cell]
-        lonely = len(kin) == 1 and sum((mine.of, mine.along) == (law.of, law.along) for mine in ours) == 1
-        for other in same or (kin if lonely else []):
-            yield Laws(law.of, law.along, law, other, other.rate - law.rate, *_between(law, other))
+def _place(cell: CellResult, paths: Sequence[str]) -> str:
+    settings = _settings(cell)
+    return repr([_number(settings.get(path)) for path in paths])
 
 
-def _between(law: Law, other: Law) -> tuple[float | None, float | None]:
-    """The interval of a difference of rates from their own intervals (MOVER; Zou and Donner 2008)."""
+def _law_pairs(first: Sequence[Law], second: Sequence[Law]) -> Iterator[LawPair]:
+    """Laws of the same measure, axis and remaining settings; of measure and axis alone if each study has one law."""
+    for law in first:
+        alike = [other for other in second if (other.of, other.along) == (law.of, law.along)]
+        same = [other for other in alike if other.cell == law.cell]
+        single = len(alike) == 1 and sum((each.of, each.along) == (law.of, law.along) for each in first) == 1
+        for other in same or (alike if single else []):
+            ends = _interval_of_difference(law, other)
+            yield LawPair(law.of, law.along, law, other, other.rate - law.rate, *ends)
+
+
+def _interval_of_difference(law: Law, other: Law) -> tuple[float | None, float | None]:
+    """The interval of a difference of rates from the two intervals (MOVER; Zou and Donner 2008)."""
     if law.low is None or law.high is None or other.low is None or other.high is None:
         return None, None
-    gap = other.rate - law.rate
+    difference = other.rate - law.rate
     below = float(np.hypot(other.rate - other.low, law.high - law.rate))
     above = float(np.hypot(other.high - other.rate, law.rate - law.low))
-    return gap - below, gap + above
+    return difference - below, difference + above
 
 
-def _different(one: _Side, other: _Side) -> dict[str, tuple[Any, Any]]:
-    ours, theirs = (_constant(side) for side in (one, other))
-    skipped = {"training.seed"} | set(one.axes) | set(other.axes) | _tuned(one) | _tuned(other)
-    found = {
-        path: (ours.get(path), theirs.get(path))
-        for path in sorted({*ours, *theirs} - skipped)
-        if _plain(ours.get(path)) != _plain(theirs.get(path))
+def _differences(first: Results, second: Results) -> dict[str, tuple[Any, Any]]:
+    both = (first, second)
+    constants = [_constant_settings(results) for results in both]
+    varied = {path for results in both for path in (*_axes(results), *results.tuned)} | {"training.seed"}
+    different = {
+        path: (constants[0].get(path), constants[1].get(path))
+        for path in sorted({*constants[0], *constants[1]} - varied)
+        if _number(constants[0].get(path)) != _number(constants[1].get(path))
     }
-    for name in OF_THE_STUDY:
-        mine, its = (_flat(name, side.study.get(name)) for side in (one, other))
-        found |= {
-            path: (mine.get(path), its.get(path)) for path in mine | its if mine.get(path) != its.get(path)
-        }
-    for path in dict.fromkeys(one.axes + other.axes):
-        values = (_varied(one, path), _varied(other, path))
+    for name in PARTS_OF_STUDY:
+        parts = [_by_path(name, results.study.get(name)) for results in both]
+        for path in parts[0] | parts[1]:
+            if parts[0].get(path) != parts[1].get(path):
+                different[path] = (parts[0].get(path), parts[1].get(path))
+    for path in dict.fromkeys(_axes(first) + _axes(second)):
+        values = (_values(first, path), _values(second, path))
         if values[0] != values[1]:
-            found[path] = values
-    return found
+            different[path] = values
+    return different
 
 
-def _varied(side: _Side, path: str) -> list[Any]:
-    """The values that a setting takes in the study's cells, in their order."""
-    values = [_plain((side.settings[cell["key"]] | cell["values"]).get(path)) for cell in side.study["cells"]]
+def _values(results: Results, path: str) -> list[Any]:
+    """The values of a setting in the cells, in their order, each once."""
+    values = [_number(_settings(cell).get(path)) for cell in results.cells]
     return [value for place, value in enumerate(values) if value is not None and value not in values[:place]]
 
 
-def _constant(side: _Side) -> dict[str, Any]:
-    """The settings that all cells with an answer have alike."""
-    known = [settings for settings in side.settings.values() if settings]
+def _constant_settings(results: Results) -> dict[str, Any]:
+    """The settings in which all cells with an answer agree."""
+    known = [cell.runs[0].settings for cell in results.cells if cell.runs]
     first = known[0] if known else {}
-    return {path: value for path, value in first.items() if all(each.get(path) == value for each in known)}
+    return {
+        path: value for path, value in first.items() if all(settings.get(path) == value for settings in known)
+    }
 
 
-def _flat(name: str, part: Any) -> dict[str, Any]:
-    """What a description says of one part, by dotted path where it has parts of its own."""
-    return (
-        {f"{name}.{key}": said for key, said in part.items()} if isinstance(part, Mapping) else {name: part}
-    )
+def _by_path(name: str, part: Any) -> dict[str, Any]:
+    """A part of a description, by dotted path if it has parts of its own."""
+    if isinstance(part, Mapping):
+        return {f"{name}.{key}": value for key, value in part.items()}
+    return {name: part}
 
 
-def _tuned(side: _Side) -> set[str]:
-    return set(side.study.get("nuisance") or {})
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as numbers: a column with gaps holds whole ones as floats."""
+def _number(value: Any) -> Any:
+    """Numbers as floats, so that 4 and 4.0 are equal in text."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -1,20 +1,15 @@
 """Error against loops and against points: trained nets, classical algorithms, exact references.
 
-Beyond T, the loop that was trained for, a few prompts may explode and take the mean with them: there the median over
-prompts is dotted beside the mean, where the records have it. Bounds and classical algorithms are means: a median may
-lie below what no predictor can beat.
+Beyond T, the number of trained loops, a few prompts may explode and take the mean with them. So the median over prompts
+is dotted beside the mean if the records have it. Bounds and classical algorithms are means, so a median may lie below
+the least possible error.
 """
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
-# pyright: reportOptionalMemberAccess=false
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from loopscale.analysis.figures.references import references
 from loopscale.analysis.figures.style import (
@@ -23,91 +18,116 @@ from loopscale.analysis.figures.style import (
     GREYS,
     blank,
     colour_of,
-    dashed,
-    entry,
-    exact,
-    line,
+    dashed_line,
+    exact_line,
+    legend_entry,
+    mean_line,
     rounded,
+    safe,
 )
-from loopscale.analysis.figures.task import by, classical, drawn, floors
-from loopscale.analysis.tables import StudyTable, curve_at, loop_of
+from loopscale.analysis.floors import floors
+from loopscale.analysis.results import Array, CellResult, Curve, Results, mean
 
 MEDIANS = {"width": 1.1, "dash": "dot"}
-MEDIANS_ARE = "dotted: median over prompts (bounds are of the mean)"
-Runs = Sequence[tuple[int, str, pd.DataFrame]]
+MEDIANS_ENTRY = "dotted: median over prompts (bounds are of the mean)"
 
 
-def against_loops(
-    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]
-) -> go.Figure:
-    """Mean error over queries after every loop or layer; a ring marks T, the loop that was trained for."""
+def against_loops(results: Results, cells: Sequence[CellResult]) -> go.Figure:
+    """Mean error over queries after every loop or layer; a ring marks T, the number of trained loops."""
     figure = blank("loop or layer (count)", ERROR)
-    runs = drawn(study, trials, curves, cells)
-    _trained(figure, curves, runs)
-    for order, (name, curve) in enumerate(classical(trials, curves, runs)):
-        dashed(figure, name, order, by(curve, "loop"))
-    for name, floor in floors(curves, runs):
-        exact(figure, name, pd.Series(float(floor.mean()), index=sorted(set(_xs(figure)))))
+    drawn = _trained_loops(figure, cells)
+    for order, (name, curve) in enumerate(_algorithms(drawn)):
+        dashed_line(figure, name, order, curve.loops, curve.by_loop())
+    if drawn:
+        loops = sorted(set(_xs(figure)))
+        for name, _, errors in floors(drawn[0].runs[0]):
+            exact_line(figure, name, loops, np.full(len(loops), errors.mean()))
     return figure
 
 
-def against_references(
-    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]
-) -> go.Figure:
-    """Mean error over queries after every loop, on the curves that theory gives exactly for the same task and loop.
+def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figure:
+    """Mean error over queries after every loop, on the exact references of the same task and loop.
 
-    The cells share a task; the references are those of `references`, at their own height: no constant is fitted.
+    The cells share a task. The references stand at their own height: no constant is fitted.
     """
     figure = blank("loop or layer (count)", ERROR)
-    runs = drawn(study, trials, curves, cells)
-    _trained(figure, curves, runs)
+    drawn = _trained_loops(figure, cells)
     loops = [int(x) for x in sorted(set(_xs(figure)))]
-    for order, (name, values) in enumerate(references(runs[0][2].iloc[0], loops) if runs else ()):
+    for order, (name, values) in enumerate(references(drawn[0].runs[0], loops) if drawn else ()):
         style = {"color": "#101828", "width": 1.6, "dash": DASHES[order % 5]}
         y = rounded(np.where(values > 1e-12, values, np.nan))
         figure.add_scatter(x=loops, y=y, mode="lines", name=name, line=style)
     return figure
 
 
-def against_points(
-    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, cells: Sequence[str]
-) -> go.Figure:
+def against_points(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     """Error at loop T against the pairs seen before the query; classical algorithms after their last step."""
     figure = blank("pairs seen before the query (count)", ERROR, log_x=False)
-    runs = drawn(study, trials, curves, cells)
-    for index, label, rows in runs:
-        groups = []
-        for _, row in rows.iterrows():
-            curve = curve_at(curves, row["trial"])
-            groups.append(by(curve[curve["loop"] == loop_of(row, curve)], "point"))
-        line(figure, label, index, groups)
-    for order, (name, curve) in enumerate(classical(trials, curves, runs)):
-        dashed(figure, name, order, by(curve[curve["loop"] == curve["loop"].max()], "point"))
-    for name, floor in floors(curves, runs):
-        exact(figure, name, floor)
+    drawn = [cell for cell in cells if cell.curves]
+    for cell in drawn:
+        runs = [run for run in cell.runs if run.curve]
+        values = [run.curve.error[run.curve.row(run.loop)] for run in runs]
+        x, table = _common([run.curve.points for run in runs], values)
+        mean_line(figure, safe(cell.label), cell.index, x, table)
+    for order, (name, curve) in enumerate(_algorithms(drawn)):
+        dashed_line(figure, name, order, curve.points, curve.error[-1])
+    if drawn:
+        for name, points, errors in floors(drawn[0].runs[0]):
+            exact_line(figure, name, points, errors)
     return figure
 
 
-def _trained(figure: go.Figure, curves: pd.DataFrame, runs: Runs) -> None:
-    """Means with intervals, a ring at T, medians beyond it; one T for all is where the figure is shaded from."""
+def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellResult]:
+    """Draw means with intervals, a ring at T and medians beyond T. If all cells share T, shade the loops beyond it."""
+    drawn = [cell for cell in cells if cell.curves]
     ends, dotted = set[int](), False
-    for index, label, rows in runs:
-        own = [curve_at(curves, trial) for trial in rows["trial"]]
-        groups = [by(curve, "loop") for curve in own]
-        line(figure, label, index, groups)
-        at = loop_of(rows.iloc[0], own[0])
+    for cell in drawn:
+        label, runs = safe(cell.label), [run for run in cell.runs if run.curve]
+        at = runs[0].loop
         ends.add(at)
-        _ring(figure, label, index, at, float(np.mean([group.get(at, np.nan) for group in groups])))
-        if all("median" in curve and curve["median"].notna().any() for curve in own):
-            beyond = [by(curve[curve["loop"] >= at], "loop", "median") for curve in own]
-            dotted |= _medians(figure, label, index, pd.concat(beyond, axis=1).mean(axis=1))
+        x, values = _common(
+            [curve.loops for curve in cell.curves], [curve.by_loop() for curve in cell.curves]
+        )
+        mean_line(figure, label, cell.index, x, values)
+        _ring(figure, label, cell.index, at, mean(curve.error_after(at) for curve in cell.curves))
+        dotted |= _medians(figure, label, cell, at)
     if dotted:
-        entry(figure, MEDIANS_ARE, MEDIANS | {"color": GREYS[1]})
+        legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": GREYS[1]})
     last = max(_xs(figure), default=0)
     if len(ends) == 1 and last > (at := ends.pop()):
-        words = {"text": "beyond the trained loops", "textposition": "top left", "font": {"color": "#475467"}}
-        figure.add_shape(type="rect", x0=at, x1=last, yref="paper", y0=0, y1=1, layer="below", label=words,
-                         fillcolor="#f2f4f7", line={"width": 0})  # fmt: skip
+        figure.add_shape(
+            type="rect",
+            x0=at,
+            x1=last,
+            yref="paper",
+            y0=0,
+            y1=1,
+            layer="below",
+            label={
+                "text": "beyond the trained loops",
+                "textposition": "top left",
+                "font": {"color": "#475467"},
+            },
+            fillcolor="#f2f4f7",
+            line={"width": 0},
+        )
+    return drawn
+
+
+def _algorithms(cells: Sequence[CellResult]) -> Iterator[tuple[str, Curve]]:
+    """The curves of the classical algorithms on the task that the cells share."""
+    for baseline in cells[0].baselines if cells else ():
+        if baseline.curve:
+            yield safe(baseline.solver), baseline.curve
+
+
+def _common(places: Sequence[NDArray[np.int64]], values: Sequence[Array]) -> tuple[Array, Array]:
+    """All places of the runs, and a table [places, runs] with NaN where a run has no value."""
+    x = np.unique(np.concatenate(places))
+    table = np.full((len(x), len(values)), np.nan)
+    for run, (at, errors) in enumerate(zip(places, values, strict=True)):
+        table[np.searchsorted(x, at), run] = errors
+    return x.astype(np.float64), table
 
 
 def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> None:
@@ -123,22 +143,29 @@ def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> 
     )
 
 
-def _medians(figure: go.Figure, label: str, index: int, medians: pd.Series) -> bool:
-    """Whether there is more than T to draw them at."""
-    if further := len(medians) > 1:
-        figure.add_scatter(
-            x=medians.index,
-            y=rounded(medians),
-            mode="lines",
-            line=MEDIANS | {"color": colour_of(index)},
-            opacity=0.6,
-            name=f"{label}, median over prompts",
-            legendgroup=label,
-            showlegend=False,
-            hovertemplate=f"median over prompts %{{y:.3g}}<extra>{label}</extra>",
-        )
-    return further
+def _medians(figure: go.Figure, label: str, cell: CellResult, at: int) -> bool:
+    """Draw the median over prompts beyond T. Returns False if the records have none, or nothing lies beyond T."""
+    if any(not np.isfinite(curve.median).any() for curve in cell.curves):
+        return False
+    x, medians = _common(
+        [curve.loops[curve.loops >= at] for curve in cell.curves],
+        [curve.by_loop("median")[curve.loops >= at] for curve in cell.curves],
+    )
+    if len(x) < 2:
+        return False
+    figure.add_scatter(
+        x=x,
+        y=rounded(mean(row) for row in medians),
+        mode="lines",
+        line=MEDIANS | {"color": colour_of(cell.index)},
+        opacity=0.6,
+        name=f"{label}, median over prompts",
+        legendgroup=label,
+        showlegend=False,
+        hovertemplate=f"median over prompts %{{y:.3g}}<extra>{label}</extra>",
+    )
+    return True
 
 
 def _xs(figure: go.Figure) -> list[float]:
-    return [float(x) for trace in figure.data for x in trace.x if x is not None]
+    return [float(x) for trace in figure.data for x in trace.x if x is not None]  # pyright: ignore[reportAttributeAccessIssue]: every trace here is a scatter

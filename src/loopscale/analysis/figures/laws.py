@@ -1,74 +1,84 @@
-"""Laws: data, fit, and what theory says of them."""
+"""Laws as figures: the data, the fit, and the theory beside the fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import FLOPS, PROMPTS, axis_name
+from loopscale.analysis.axes import FLOPS, PROMPTS, axis_title
 from loopscale.analysis.figures.style import (
     DEEPEST,
     GREYS,
     blank,
     colour_of,
-    entry,
-    measured,
+    interval_bars,
+    legend_entry,
+    measure_title,
     rounded,
     safe,
     symbol_of,
 )
 from loopscale.analysis.laws.law import Law
 
-Kind = tuple[str, bool, str]
-"""Of a bound: its name, whether it stands at its own height, its dash."""
-Drawn = tuple[str, go.Scatter, float]
-"""A bound as it is drawn: the cell, the line, the constant that was fitted."""
-BOUNDS = ("dot", "dash", "dashdot")
-"""Of a cell's bounds, the first, second and third."""
+BOUND_DASHES = ("dot", "dash", "dashdot")
+"""The dashes of a cell's first, second and third bound."""
 
 
-def law(fitted: Sequence[Law]) -> go.Figure:
+@dataclass(frozen=True)
+class _BoundLine:
+    """The line of one bound beside one cell's law. `shift` is the fitted constant, 1 for an absolute bound."""
+
+    theory: str
+    absolute: bool
+    dash: str
+    cell: str
+    trace: int
+    shift: float
+
+
+def law_figure(laws: Sequence[Law]) -> go.Figure:
     """Laws along one axis: the means with intervals, the fit, and the bound.
 
-    Of a bound that hides its constant, or is of another quantity, the shape is drawn, with the constant fitted: the
-    legend says so, and which it is. A bound of several cells is in the legend once.
+    If a bound hides its constant or describes another quantity, its shape is drawn with a fitted constant, and the
+    legend gives the constant. A bound that stands beside several cells has one line in the legend.
     """
-    first = fitted[0]
-    figure = blank(axis_name(first.along, first.beside), measured(first.of), log_x=_straight(first))
-    cells, bounds = list(dict.fromkeys(one.cell for one in fitted)), dict[Kind, list[Drawn]]()
-    for place, cell in enumerate(cells):
-        mine = [one for one in fitted if one.cell == cell]
+    first = laws[0]
+    log_x = first.log_axis or first.along in (FLOPS, PROMPTS)
+    figure = blank(axis_title(first.along, first.beside), measure_title(first.of), log_x=log_x)
+    bounds: list[_BoundLine] = []
+    for place, cell in enumerate(dict.fromkeys(law.cell for law in laws)):
+        of_cell = [law for law in laws if law.cell == cell]
         colour, name = colour_of(place), safe(cell) or "all"
-        _fits(figure, mine, colour, name, symbol_of(place))
-        for order, one in enumerate(mine):
-            dash = BOUNDS[order % 3]
-            if drawn := _theory(figure, one, {"color": colour, "dash": dash}, name):
-                bounds.setdefault((str(one.theory), one.absolute, dash), []).append(drawn)
-    _named_once(figure, bounds)
-    if any(one.theory_y for one in fitted):
-        heights = [np.array(one.theory_y) for one in fitted if one.absolute]
-        values = np.concatenate([*(np.array(one.y) for one in fitted), *heights])
-        values = np.log10(np.maximum(values, min(min(one.y) for one in fitted) / DEEPEST))
+        _fits(figure, of_cell, colour, name, symbol_of(place))
+        for order, law in enumerate(of_cell):
+            bound = _bound(figure, law, colour, BOUND_DASHES[order % 3], name)
+            bounds += [bound] if bound else []
+    _shared_legend(figure, bounds)
+    if any(law.theory_y for law in laws):
+        heights = [np.array(law.theory_y) for law in laws if law.absolute]
+        values = np.concatenate([*(np.array(law.y) for law in laws), *heights])
+        values = np.log10(np.maximum(values, min(min(law.y) for law in laws) / DEEPEST))
         figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
     return figure
 
 
 def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol: str) -> None:
-    """One cell's data, and every form that was fitted to them: once, however many bounds they are held against."""
-    one = laws[0]
-    marker = {"size": 9, "color": colour, "symbol": symbol}
+    """One cell's data, and every fitted form once, however many bounds are compared with it."""
+    law = laws[0]
     figure.add_scatter(
-        x=one.x,
-        y=rounded(one.y),
-        error_y=_bars(one),
+        x=law.x,
+        y=rounded(law.y),
+        error_y=_bars(law),
         mode="markers",
-        marker=marker,
+        marker={"size": 9, "color": colour, "symbol": symbol},
         name=name,
         legendgroup=name,
     )
-    x = np.geomspace(*_ends(one.x), 80) if min(one.x) > 0 else np.linspace(*_ends(one.x), 80)
-    for fit in {one.form: one for one in laws}.values():
+    spaced = np.geomspace if min(law.x) > 0 else np.linspace
+    x = spaced(min(law.x), max(law.x), 80)
+    for fit in {each.form: each for each in laws}.values():
         figure.add_scatter(
             x=x,
             y=rounded(fit.value(x)),
@@ -80,33 +90,38 @@ def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol
         )
 
 
-def _theory(figure: go.Figure, one: Law, line: dict[str, str], name: str) -> Drawn | None:
-    shown = np.array([value if value > 1e-30 else np.nan for value in one.theory_y])
-    if not np.isfinite(shown).any():
+def _bound(figure: go.Figure, law: Law, colour: str, dash: str, name: str) -> _BoundLine | None:
+    values = np.array([value if value > 1e-30 else np.nan for value in law.theory_y])
+    if not np.isfinite(values).any():
         return None
-    shift = 1.0 if one.absolute else float(np.exp(np.nanmean(np.log(np.array(one.y)) - np.log(shown))))
+    shift = 1.0 if law.absolute else float(np.exp(np.nanmean(np.log(np.array(law.y)) - np.log(values))))
+    theory = str(law.theory)
     figure.add_scatter(
-        x=one.x,
-        y=rounded(shown * shift),
+        x=law.x,
+        y=rounded(values * shift),
         mode="lines",
-        name=_called(str(one.theory), one.absolute, [shift]),
-        line=line,
+        name=_bound_name(theory, law.absolute, [shift]),
+        line={"color": colour, "dash": dash},
         legendgroup=name,
     )
-    return name, figure.data[-1], shift  # pyright: ignore[reportReturnType]: plotly types `data` as any trace
+    place = len(list(figure.select_traces())) - 1
+    return _BoundLine(theory, law.absolute, dash, law.cell, place, shift)
 
 
-def _named_once(figure: go.Figure, bounds: Mapping[Kind, Sequence[Drawn]]) -> None:
-    """A bound that is drawn for several cells has one line of the legend, in no cell's colour."""
-    for (theory, absolute, dash), drawn in bounds.items():
-        cells, traces, shifts = zip(*drawn, strict=True)
-        if len(set(cells)) > 1:
-            for trace in traces:
-                trace.showlegend = False
-            entry(figure, _called(theory, absolute, shifts), {"color": GREYS[0], "dash": dash})
+def _shared_legend(figure: go.Figure, bounds: Sequence[_BoundLine]) -> None:
+    """A bound beside several cells gets one line of the legend, in no cell's colour."""
+    for theory, absolute, dash in dict.fromkeys((each.theory, each.absolute, each.dash) for each in bounds):
+        same = [
+            each for each in bounds if (each.theory, each.absolute, each.dash) == (theory, absolute, dash)
+        ]
+        if len({each.cell for each in same}) > 1:
+            for each in same:
+                figure.data[each.trace].update(showlegend=False)
+            name = _bound_name(theory, absolute, [each.shift for each in same])
+            legend_entry(figure, name, {"color": GREYS[0], "dash": dash})
 
 
-def _called(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
+def _bound_name(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
     if absolute:
         return theory
     ends = dict.fromkeys(f"{end:.2g}" for end in (min(shifts), max(shifts)))
@@ -114,18 +129,8 @@ def _called(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
     return f"{theory}: its shape, {constants} fitted (× {' to '.join(ends)})"
 
 
-def _straight(law: Law) -> bool:
-    """Whether the law is a line where both axes are logarithmic."""
-    return law.form in ("power", "power_floor", "log_power") or law.along in (FLOPS, PROMPTS)
-
-
 def _bars(law: Law) -> dict[str, Any] | None:
     if not law.halves:
         return None
     y, spread = np.array(law.y), np.exp(law.halves)
-    bars = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4}
-    return bars | {"array": rounded(y * (spread - 1)), "arrayminus": rounded(y * (1 - 1 / spread))}
-
-
-def _ends(x: Sequence[float]) -> tuple[float, float]:
-    return min(x), max(x)
+    return interval_bars(y, y / spread, y * spread, width=4) | {"thickness": 1.5}

@@ -1,41 +1,49 @@
 """Ratios of errors as figures: a net over a classical algorithm, step by step."""
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.answers.claims import Records, beside
-from loopscale.analysis.figures.style import band, blank, colour_of, rounded, safe, symbol_of, ticked
-from loopscale.analysis.tables import numbers
+from loopscale.analysis.answers.claims import ratios_to_solver
+from loopscale.analysis.figures.style import (
+    band,
+    blank,
+    colour_of,
+    rounded,
+    safe,
+    symbol_of,
+    with_decimal_ticks,
+)
+from loopscale.analysis.results import Results
 
 
-def over(records: Records, solver: str) -> go.Figure:
-    """Every cell's error over a classical algorithm's after as many steps, with 95 % bands; below 1 the net is better.
+def ratios_by_step(results: Results, solver: str) -> go.Figure:
+    """Every cell's error over that of a classical algorithm after as many steps, with 95 % bands.
 
-    Empty where the study did not run the algorithm.
+    Below 1 the net is better. The figure is empty if the study did not run the algorithm.
     """
-    ratios = beside(records, solver)
-    ratios = ratios[np.isfinite(numbers(ratios["ratio"]))]
+    ratios = ratios_to_solver(results, solver).astype({"ratio": float, "low": float, "high": float})
+    ratios = ratios[np.isfinite(ratios["ratio"])]
     name = solver.replace("_", " ")
     figure = blank(
         "loop or layer, and step of the algorithm (count)", f"error over that of {name}", log_x=False
     )
-    for index, cell in enumerate(records.study["cells"]):
-        rows = ratios[ratios["cell"] == cell["label"]]
+    for cell in results.cells:
+        rows = ratios[ratios["cell"] == cell.label]
         if rows.empty:
             continue
-        label, colour = safe(cell["label"]), colour_of(index)
-        band(figure, label, colour, rows["step"], rows["low"], rows["high"])
+        label, colour = safe(cell.label), colour_of(cell.index)
+        steps, ratio, low, high = (
+            rows[column].to_numpy(np.float64) for column in ("step", "ratio", "low", "high")
+        )
+        band(figure, label, colour, steps, low, high)
         figure.add_scatter(
-            x=numbers(rows["step"]),
-            y=rounded(rows["ratio"]),
+            x=steps,
+            y=rounded(ratio),
             mode="lines+markers",
             name=label,
             legendgroup=label,
             line={"color": colour, "width": 2.4},
-            marker={"size": 7, "symbol": symbol_of(index)},
+            marker={"size": 7, "symbol": symbol_of(cell.index)},
         )
     if len(ratios):
         ends = [float(ratios["step"].min()), float(ratios["step"].max())]
@@ -43,4 +51,4 @@ def over(records: Records, solver: str) -> go.Figure:
         figure.add_scatter(
             x=ends, y=[1, 1], mode="lines", line=style, name=f"as good as {name}", hoverinfo="skip"
         )
-    return ticked(figure)
+    return with_decimal_ticks(figure)

@@ -1,23 +1,18 @@
-"""How every figure looks: one style that colour-blind readers can tell apart, in plotly's basic traces.
+"""The style of all figures, which colour-blind readers can tell apart.
 
-Classical algorithms are grey and dashed, exact references black. Plotly, so that a reader can zoom and hide; only its
-basic traces, so that a report carries 1.2 MB of it, not 4.8.
+Classical algorithms are grey and dashed, exact references black. Plotly lets a reader zoom and hide. Only its basic
+traces are used, so that a report carries 1.2 MB of plotly and not 4.8 MB.
 """
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
-# pyright: reportCallIssue=false
 
 import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.tables import numbers
-from loopscale.stats.intervals import mean_intervals
+from loopscale.analysis.results import Array
+from loopscale.stats.contrasts import mean_interval
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Okabe and Ito (2008), the yellow darkened to be read on white."""
@@ -26,73 +21,73 @@ GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
 MOST_MARKS = 60
-"""On one line; of more points about so many are marked."""
+"""Markers on one line."""
 DEEPEST = 10.0
-"""How far beyond the lowest and the highest measured value a figure reaches for what it is set beside."""
+"""The factor beyond the lowest and the highest measured value up to which references stay in the picture."""
 
 
 def colour_of(index: int) -> str:
-    """The colour of a series, cell by cell the same in every figure."""
+    """The colour of a series. A cell has the same colour in every figure."""
     return PALETTE[index % len(PALETTE)]
 
 
 def symbol_of(index: int) -> str:
-    """Its mark. Colours come again after eight series, each with another mark than before: 64 can be told apart."""
+    """The marker of a series. Colours repeat after eight series with another marker, so 64 series differ."""
     return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
-def measured(of: str) -> str:
-    """What an axis of a measure is called, with its unit where it has one."""
-    names = {"error": ERROR, "error_last": f"last query's<br>{ERROR}"}
+def measure_title(of: str) -> str:
+    """The title of an axis of a measure, with its unit."""
+    titles = {"error": ERROR, "error_last": f"last query's<br>{ERROR}"}
     unit = " (target's units²)" if of in ("raw_error", "excess") else ""
-    return names.get(of, of.replace("_", " ") + unit)
+    return titles.get(of, of.replace("_", " ") + unit)
 
 
-def exact(figure: go.Figure, name: str, values: pd.Series) -> None:
-    """A reference that holds as it stands."""
+def exact_line(figure: go.Figure, name: str, x: Iterable[float], y: Sequence[float] | Array) -> None:
+    """A reference that holds as it stands, without a fitted constant."""
+    y = np.asarray(y, dtype=np.float64)
     figure.add_scatter(
-        x=numbers(values.index),
-        y=rounded(np.where(numbers(values) > 1e-12, numbers(values), np.nan)),
+        x=list(x),
+        y=rounded(np.where(y > 1e-12, y, np.nan)),
         mode="lines",
         name=f"{name.replace('_', ' ')}, exact",
         line={"color": "#101828", "width": 1.2, "dash": "longdash"},
     )
 
 
-def line(figure: go.Figure, name: str, index: int, groups: Sequence[pd.Series]) -> None:
-    table = pd.concat(groups, axis=1)
-    x, values = numbers(table.index), table.to_numpy(dtype=np.float64)
+def mean_line(figure: go.Figure, name: str, index: int, x: Array, values: Array) -> None:
+    """The mean over runs with its 95 % band.
+
+    Parameters
+    ----------
+    x, values
+        Places [places], and errors [places, runs].
+    """
     colour = colour_of(index)
-    intervals = mean_intervals(list(values))
-    if all(interval is not None for interval in intervals) and len(groups) > 1:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(values)
+    intervals = [mean_interval(logs, place) for place in range(len(logs))]
+    if intervals and all(intervals):
         ends = np.array(intervals, dtype=np.float64)
         band(figure, name, colour, x, ends[:, 0], ends[:, 1])
-    style = {"color": colour, "width": 2.4, "dash": "solid"}
-    marker = {"size": 7, "symbol": symbol_of(index), "maxdisplayed": MOST_MARKS}
     figure.add_scatter(
         x=x,
         y=rounded(values.mean(1)),
         mode="lines+markers",
         name=name,
-        line=style,
-        marker=marker,
+        line={"color": colour, "width": 2.4, "dash": "solid"},
+        marker={"size": 7, "symbol": symbol_of(index), "maxdisplayed": MOST_MARKS},
         legendgroup=name,
     )
 
 
-def band(
-    figure: go.Figure,
-    name: str,
-    colour: str,
-    x: Iterable[float],
-    low: Iterable[float],
-    high: Iterable[float],
-) -> None:
-    """What lies between two curves; where an end is missing there is none."""
-    ends = pd.DataFrame({"x": numbers(x), "low": numbers(low), "high": numbers(high)}).dropna()
+def band(figure: go.Figure, name: str, colour: str, x: Array, low: Array, high: Array) -> None:
+    """The area between two curves, without the places where an end is NaN."""
+    kept = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
+    x, low, high = x[kept], low[kept], high[kept]
     figure.add_scatter(
-        x=np.r_[ends["x"], ends["x"][::-1]],
-        y=rounded(np.r_[ends["high"], ends["low"][::-1]]),
+        x=np.r_[x, x[::-1]],
+        y=rounded(np.r_[high, low[::-1]]),
         fill="toself",
         mode="none",
         fillcolor=_faint(colour),
@@ -102,24 +97,35 @@ def band(
     )
 
 
-def dashed(figure: go.Figure, name: str, order: int, curve: pd.Series) -> None:
-    y = numbers(curve)
-    if not (
-        y > 1e-12
-    ).any():  # exact everywhere: a logarithmic axis has no place for it, and the legend none to point at
+def interval_bars(middle: Array, low: Array, high: Array, width: int = 5) -> dict[str, Any]:
+    """Error bars of intervals; no bar where an end is NaN."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rounded(high - middle),
+        "arrayminus": rounded(middle - low),
+        "width": width,
+    }
+
+
+def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[float], y: Array) -> None:
+    """A classical algorithm. An algorithm that is exact everywhere has no place on a logarithmic axis."""
+    y = np.asarray(y, dtype=np.float64)
+    if not (y > 1e-12).any():
         return
     style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[(order + order // 5) % 5]}
     figure.add_scatter(
-        x=numbers(curve.index), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
+        x=list(x), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style
     )
 
 
-def entry(figure: go.Figure, name: str, style: dict[str, Any]) -> None:
-    """A line of the legend for what is drawn many times: a series of no points."""
+def legend_entry(figure: go.Figure, name: str, style: dict[str, Any]) -> None:
+    """One line of the legend for something drawn many times: a series of no points."""
     figure.add_scatter(x=[None], y=[None], mode="lines", line=style, name=name, hoverinfo="skip")
 
 
 def blank(x: str, y: str, log_x: bool = True) -> go.Figure:
+    """An empty figure with these axis titles; y is logarithmic."""
     figure = go.Figure()
     axis = {
         "gridcolor": "#e4e7ec",
@@ -143,8 +149,8 @@ def blank(x: str, y: str, log_x: bool = True) -> go.Figure:
     return figure
 
 
-def listed(x: str, names: Sequence[str]) -> go.Figure:
-    """An empty figure of named rows, the first at the top: long names stay apart there, on a narrow screen too."""
+def named_rows(x: str, names: Sequence[str]) -> go.Figure:
+    """An empty figure with one named row for each value, the first at the top. Long names fit a narrow screen."""
     figure = blank(x, "")
     lines = max((name.count("<br>") + 1 for name in names), default=1)
     figure.update_yaxes(
@@ -154,11 +160,11 @@ def listed(x: str, names: Sequence[str]) -> go.Figure:
     return figure
 
 
-def ticked(figure: go.Figure) -> go.Figure:
-    """With plain decimals on logarithmic axes: plotly's own labels drop the leading figure between powers.
+def with_decimal_ticks(figure: go.Figure) -> go.Figure:
+    """The figure with plain decimals on logarithmic axes: plotly's labels drop the leading digit between powers.
 
-    What is drawn dashed or dotted may leave the picture: an algorithm that is exact after three pairs, or explodes
-    with as many pairs as unknowns, would press all that was measured into one line. Zooming out shows it whole.
+    Dashed and dotted lines may leave the picture. An algorithm that is exact after three pairs would press all
+    measured values into one line. Zooming out shows the whole line.
     """
     figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, _legend_rows(figure) - 3)))
     values = "x" if figure.layout.yaxis.type == "category" else "y"
@@ -177,44 +183,45 @@ def ticked(figure: go.Figure) -> go.Figure:
 
 
 def _legend_rows(figure: go.Figure) -> int:
-    """Lines that the legend takes below a figure of 640 pixels: a group is a column, columns side by side."""
+    """The number of legend rows below a figure of 640 pixels. A group is a column; columns stand side by side."""
     groups = dict[str, list[int]]()
-    for place, trace in enumerate(figure.data):
+    traces: list[Any] = list(figure.select_traces())
+    for place, trace in enumerate(traces):
         if trace.showlegend is not False:
             groups.setdefault(trace.legendgroup or f" {place}", []).append(len(str(trace.name)))
     rows, left, tall = 0, 0.0, 0
-    for names in groups.values():
-        wide = 56 + 7.5 * max(names)
+    for lengths in groups.values():
+        wide = 56 + 7.5 * max(lengths)
         if wide > left:
             rows, left, tall = rows + tall, 640.0, 0
-        left, tall = left - wide, max(tall, len(names))
+        left, tall = left - wide, max(tall, len(lengths))
     return rows + tall
 
 
-def _positive(traces: Iterable[go.Scatter], name: str) -> np.ndarray:
-    values = np.concatenate([end for trace in traces for end in _reach(trace, name)] or [np.zeros(0)])
+def _positive(traces: Iterable[Any], name: str) -> Array:
+    """The positive values of traces along the axis `name`, with the ends of their intervals."""
+    values = np.concatenate([end for trace in traces for end in _extent(trace, name)] or [np.zeros(0)])
     return values[values > 0]
 
 
-def _reach(trace: go.Scatter, name: str) -> list[np.ndarray]:
-    """What a trace covers: its values, and the ends of their intervals."""
-    values, bars = numbers(trace[name]), trace[f"error_{name}"]
+def _extent(trace: Any, name: str) -> list[Array]:
+    values, bars = as_floats(trace[name]), trace[f"error_{name}"]
     if bars.array is None or bars.arrayminus is None:
         return [values]
-    return [values, values + numbers(bars.array), values - numbers(bars.arrayminus)]
+    return [values, values + as_floats(bars.array), values - as_floats(bars.arrayminus)]
 
 
-def _is_solid(trace: go.Scatter) -> bool:
+def _is_solid(trace: Any) -> bool:
     return trace.line.dash in (None, "solid")
 
 
 def _ticks(low: float, high: float) -> list[float]:
     """About ten round numbers, with a decade to spare on either side for zooming out."""
     decades = np.log10(high / low)
-    if decades < 0.35:  # so close together that a logarithm is nearly a line
+    if decades < 0.35:  # the ends are so close together that a logarithm is nearly a line
         wide = 1.25 * high - low / 1.25
         power = 10.0 ** np.floor(np.log10(wide / 8))
-        step = power * next(each for each in (1, 2, 5, 10) if wide / (each * power) <= 8)
+        step = power * next(factor for factor in (1, 2, 5, 10) if wide / (factor * power) <= 8)
         places = step * np.arange(np.ceil(low / 2 / step), 2 * high / step)
         return [float(f"{place:.4g}") for place in places if place > 0]
     digits = (1, 1.5, 2, 3, 4, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
@@ -222,9 +229,17 @@ def _ticks(low: float, high: float) -> list[float]:
     return [digit * 10.0**power for power in powers[:: max(1, int(decades // 8))] for digit in digits]
 
 
-def rounded(values: Iterable[float]) -> list[float | None]:
-    """Four digits are more than a screen shows; what is not finite is a gap."""
-    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in numbers(values)]
+def as_floats(values: Iterable[Any]) -> Array:
+    """Values as floats; NaN for None and for words."""
+    return np.array(
+        [float(value) if isinstance(value, int | float | np.number) else np.nan for value in values],
+        dtype=np.float64,
+    )
+
+
+def rounded(values: Iterable[Any]) -> list[float | None]:
+    """Values with four digits, since a screen shows no more; None, a gap, for values that are not finite."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in as_floats(values)]
 
 
 def _faint(colour: str) -> str:
@@ -232,9 +247,10 @@ def _faint(colour: str) -> str:
 
 
 def wrapped(label: str) -> str:
+    """A cell's label with one setting on each line."""
     return safe(label).replace(", ", "<br>")
 
 
 def safe(text: str) -> str:
-    """Plotly reads tags in names; a study's labels are no markup."""
+    """Text without markup: plotly reads tags in names."""
     return html.escape(text, quote=False)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.laws.verdict import Verdict
+from loopscale.analysis.table import Column, Interval
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms import FORMS, Array, Shape
 from loopscale.stats.intervals import pool
@@ -78,8 +79,18 @@ class Law:
     note: str = ""
 
     @property
+    def log_axis(self) -> bool:
+        """True if the law is a line where both axes are logarithmic."""
+        return self.form in ("power", "power_floor", "log_power")
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the rate."""
+        return Interval.of(self.low, self.high)
+
+    @property
     def axis(self) -> str:
-        """What it runs along, with the settings that vary in step."""
+        """The axis, with the settings that vary in step."""
         return " with ".join([self.along, *(path.rpartition(".")[2] for path in self.beside)])
 
     def value(self, x: Sequence[float] | Array) -> Array:
@@ -94,6 +105,34 @@ class Law:
             None if v is None or np.isinf(v) else v for v in (self.low, self.high)
         )
         return {name: value for name, value in fields.items() if name not in ("shape", "theta")}
+
+
+COLUMNS: list[Column[Law]] = [
+    Column(("cell",), "cell", lambda law: law.cell or "all"),
+    Column.attribute("of", "measure"),
+    Column(("along",), "along", lambda law: law.axis),
+    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
+    Column.attribute("rate"),
+    Column.interval("low", "high"),
+    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
+    Column.attribute("theory"),
+    Column.attribute("predicted"),
+    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
+    Column(("because",), "why", lambda law: law.verdict.because if law.verdict else law.note),
+]
+
+
+def law_line(law: Law) -> str:
+    """A law in one line: measure and axis, form, rate with interval, range, prediction and verdict."""
+    where = f" ({law.cell})" if law.cell else ""
+    text = f"law: {law.of} along {law.axis}{where} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
+    text += f" ({law.interval})" if law.interval else " (no interval)"
+    text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
+    if law.theory and law.predicted is not None:
+        text += f"; {law.theory} predicts {law.predicted:.3g}"
+    if law.verdict:
+        text += f": {law.verdict.word}, {law.verdict.because}"
+    return f"{text}; {law.note}" if law.note else text
 
 
 def fit(form: str, x: Any, y: Any, groups: Any) -> Law:

@@ -1,39 +1,42 @@
-"""The laws that a study asks for, fitted to its records and judged: one for every combination of the other
-axes.
-"""
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+"""The laws that a study asks for, fitted to its results and judged: one for every combination of the other axes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from loopscale.analysis.axes import CURVES, combinations, in_step, place
+from loopscale.analysis.axes import CURVES, cells_along, in_step, place_on_axis
 from loopscale.analysis.laws.law import Law, choose, fit, pooled
 from loopscale.analysis.laws.predictions import comparable, predict
 from loopscale.analysis.laws.verdict import judge
-from loopscale.analysis.tables import StudyTable, answers, curve_at, evaluated, loop_of, numbers
+from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one law is fitted to."""
+    """The observations of one law.
+
+    Attributes
+    ----------
+    cell
+        The settings that the observations share, in words.
+    x, y, group
+        Places on the axis, errors and the index of the run, [observations].
+    settings
+        The settings of the first run, by dotted path, from which a bound takes its own.
+    """
 
     cell: str
-    x: np.ndarray
-    y: np.ndarray
+    x: Array
+    y: Array
     group: np.ndarray
     settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Unfitted:
-    """A combination of which too little has finished for a law."""
+    """A combination for which too little has finished for a law."""
 
     of: str
     along: str
@@ -41,36 +44,42 @@ class Unfitted:
     because: str
 
 
-def laws(study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame) -> tuple[list[Law], list[Unfitted]]:
+def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
     """Every law of the study with its verdict, and the combinations that have none yet."""
     fitted: list[Law] = []
-    missing: list[Unfitted] = []
-    for asked in study.get("laws") or []:
+    unfitted: list[Unfitted] = []
+    for asked in results.study.get("laws") or []:
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        found = []
-        for sample in samples(study, trials, curves, of, along):
+        laws, settings = [], []
+        for sample in samples(results, of, along):
             try:
                 law = choose(forms, sample.x, sample.y, sample.group)
             except ValueError as error:
-                missing.append(Unfitted(of, along, sample.cell, str(error)))
+                unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
-            beside = () if along in CURVES else in_step(study, along)
-            found.append((replace(law, of=of, along=along, beside=beside, cell=sample.cell), sample))
-        done = pooled([law for law, _ in found]) if along in CURVES else [law for law, _ in found]
-        for law, (_, sample) in zip(done, found, strict=True):
-            kin = sum(other.shape == law.shape for other in done) if along in CURVES else 0
-            fitted.append(judged(law, asked.get("theory"), sample.settings, kin))
-    return fitted, missing
+            beside = () if along in CURVES else in_step(results, along)
+            laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
+            settings.append(sample.settings)
+        if along in CURVES:
+            laws = pooled(laws)
+        for law, of_trial in zip(laws, settings, strict=True):
+            pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
+            fitted.append(with_verdict(law, asked.get("theory"), of_trial, pooled_over))
+    return fitted, unfitted
 
 
-def judged(
-    law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any], kin: int = 0
+def with_verdict(
+    law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any], pooled_over: int = 0
 ) -> Law:
-    """The law beside the one of the same form that the bound's own values over the same range give.
+    """The law beside the bound's law: the same form, fitted to the bound's own values over the same range.
 
-    Only its rate is compared: the bounds' constants are mostly hidden. `kin`: along a curve, over how many laws the
-    noise of the rate was pooled.
+    Only the rates are compared, because most bounds hide their constants.
+
+    Parameters
+    ----------
+    pooled_over
+        Along a curve, the number of laws over which the noise of the rate was pooled.
     """
     if not theory:
         return law
@@ -80,51 +89,45 @@ def judged(
         predicted = fit(law.form, law.x, values, np.arange(len(values))).rate
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
-    runs = min(law.runs)
-    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), runs, kin, law.form)
+    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), pooled_over, law.form)
     absolute = comparable(name, law.of, law.along)
     return replace(
         law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute
     )
 
 
-def samples(
-    study: StudyTable, trials: pd.DataFrame, curves: pd.DataFrame, of: str, along: str
-) -> Iterator[Sample]:
-    """The data of each law. Along a curve every cell has its own; along an axis, cells that differ along it alone."""
+def samples(results: Results, of: str, along: str) -> Iterator[Sample]:
+    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone."""
     if along in CURVES:
-        for cell in study["cells"]:
-            rows, _ = answers(trials, cell["key"])
-            if len(rows):
-                yield _curve_sample(cell["label"], rows, curves, of, along)
+        for cell in results.cells:
+            if cell.runs:
+                yield _curve_sample(cell, of, along)
         return
-    for label, members in combinations(study, trials, along).items():
-        rows = [row for _, mine in members for _, row in mine.iterrows()]
-        x = np.array([place(row, along) for row in rows])
-        here = [row for row, at in zip(rows, x, strict=True) if np.isfinite(at)]
-        if here:
-            y = numbers(row[of] for row in here)
-            yield Sample(label, x[np.isfinite(x)], y, np.arange(len(here)), evaluated(here[0]))
+    for label, cells in cells_along(results, along).items():
+        runs = [run for cell in cells for run in cell.runs]
+        runs = [run for run in runs if np.isfinite(place_on_axis(run, along))]
+        if runs:
+            x = np.array([place_on_axis(run, along) for run in runs])
+            y = np.array([run[of] for run in runs])
+            yield Sample(label, x, y, np.arange(len(runs)), runs[0].evaluated)
 
 
-def _curve_sample(label: str, rows: pd.DataFrame, curves: pd.DataFrame, of: str, along: str) -> Sample:
-    """Along `loop`, the trained loops 1 .. T; along `point`, loop T, after at least one pair."""
-    xs, ys, groups = [], [], []
-    for _, row in rows.iterrows():
-        curve = curve_at(curves, row["trial"])
-        at = loop_of(row, curve)
-        noise = float(numbers([row["raw_error"]])[0] - numbers([row["excess"]])[0]) if of == "excess" else 0.0
-        value = "raw" if of in ("raw_error", "excess") else "error"
-        if along == "loop":
-            curve = curve[curve["loop"] <= at]
-            if of == "error_last":
-                curve = curve[curve["point"] == curve["point"].max()]
-        else:
-            curve = curve[(curve["loop"] == at) & (curve["point"] > 0)]
-        means = curve.groupby(along)[value].mean() - noise
-        xs.append(numbers(means.index))
-        ys.append(numbers(means))
-        groups.append(np.full(len(means), len(groups)))
-    return Sample(
-        label, np.concatenate(xs), np.concatenate(ys), np.concatenate(groups), evaluated(rows.iloc[0])
-    )
+def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
+    """Along `loop`, the trained loops 1 .. T. Along `point`, loop T after at least one pair."""
+    curves = [_curve_values(run, of, along) for run in cell.runs]
+    groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
+    x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
+    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated)
+
+
+def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
+    curve = run.curve
+    noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
+    grid = curve.raw if of in ("raw_error", "excess") else curve.error
+    if along == "loop":
+        kept = curve.loops <= run.loop
+        values = grid[kept][:, -1:] if of == "error_last" else grid[kept]
+        return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
+    kept = curve.points > 0
+    row = grid[curve.row(run.loop)] if curve else np.empty(0)
+    return curve.points[kept].astype(np.float64), row[kept] - noise

@@ -121,6 +121,11 @@ class Surface:
         first = (q * np.log(alpha * a * q / (beta * b * p)) + beta * rest) / (alpha * q + beta * p)
         return float(np.exp(first)), float(np.exp((rest - p * first) / q))
 
+    def within_cells(self, x: float, z: float) -> bool:
+        """True if a pair lies within the range of the trained cells."""
+        cells = self.cells
+        return bool(cells.x.min() <= x <= cells.x.max() and cells.z.min() <= z <= cells.z.max())
+
     def law(self) -> Envelope:
         """The least error as a law of FLOPs. Raises ValueError as `best` does."""
         exponent = float(_envelope(*self.exponents, *self.cost[1:]))

@@ -1,46 +1,55 @@
-"""How the error goes along a chain of thought, step by step (AlgoFormer, figure 2c, which shows their mean)."""
+"""The error along a chain of thought, step by step (AlgoFormer, figure 2c, which shows the mean over steps)."""
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+from dataclasses import replace
 
-import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.answers.claims import Records
-from loopscale.analysis.figures import against_points
-from loopscale.analysis.notebook_tables import drawn
+from loopscale.analysis.figures.curves import against_points
+from loopscale.analysis.notebook import ready_figure
+from loopscale.analysis.results import CellResult, Results, TrialResult
 
 
-def against_chain_steps(records: Records, demonstrations: int | None = None) -> go.Figure:
-    """Error at loop T at every step of the chain that has so many demonstrations before it; by default the last chain.
+def against_chain_steps(results: Results, demonstrations: int | None = None) -> go.Figure:
+    """Error at loop T at every step of the chain after this number of demonstrations; by default of the last chain.
 
-    Says so in the figure where nothing has been run. Raises ValueError where no trial is about chains, or none has so
-    many demonstrations.
+    A study without trials gives a figure that says so. Raises ValueError if no trial is about chains, or no chain has
+    so many demonstrations.
     """
-    if records.trials.empty:
-        return drawn(go.Figure())
-    cells = [cell["key"] for cell in records.study["cells"]]
-    curves = steps_of_chain(records.trials, records.curves, demonstrations)
-    figure = against_points(records.study, records.trials, curves, cells)
+    if not results.everything:
+        return ready_figure(go.Figure())
+    cells = [cell_at_chain(cell, demonstrations) for cell in results.cells if cell.runs]
+    figure = against_points(results, cells)
     figure.update_xaxes(title_text="step of the chain (count)", dtick=1)
-    return drawn(figure)
+    return ready_figure(figure)
 
 
-def steps_of_chain(
-    trials: pd.DataFrame, curves: pd.DataFrame, demonstrations: int | None = None
-) -> pd.DataFrame:
-    """The part of `curves` that is about one chain, its `point` replaced by the step of the chain, 1 .. depth.
+def cell_at_chain(cell: CellResult, demonstrations: int | None = None) -> CellResult:
+    """The cell with the curves of one chain only. Their points become the steps of the chain, 1 .. depth.
 
-    Raises ValueError as above.
+    Raises ValueError as `against_chain_steps` does.
     """
-    if "task.depth" not in trials or trials["task.depth"].isna().all():
+
+    def at_chain(trials: tuple[TrialResult, ...]) -> tuple[TrialResult, ...]:
+        return tuple(_trial_at_chain(trial, demonstrations) for trial in trials)
+
+    return replace(
+        cell,
+        tuning=at_chain(cell.tuning) if not cell.replicated else cell.tuning,
+        replicates=at_chain(cell.replicates),
+        _baselines=at_chain(cell.baselines),
+    )
+
+
+def _trial_at_chain(trial: TrialResult, demonstrations: int | None) -> TrialResult:
+    if "task.depth" not in trial.settings:
         raise ValueError("no trial of this study is about chains of thought; its task needs a depth")
-    sizes = trials.dropna(subset=["task.depth"]).set_index("trial")[["task.depth", "task.points"]].astype(int)
-    known = curves[curves["trial"].isin(sizes.index)]
-    depth, chains = (known["trial"].map(sizes[name]) for name in ("task.depth", "task.points"))
-    of_chain = known["point"] // depth == (chains - 1 if demonstrations is None else demonstrations)
-    if demonstrations is not None and not of_chain.any():
-        most = sizes["task.points"].max() - 1
-        raise ValueError(f"no chain has {demonstrations} demonstrations before it; write 0 .. {most}")
-    return known[of_chain].assign(point=(known["point"] % depth + 1)[of_chain])
+    depth, chains = int(trial.settings["task.depth"]), int(trial.settings["task.points"])
+    wanted = chains - 1 if demonstrations is None else demonstrations
+    if not 0 <= wanted < chains:
+        raise ValueError(f"no chain has {demonstrations} demonstrations before it; write 0 .. {chains - 1}")
+    curve, copy = trial.curve, replace(trial)
+    kept = curve.points // depth == wanted
+    grids = {name: getattr(curve, name)[:, kept] for name in ("error", "sem", "raw", "median")}
+    # `curve` is a cached property: the copy gets the curve of the chain in its place.
+    copy.__dict__["curve"] = replace(curve, points=curve.points[kept] % depth + 1, **grids)
+    return copy

@@ -17,11 +17,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.papers.probing import Target, probed, read_through, the_weights
 from loopscale.analysis.papers.similarity import ask, best_matches, cosines, induced_weights, residuals, table
 from loopscale.analysis.papers.trend import LEAST, trend
-from loopscale.analysis.results import Reading
-from loopscale.analysis.trained_nets import Trained
+from loopscale.analysis.trained_nets import TrainedNet
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -33,7 +33,9 @@ Iterates = Sequence[tuple[str | Mapping[str, Any], int]]
 BY = ["cell", "replicate", "solver"]
 
 
-def similarities(found: Reading, solvers: Iterates, of: str = "errors", prompts: int = 256) -> pd.DataFrame:
+def similarities(
+    results: StudyResults, solvers: Iterates, of: str = "errors", prompts: int = 256
+) -> pd.DataFrame:
     """Columns cell, replicate, solver, step, iterate, similarity: of `errors`, or of induced `weights`.
 
     Errors are compared over `prompts` fresh prompts, weights over an eighth as many problems, each asked at random
@@ -43,7 +45,7 @@ def similarities(found: Reading, solvers: Iterates, of: str = "errors", prompts:
     if of not in ("errors", "weights"):
         raise ValueError(f"no similarity of {of}; write errors or weights")
     rows, known = [], dict[tuple[str, str], Tensor]()
-    for cell, number, one in _nets(found):
+    for cell, number, one in _nets(results):
         task = one.trial.task
         mine = _vectors(_predictor(one), task, of, prompts, _steps(one))
         for solver, iterates in _solvers(solvers):
@@ -56,13 +58,13 @@ def similarities(found: Reading, solvers: Iterates, of: str = "errors", prompts:
     return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
 
 
-def errors(found: Reading, solvers: Iterates, prompts: int = 1024) -> pd.DataFrame:
+def errors(results: StudyResults, solvers: Iterates, prompts: int = 1024) -> pd.DataFrame:
     """Columns cell, replicate, step, error: of the nets by step, and of solvers (replicate 0), mean over all queries.
 
     On fresh prompts, the same for all; over the target's variance, so that predicting nothing costs 1.
     """
     rows, tasks = [], dict[str, Task]()
-    for cell, number, one in _nets(found):
+    for cell, number, one in _nets(results):
         tasks[one.trial.task.model_dump_json()] = one.trial.task
         rows.append(
             _error(_predictor(one), one.trial.task, prompts, _steps(one)).assign(cell=cell, replicate=number)
@@ -76,7 +78,7 @@ def errors(found: Reading, solvers: Iterates, prompts: int = 1024) -> pd.DataFra
     return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
 
 
-def held(found: Reading, target: Target = the_weights, prompts: int = 512) -> pd.DataFrame:
+def held(results: StudyResults, target: Target = the_weights, prompts: int = 512) -> pd.DataFrame:
     """Columns cell, replicate, step, error: what a probe of each step's state misses of the target, on fresh prompts.
 
     Over the target's mean square, so that reading nothing costs 1. The default target is the weights that least squares
@@ -84,7 +86,7 @@ def held(found: Reading, target: Target = the_weights, prompts: int = 512) -> pd
     """
     rows = [
         probed(one.net, one.trial.task, target, _steps(one), prompts).assign(cell=cell, replicate=number)
-        for cell, number, one in _nets(found)
+        for cell, number, one in _nets(results)
     ]
     columns = ["cell", "replicate", "step", "error"]
     return pd.concat(rows, ignore_index=True)[columns] if rows else pd.DataFrame(columns=columns)
@@ -161,11 +163,11 @@ def gains(errors: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _nets(found: Reading) -> Iterator[tuple[str, int, Trained]]:
-    """Cell, number of the replicate from 1, net. Of tuning where a cell has no replicates yet."""
-    for cell in found.study["cells"] if not found.missing else ():
-        for number, one in enumerate(found.nets(cell["key"]), 1):
-            yield cell["label"], number, one
+def _nets(results: StudyResults) -> Iterator[tuple[str, int, TrainedNet]]:
+    """The cell's label, the number of the replicate from 1, and the net; a tuned net if a cell has no replicates."""
+    for cell in results.cells if not results.missing else ():
+        for number, net in enumerate(results.nets(cell.key), 1):
+            yield cell.label, number, net
 
 
 def _solvers(solvers: Iterates) -> Iterator[tuple[Solver, int]]:
@@ -177,11 +179,11 @@ def _name(solver: Solver) -> str:
     return solver.kind.replace("_", " ")
 
 
-def _steps(one: Trained) -> int:
+def _steps(one: TrainedNet) -> int:
     return one.trial.steps_per_prompt
 
 
-def _predictor(one: Trained) -> Predictor:
+def _predictor(one: TrainedNet) -> Predictor:
     return one.net if one.net.depth is None else read_through(one.net, one.trial.task, _steps(one))
 
 

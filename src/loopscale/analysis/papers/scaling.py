@@ -1,10 +1,7 @@
-"""What scaling studies say together: best pairs at a number of FLOPs, and figures over two axes, from readings.
+"""Scaling studies: best pairs at a number of FLOPs, laws of several studies together, figures over two axes.
 
-Each takes a reading (`loopscale.analysis.results`), and of a study without records gives what is missing.
+A study without records gives figures and sentences that say what is missing.
 """
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
 from collections.abc import Iterator
 from typing import get_args
@@ -13,78 +10,72 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis import figures
-from loopscale.analysis.axes import PROMPTS, in_step, place
+from loopscale.analysis.axes import FACTORS_OF_PROMPTS, PROMPTS, in_step, place_on_axis
+from loopscale.analysis.figures import cells, curves, surfaces
 from loopscale.analysis.laws.surface import LIMITS, Interval, Surface, fit
 from loopscale.analysis.laws.verdict import Word
-from loopscale.analysis.notebook_tables import Sentences, drawn, lacking
-from loopscale.analysis.results import Reading
-from loopscale.analysis.tables import answers, by_task, numbers
+from loopscale.analysis.notebook import Sentences, StudyResults, missing_figure, ready_figure
+from loopscale.analysis.results import Results
 
 BUDGETS = 5
 """Rows of the table of best pairs, over the FLOPs that were spent."""
 
 
-def surface(found: Reading, x: str, z: str, of: str = "error") -> Surface:
-    """The surface of `of` over two crossed axes of a study; `prompts` is an axis where steps are.
+def surface(results: Results, x: str, z: str, of: str = "error") -> Surface:
+    """The surface of a measure over two crossed axes of a study. `prompts` is an axis if the steps vary.
 
-    Raises ValueError for a study whose cells differ in more than these, and for what is too little for a surface.
+    Raises ValueError if the cells differ in more than these axes, or if the study is too small for a surface.
     """
-    own = {x, z, *in_step(found.study, x), *in_step(found.study, z)}
-    own |= {"training.steps", "training.batch_size"} if PROMPTS in (x, z) else set()
-    others = sorted({path for cell in found.study["cells"] for path in cell["values"]} - own)
+    axes = {x, z, *in_step(results, x), *in_step(results, z)}
+    axes |= set(FACTORS_OF_PROMPTS) if PROMPTS in (x, z) else set()
+    others = sorted({path for cell in results.cells for path in cell.values} - axes)
     if others:
-        raise ValueError(
-            f"{found.study['name']} varies {', '.join(others)} beside {x} and {z}: no single surface"
-        )
-    rows = [
-        row for cell in found.study["cells"] for _, row in answers(found.trials, cell["key"])[0].iterrows()
-    ]
-    at = [np.array([place(row, along) for row in rows]) for along in (x, z)]
-    return fit(at[0], at[1], numbers(row[of] for row in rows), numbers(row["flops"] for row in rows))
+        raise ValueError(f"{results.name} varies {', '.join(others)} beside {x} and {z}: no single surface")
+    runs = [run for cell in results.cells for run in cell.runs]
+    x_places, z_places = (np.array([place_on_axis(run, along) for run in runs]) for along in (x, z))
+    return fit(
+        x_places, z_places, np.array([run[of] for run in runs]), np.array([run["flops"] for run in runs])
+    )
 
 
-def compute_optimal(found: Reading, x: str, z: str) -> go.Figure:
-    """Error against FLOPs with the surface's envelope, or what there is too little for."""
+def compute_optimal(results: Results, x: str, z: str) -> go.Figure:
+    """Error against FLOPs with the surface's envelope, or the reason why there is no surface."""
+    if results.missing:
+        return missing_figure(results.missing)
     try:
-        return (
-            lacking(found.missing)
-            if found.missing
-            else drawn(figures.compute_optimal(surface(found, x, z), x, z))
-        )
+        return ready_figure(surfaces.compute_optimal(surface(results, x, z), x, z))
     except ValueError as problem:
-        return lacking(f"No surface yet: {problem}.")
+        return missing_figure(f"No surface yet: {problem}.")
 
 
-def best_pairs(found: Reading, x: str, z: str) -> pd.DataFrame:
-    """For some numbers of FLOPs the pair of least error, that error, and whether such a pair was within what ran.
+def best_pairs(results: Results, x: str, z: str) -> pd.DataFrame:
+    """For some numbers of FLOPs: the pair of least error, the error, and whether the pair lies within the cells.
 
-    Empty where no pair is known to be best; `allocation` says why.
+    The table is empty if no pair is known to be best; `allocation` gives the reason.
     """
     columns = ["FLOPs", x, z, "error", "within the cells"]
+    rows: list[list[float | str]] = []
     try:
-        over = surface(found, x, z) if not found.missing else None
-        if over is None:
-            return pd.DataFrame(columns=columns)
-        cells, costs = over.cells, over.flops(over.cells.x, over.cells.z)
-        rows = []
-        for flops in np.geomspace(costs.min(), costs.max(), BUDGETS):
-            one, other = over.best(float(flops))
-            inside = cells.x.min() <= one <= cells.x.max() and cells.z.min() <= other <= cells.z.max()
-            rows.append([float(flops), one, other, float(over.value(one, other)), "yes" if inside else "no"])
+        fitted = surface(results, x, z) if not results.missing else None
+        if fitted is not None:
+            costs = fitted.flops(fitted.cells.x, fitted.cells.z)
+            for flops in np.geomspace(costs.min(), costs.max(), BUDGETS):
+                pair = fitted.best(float(flops))
+                within = "yes" if fitted.within_cells(*pair) else "no"
+                rows.append([float(flops), *pair, float(fitted.value(*pair)), within])
     except ValueError:
-        return pd.DataFrame(columns=columns)
+        rows = []
     return pd.DataFrame(rows, columns=columns)
 
 
-def allocation(found: Reading, x: str, z: str) -> Sentences:
+def allocation(results: StudyResults, x: str, z: str) -> Sentences:
     """The surface in words: its exponents, how a growing number of FLOPs is best shared out, the law of the rest."""
-    if found.missing:
-        return Sentences([found.missing])
+    if results.missing:
+        return Sentences([results.missing])
     try:
-        over = surface(found, x, z)
+        over = surface(results, x, z)
     except ValueError as problem:
-        return Sentences([f"No surface of {found.study['name']} yet: {problem}."])
+        return Sentences([f"No surface of {results.name} yet: {problem}."])
     said = [
         f"error = {over.floor:.3g}{''.join(_terms(over, (x, z)))}; it accounts for "
         f"{100 * max(over.goodness, 0.0):.0f} % of the variance of the log errors of {len(over.cells.x)} cells"
@@ -104,50 +95,42 @@ def allocation(found: Reading, x: str, z: str) -> Sentences:
     ])  # fmt: skip
 
 
-def verdicts(*readings: Reading) -> pd.DataFrame:
+def verdicts(*studies: StudyResults) -> pd.DataFrame:
     """The laws of several studies in one table, by study: rates with intervals, predictions, verdicts."""
     tables = [
-        found.laws().reset_index().assign(study=found.study["name"])
-        for found in readings
-        if not found.missing
+        results.laws().reset_index().assign(study=results.name) for results in studies if not results.missing
     ]
     if not tables:
         return pd.DataFrame(columns=["study"])
-    return pd.concat([table.astype(object) for table in tables], ignore_index=True).set_index(
-        ["study", "cell"]
-    )
+    together = pd.concat([table.astype(object) for table in tables], ignore_index=True)
+    return together.set_index(["study", "cell"])
 
 
-def counted(*readings: Reading) -> Sentences:
-    """How many laws of these studies agree with theory, fall faster, slower, or are undecided; and what is lacking."""
-    said = [found.missing for found in readings if found.missing]
-    table = verdicts(*readings)
+def count_verdicts(*studies: StudyResults) -> Sentences:
+    """The numbers of laws that agree with theory, fall faster, fall slower, or are undecided; and missing studies."""
+    missing = [results.missing for results in studies if results.missing]
+    table = verdicts(*studies)
     if "verdict" not in table:
-        return Sentences(said)
+        return Sentences(missing)
     known = table[table["predicted"].notna()]
     words = known["verdict"].value_counts().to_dict()
     counts = ", ".join(f"{words[word]} {word}" for word in get_args(Word) if word in words)
     fitted = int(table["rate"].notna().sum())
-    first = f"{fitted} laws are fitted; theory predicts the rate of {len(known)}" + (
-        f": {counts}." if counts else "."
-    )
-    return Sentences([first, *said])
+    first = f"{fitted} laws are fitted; theory predicts the rate of {len(known)}"
+    return Sentences([f"{first}: {counts}." if counts else f"{first}.", *missing])
 
 
-def heat_map(found: Reading, x: str, y: str) -> go.Figure:
+def heat_map(results: Results, x: str, y: str) -> go.Figure:
     """Mean error over two crossed settings, with intervals in hover."""
-    return (
-        lacking(found.missing) if found.missing else drawn(figures.heat_map(found.study, found.trials, x, y))
-    )
+    return missing_figure(results.missing) if results.missing else ready_figure(cells.heat_map(results, x, y))
 
 
-def against_references(found: Reading, task: str | None = None) -> go.Figure:
-    """Error against loops on the exact references of the task; by default of the first one."""
-    if found.missing:
-        return lacking(found.missing)
-    groups = by_task(found.study, found.trials)
-    cells = groups.get(task or next(iter(groups), ""), [])
-    return drawn(figures.against_references(found.study, found.trials, found.curves, cells))
+def against_references(results: Results, task: str | None = None) -> go.Figure:
+    """Error against loops on the exact references of a task; by default of the first task."""
+    if results.missing:
+        return missing_figure(results.missing)
+    of_task = results.tasks.get(task or next(iter(results.tasks), ""), [])
+    return ready_figure(curves.against_references(results, of_task))
 
 
 def _terms(over: Surface, names: tuple[str, str]) -> Iterator[str]:

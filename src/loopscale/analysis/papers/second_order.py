@@ -15,14 +15,14 @@ from loopscale.analysis.figures.style import (
     ERROR,
     blank,
     colour_of,
-    dashed,
-    line,
+    dashed_line,
+    mean_line,
     rounded,
     safe,
     symbol_of,
-    ticked,
+    with_decimal_ticks,
 )
-from loopscale.analysis.notebook_tables import Sentences, lacking
+from loopscale.analysis.notebook import Sentences, missing_figure
 from loopscale.analysis.papers.iterates import matches
 from loopscale.analysis.papers.trend import LEAST, Fit, curve, trend
 
@@ -38,7 +38,7 @@ STEP = "loop or layer (count)"
 def heat_maps(similar: pd.DataFrame) -> go.Figure:
     """Similarity of every step with every iterate, mean over replicates; a ring marks each step's best match."""
     if similar.empty:
-        return lacking(UNTRAINED)
+        return missing_figure(UNTRAINED)
     cells, solvers = (list(dict.fromkeys(similar[name])) for name in ("cell", "solver"))
     figure = make_subplots(
         len(cells),
@@ -79,7 +79,7 @@ def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> g
     """
     chosen = matches(similar[similar["solver"] == solver])
     if chosen.empty:
-        return lacking(UNTRAINED)
+        return missing_figure(UNTRAINED)
     figure = blank(STEP, MATCH, log_x=False)
     if solver not in LOGARITHMIC:
         figure.update_yaxes(type="linear", range=[0, 1.1 * max(chosen["iterate"])])
@@ -100,25 +100,25 @@ def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> g
                 label = f"{name}: {_rate(kind, fit)}" + (", chosen" if said.kind == kind else "")
                 y = rounded(curve(kind, fit, steps))
                 figure.add_scatter(x=steps, y=y, mode="lines", line=style, name=label)
-    return ticked(figure)
+    return with_decimal_ticks(figure)
 
 
 def error_by_step(errors: pd.DataFrame) -> go.Figure:
     """Error after every loop, layer or iterate: nets with their 95 % intervals over replicates, solvers dashed."""
     if errors.empty:
-        return lacking(UNTRAINED)
+        return missing_figure(UNTRAINED)
     figure = blank("loop, layer or iterate (count)", ERROR)
     nets, solvers = errors[errors["replicate"] > 0], errors[errors["replicate"] == 0]
     for index, (cell, group) in enumerate(nets.groupby("cell", sort=False)):
-        line(
-            figure,
-            safe(str(cell)),
-            index,
-            [one.set_index("step")["error"] for _, one in group.groupby("replicate")],
+        table = group.pivot(index="step", columns="replicate", values="error")
+        mean_line(
+            figure, safe(str(cell)), index, table.index.to_numpy(np.float64), table.to_numpy(np.float64)
         )
     for order, (solver, group) in enumerate(solvers.groupby("cell", sort=False)):
-        dashed(figure, safe(str(solver)), order, group.set_index("step")["error"])
-    return ticked(figure)
+        dashed_line(
+            figure, safe(str(solver)), order, group["step"].to_list(), group["error"].to_numpy(np.float64)
+        )
+    return with_decimal_ticks(figure)
 
 
 def said(trends: pd.DataFrame) -> Sentences:

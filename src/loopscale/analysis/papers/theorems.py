@@ -13,7 +13,16 @@ import pandas as pd
 import plotly.graph_objects as go
 import torch
 
-from loopscale.analysis.figures.style import DASHES, GREYS, blank, colour_of, rounded, safe, symbol_of, ticked
+from loopscale.analysis.figures.style import (
+    DASHES,
+    GREYS,
+    blank,
+    colour_of,
+    rounded,
+    safe,
+    symbol_of,
+    with_decimal_ticks,
+)
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
@@ -108,7 +117,7 @@ def along(
         mode = "lines+markers" if len(values) < 40 else "lines"
         marker = {"size": 6, "symbol": symbol_of(index)}
         figure.add_scatter(x=values, y=rounded(y), mode=mode, name=safe(label), line=line, marker=marker)
-    return ticked(figure)
+    return with_decimal_ticks(figure)
 
 
 def risks(
@@ -130,7 +139,7 @@ def risks(
         marker = {"size": 7, "color": colour, "symbol": symbol_of(index)}
         found = curve.raw[-1] - posed.noise_variance
         figure.add_scatter(x=x, y=rounded(found), mode="markers", marker=marker, name=safe(_label(solver)))
-    return ticked(figure)
+    return with_decimal_ticks(figure)
 
 
 def distance(*constructions: Named, seed: int = 0) -> go.Figure:
@@ -143,7 +152,7 @@ def distance(*constructions: Named, seed: int = 0) -> go.Figure:
         y = [max(step["largest"], LEAST) for step in steps]
         x = [step["step"] for step in steps]
         figure.add_scatter(x=x, y=y, mode="lines+markers", name=safe(_label(each)), line=style, marker=marker)
-    return ticked(figure)
+    return with_decimal_ticks(figure)
 
 
 def limits(*constructions: Named, seed: int = 0) -> go.Figure:
@@ -161,7 +170,7 @@ def limits(*constructions: Named, seed: int = 0) -> go.Figure:
         stated = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
         line = y[-1] * (x / x[-1]) ** power
         figure.add_scatter(x=x, y=line, mode="lines", line=stated, name=f"order {limit['stated']:g}")
-    return ticked(figure)
+    return with_decimal_ticks(figure)
 
 
 def _member(family: Any, named: Named, shared: Mapping[str, Any] = {}) -> Any:

@@ -1,6 +1,6 @@
-"""Pages that stand alone: a template filled in, figures as data, and plotly inlined once.
+"""Pages that stand alone: a filled template, figures as data, and plotly inlined once.
 
-Nothing is loaded from anywhere: plotly's basic bundle (1.2 MB, MIT, its licence beside it) is vendored.
+A page loads nothing from anywhere. Plotly's basic bundle (1.2 MB, MIT, with its licence) is vendored.
 """
 
 import json
@@ -14,16 +14,25 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from loopscale.analysis.answers.findings import number
-from loopscale.analysis.figures.style import ticked
+from loopscale.analysis.answers.best import number
+from loopscale.analysis.figures.style import with_decimal_ticks
+from loopscale.analysis.table import Column
 from loopscale.core.visible import visible
+
+LONG = 40
+"""A text column with longer entries gets a wider cell."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`text` is what the figure shows in words, for who cannot see it, and its caption.
+    """A figure of a page.
 
-    `name` is its identifier in the page: letters and digits.
+    Attributes
+    ----------
+    text
+        What the figure shows, in words: its caption, and its description for screen readers.
+    name
+        Its identifier in the page: letters and digits.
     """
 
     title: str
@@ -33,32 +42,18 @@ class Figure:
 
     @property
     def json(self) -> Markup:
-        return Markup((ticked(self.drawing).to_json() or "").replace("<", "\\u003c"))
+        return Markup((with_decimal_ticks(self.drawing).to_json() or "").replace("<", "\\u003c"))
 
 
 def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
-    """The page that a template of this package makes, with those of the figures that show anything."""
+    """The page made from a template of this package. Figures without data are left out."""
     drawn = [figure for figure in figures if figure.drawing.data]
     plotly = Markup(_asset("plotly-basic.min.js").replace("</script", "<\\/script")) if drawn else ""
     return _environment().get_template(template).render(figures=drawn, plotly=plotly, **values)
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
-    made.filters |= {"figure": number, "time": duration, "span": span}
-    made.filters["spantime"] = lambda ends: span(ends, duration)
-    return made
-
-
 def duration(seconds: float | None) -> str:
-    """A length of time as a person says it."""
+    """A length of time in the largest suitable unit."""
     if seconds is None:
         return "–"
     for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
@@ -67,21 +62,51 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.3g} s"
 
 
-def span(ends: tuple[float, float] | None, shown: Any = number) -> str:
-    """From the one to the other, once where they are the same."""
-    if ends is None:
-        return "–"
-    low, high = (shown(end) for end in ends)
-    return low if low == high else f"{low} to {high}"
-
-
 def text(value: Any) -> Any:
-    """As a page shows it: words and tables as they are, all else as JSON."""
+    """A value as a page shows it: words and tables unchanged, anything else as JSON."""
     return value if isinstance(value, str | Mapping) else json.dumps(value, indent=1, default=str)
 
 
-def _shown(value: Any) -> Any:
-    """Text without control characters: a page may be looked at in a terminal too."""
+def _cell(row: Any, column: Column[Any]) -> str:
+    """The text of a table's cell."""
+    return _text(column.value(row), column.unit)
+
+
+def _text(value: Any, unit: str) -> str:
+    if isinstance(value, tuple):
+        low, high = (_text(end, unit) for end in value)
+        return low if low == high else f"{low} to {high}"
+    if unit == "s":
+        return duration(value)
+    if isinstance(value, float):
+        return number(value)
+    return "–" if value is None else str(value)
+
+
+def _is_numeric(rows: Sequence[Any], column: Column[Any]) -> bool:
+    values = [value for row in rows if (value := column.value(row)) is not None]
+    return bool(values) and all(isinstance(value, int | float | tuple) for value in values)
+
+
+def _is_long(row: Any, column: Column[Any]) -> bool:
+    return len(_cell(row, column)) > LONG
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters |= {"figure": number, "cell": _cell, "is_numeric": _is_numeric, "is_long": _is_long}
+    return environment
+
+
+def _printable(value: Any) -> Any:
+    """Text without control characters, because a page may be read in a terminal too."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,98 +1,108 @@
-"""A study as one self-contained page: the question, the answer, figures, laws, standings, cost, fates, provenance."""
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportReturnType=false, reportOperatorIssue=false
+"""A study as one self-contained page: question, answer, figures, laws, standings, cost, trials, provenance."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
-from loopscale.analysis.answers.best import front
-from loopscale.analysis.answers.cost import costs
+from loopscale.analysis.answers.best import best_columns, front, front_columns
+from loopscale.analysis.answers.cost import COLUMNS as COSTS
+from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import Findings, find
 from loopscale.analysis.answers.importance import importance
+from loopscale.analysis.answers.open_questions import COLUMNS as QUESTIONS
+from loopscale.analysis.answers.standings import COLUMNS as STANDINGS
+from loopscale.analysis.laws.law import COLUMNS as LAWS
+from loopscale.analysis.report.figures import study_figures
 from loopscale.analysis.report.page import render, text
-from loopscale.analysis.report.pictures import pictures
-from loopscale.analysis.tables import StudyTable
+from loopscale.analysis.results import Results, TrialResult
 
-MOST_FATES = 3000
-"""Rows of the table of fates; a larger study's finished tuning trials beyond it are only counted."""
+MOST_TRIALS = 3000
+"""Rows of the table of trials. Of a larger study, further finished tuning trials are only counted."""
 MOST_REASONS = 40
 
 
-def report(
-    study: StudyTable,
-    trials: pd.DataFrame,
-    curves: pd.DataFrame,
-    history: pd.DataFrame,
-    provenance: Mapping[str, Any] | None = None,
-    found: Findings | None = None,
+def study_page(
+    results: Results, provenance: Mapping[str, Any] | None = None, findings: Findings | None = None
 ) -> str:
-    """The page. `provenance`: commit, versions, the study's file and the like, shown as given, a mapping as a table.
+    """The page as HTML.
 
-    `found` are the study's findings, computed here if they are not given.
+    Parameters
+    ----------
+    provenance
+        Commit, versions, the study's file and the like. A mapping is shown as a table.
+    findings
+        The findings of the study, computed here if they are not given.
     """
-    found = found or find(study, trials, curves, history)
-    mattered = importance(study, trials)
-    fates = trials[trials["role"] != "baseline"]
-    cells, total = costs(study, trials)
+    findings = findings or find(results)
+    importances = importance(results)
+    cells, total = training_costs(results)
     return render(
         "report.html.j2",
-        list(pictures(study, trials, curves, history, found.laws, mattered)),
-        study=study,
-        found=found,
-        impossible=[one.text for one in found.impossible],
-        mattered=[one for one in mattered if one.note],
-        points=front(trials, study) if (study.get("search") or {}).get("kind") == "nsga2" else [],
-        counts=fates["outcome"].fillna("running").replace("", "running").value_counts().to_dict(),
-        reasons=_reasons(fates),
-        fates=_fates(fates),
-        omitted=max(len(fates) - MOST_FATES, 0),
+        list(study_figures(results, findings.laws, importances)),
+        study=results.study,
+        findings=findings,
+        columns={
+            "best": best_columns(results),
+            "front": front_columns(results),
+            "laws": LAWS,
+            "open": QUESTIONS,
+            "standings": STANDINGS,
+            "costs": COSTS,
+        },
+        impossible=[result.sentence for result in findings.impossible],
+        importance_notes=[importance for importance in importances if importance.note],
+        points=front(results) if results.two_objectives else [],
+        counts=Counter(_outcome(trial) for trial in results.trained),
+        reasons=_reasons(results.trained),
+        trials=_trial_rows(results.trained),
+        omitted=max(len(results.trained) - MOST_TRIALS, 0),
         costs=[*cells, total],
         provenance={name: text(value) for name, value in (provenance or {}).items()},
     )
 
 
-def _fates(trials: pd.DataFrame) -> list[dict[str, Any]]:
-    """Those that say something went wrong first, so that what is cut off is what went well."""
-    finished = trials["outcome"].eq("finished") & trials["role"].eq("tuning")
-    rows = trials.assign(_last=finished).sort_values(["_last", "label", "role", "number"], kind="stable")
+def _trial_rows(trials: Sequence[TrialResult]) -> list[dict[str, Any]]:
+    """Trials with problems come first, so that the rows beyond the limit are finished tuning trials."""
+    ordered = sorted(
+        trials,
+        key=lambda trial: (
+            trial.outcome == "finished" and trial.role == "tuning",
+            trial.label,
+            trial.role,
+            trial.number,
+        ),
+    )
     return [
         {
-            **{
-                name: "" if pd.isna(row[name]) else row[name] for name in ("trial", "label", "role", "detail")
-            },
-            "outcome": _outcome(row),
-            "seed": "" if pd.isna(row["seed"]) else int(row["seed"]),
-            "step": "" if pd.isna(row["step"]) else int(row["step"]),
-            "error": None if pd.isna(row["error"]) else float(row["error"]),
+            "trial": trial.trial,
+            "label": trial.label,
+            "role": trial.role,
+            "detail": trial.detail,
+            "outcome": _outcome(trial),
+            "seed": "" if trial.seed is None else trial.seed,
+            "step": "" if trial.step is None else trial.step,
+            "error": trial.measures.get("error"),
         }
-        for _, row in rows.head(MOST_FATES).iterrows()
+        for trial in ordered[:MOST_TRIALS]
     ]
 
 
-def _reasons(trials: pd.DataFrame) -> list[tuple[str, str, int]]:
-    """Why trials have not finished: outcome, the last line of the reason, and how many, most frequent first."""
-    rows = trials[trials["outcome"].ne("finished")]
-    counts = Counter((_outcome(row), _reason(row)) for _, row in rows.iterrows())
+def _reasons(trials: Sequence[TrialResult]) -> list[tuple[str, str, int]]:
+    """Why trials have not finished: outcome, last line of the reason, and their number; the most frequent first."""
+    unfinished = [trial for trial in trials if trial.outcome != "finished"]
+    counts = Counter((_outcome(trial), _reason(trial)) for trial in unfinished)
     return [(outcome, reason, count) for (outcome, reason), count in counts.most_common(MOST_REASONS)]
 
 
-def _outcome(row: pd.Series) -> str:
-    return (
-        "running" if pd.isna(row["outcome"]) or not row["outcome"] else str(row["outcome"]).replace("_", " ")
-    )
+def _outcome(trial: TrialResult) -> str:
+    return trial.outcome.replace("_", " ") or "running"
 
 
-def _reason(row: pd.Series) -> str:
-    """Of a traceback, the line that says what it was."""
-    detail = row["detail"]
-    lines = [line.strip() for line in detail.splitlines() if line.strip()] if isinstance(detail, str) else []
+def _reason(trial: TrialResult) -> str:
+    """The last line of a traceback, which names the error."""
+    lines = [line.strip() for line in trial.detail.splitlines() if line.strip()]
     if lines:
         return lines[-1]
-    at = "" if pd.isna(row["step"]) else f" at step {int(row['step']):,}"
-    known = {"pruned": f"behind the others of its cell{at}", "running": f"under way{at}"}
-    return known.get(_outcome(row), f"no reason was given{at}")
+    at = "" if trial.step is None else f" at step {trial.step:,}"
+    known = {"pruned": f"behind the others of its cell{at}", "running": f"still training{at}"}
+    return known.get(_outcome(trial), f"no reason was given{at}")

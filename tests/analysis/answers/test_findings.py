@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import Planted, comparison
+from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis.answers.best import best, replicate_noise
 from loopscale.analysis.answers.cost import costs

@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from planted import Planted, comparison
+from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis import figures
 from loopscale.analysis.figures.style import blank, entry, ticked

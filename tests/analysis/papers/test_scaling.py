@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from planted import Planted
+from tests.analysis.planted import Planted
 
 from loopscale.analysis.papers import scaling
 from loopscale.analysis.results import Reading

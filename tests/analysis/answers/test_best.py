@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from planted import Planted, comparison
+from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis.answers.best import against, best, front
 

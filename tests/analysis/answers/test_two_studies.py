@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import Planted
+from tests.analysis.planted import Planted
 
 from loopscale.analysis.answers.two_studies import Comparison, compare
 from loopscale.analysis.report.two_studies_page import comparison_page, sentences

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from planted import Planted
+from tests.analysis.planted import Planted
 
 from loopscale.analysis.answers.importance import LEAST, RELIABLE, importance
 from loopscale.analysis.figures.tuning import importances, parallel, tuned, tuning_slice

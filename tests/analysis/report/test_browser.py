@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from planted import comparison
+from tests.analysis.planted import comparison
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from loopscale.analysis.answers.two_studies import compare

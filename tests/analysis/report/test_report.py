@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from planted import Planted, comparison
+from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis import figures
 from loopscale.analysis.answers.findings import find

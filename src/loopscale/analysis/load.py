@@ -1,0 +1,178 @@
+"""Load the results of a study: from a store, from an export beside the notebook, or from the study's file alone."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from loopscale.analysis.results import Description, Results
+from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.model.errors import NoRecords, StoreError
+from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
+from loopscale.records.stores.exported import ABOUT
+from loopscale.records.stores.store import DEFAULT, Store
+from loopscale.studies.find import nearest_folder, recorded_name
+from loopscale.studies.mistakes import one_of
+
+PARTS = {
+    "question": str,
+    "source": str,
+    "cells": list,
+    "search": dict,
+    "scheduler": dict,
+    "laws": list,
+    "baselines": list,
+    "evaluate": dict,
+    "nuisance": dict,
+    "replicates": int,
+    "planned": int,
+    "plan": list,
+}
+"""The parts of a study's description that may be present, with their types."""
+
+
+def load_results(store: Store, study: str, curves: bool = True) -> Results:
+    """The results of one study in one store, brought up to date.
+
+    Without `curves`, the tables of curves and histories stay empty. Raises NoRecords, StoreError.
+    """
+    mirror = Mirror(store)
+    mirror.sync(study)
+    of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
+    queries = [
+        "SELECT * FROM trials WHERE study = ?",
+        f"SELECT * FROM curves WHERE {of_study}",
+        f"SELECT * FROM history WHERE {of_study}",
+    ]
+    with mirror.connect() as connection:
+        of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
+        row = connection.execute(of_studies, [study]).fetchone()
+        trials, curve_rows, history = (connection.execute(query, [study]).df() for query in queries)
+    if row is None or not row[0]:
+        raise _unknown_study(mirror, study)
+    provenance = {"source": row[1], "commit": row[2], "started": row[3], "store": store.name}
+    return Results(
+        _description(study, row[0]) | {"name": study},
+        trials,
+        curve_rows,
+        history,
+        provenance,
+        origin=_origin(store),
+        store=store,
+    )
+
+
+def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
+    """The results of a study from `store`, else from the default store, else from an export in the folder `beside`.
+
+    The default store is the store that the command line would use, here or beside the nearest `studies/`. The default
+    store is skipped if no trial of the study has finished there. A study without any records gives results without
+    trials, and `missing` says how to run the study.
+
+    Parameters
+    ----------
+    study
+        The name of a study or the path of its file.
+
+    Raises
+    ------
+    StoreError
+        If the records cannot be read.
+    Mistakes
+        If the study has neither records nor a file.
+    """
+    name = recorded_name(study)
+    for place in _candidate_stores(name, store, beside):
+        try:
+            results = load_results(place, name)
+        except NoRecords:
+            continue
+        if store is not None or any(trial.outcome == "finished" for trial in results.trained):
+            return results
+    return _results_of_file(study, name, store)
+
+
+def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) -> Iterator[Store]:
+    """Stores that may hold the study, the likeliest first."""
+    for where in _default_stores() if store is None else [store]:
+        try:
+            yield Store.open(where)
+        except NoRecords:
+            continue
+    if store is not None:
+        return
+    beside = Path(beside)
+    for about in sorted([*beside.glob(ABOUT), *beside.glob(f"*/{ABOUT}")]):
+        exported = Store.open(about.parent)
+        if exported.find(study):
+            yield exported
+
+
+def _default_stores() -> list[Path | None]:
+    """The default store, and the store beside the nearest `studies/`: notebooks lie in a folder beside it."""
+    folder = nearest_folder()
+    given = any(os.environ.get(name) for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"))
+    return [None] if given or not folder else [None, folder.parent / DEFAULT]
+
+
+def _origin(store: Store) -> str:
+    """The store's name; a folder of this project as a relative path, so that notebooks hold no path of a machine."""
+    folder = nearest_folder()
+    near = (Path.cwd(), *([folder.parent] if folder else []))
+    if "://" in store.name or not any(Path(store.name).is_relative_to(each) for each in near):
+        return store.name
+    return os.path.relpath(store.name)
+
+
+def _results_of_file(study: str, name: str, store: str | Path | None) -> Results:
+    """Results without trials, from the study's file. Raises Mistakes."""
+    from loopscale.studies.spec import Study  # imports torch, which readers of records do without
+
+    description = Study.load(study).document() | {"name": name}
+    option = f" --store {store}" if store is not None else ""
+    missing = f"No trial of {name} has finished yet: `loopscale run {name}{option}` trains them, then run this again."
+    trials, curves, history = (
+        pd.DataFrame(columns=[column for column in columns if column != "run"])
+        for columns in (TRIALS, CURVES, HISTORY)
+    )
+    return Results(description, trials, curves, history, missing=missing)
+
+
+def _description(name: str, text: str) -> dict[str, Any]:
+    """A study's recorded description. Raises StoreError unless the text has the form that `Study.document` writes."""
+    try:
+        description = json.loads(text)
+        for part, kind in PARTS.items():
+            if not isinstance(description.get(part) or kind(), kind):
+                raise ValueError(f"its {part} are of the wrong kind")
+        _check_cells(description)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
+        raise StoreError(damage, f"`loopscale run {name}` writes it again") from problem
+    return description
+
+
+def _check_cells(description: Description) -> None:
+    for cell in description["cells"]:
+        if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
+            raise ValueError("its cells are of the wrong kind")
+    for cell in description.get("plan") or []:
+        amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
+        numeric = all(isinstance(amount, int | float) for amount in amounts)
+        if len(amounts) != 5 or not numeric or not cell["key"]:
+            raise ValueError("its plan is of the wrong kind")
+
+
+def _unknown_study(mirror: Mirror, name: str) -> NoRecords:
+    if not mirror.store.root:
+        mirror.store.find(name)  # a server hides studies without permission; asked for by name, it says so
+    mirror.sync()
+    known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
+    remedy = f"`loopscale run {name}` makes them"
+    return NoRecords(
+        f"no records of {name} in {mirror.store.name} yet",
+        f"{remedy}, or {one_of(name, known)}" if known else remedy,
+    )

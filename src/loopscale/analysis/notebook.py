@@ -1,0 +1,227 @@
+"""A study in a notebook: its answers as tables, sentences and figures.
+
+    from loopscale.analysis.notebook import results
+
+    study = results("quickstart")         # from the default store, or from an export beside the notebook
+    study.best()
+    study.against_loops()
+
+The tables are those of `loopscale query`, of this study alone. A study without records gives empty tables, and figures
+that say what is missing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from loopscale.analysis.answers.best import best, best_columns
+from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.open_questions import COLUMNS as QUESTIONS
+from loopscale.analysis.answers.standings import COLUMNS as STANDINGS
+from loopscale.analysis.answers.standings import standings
+from loopscale.analysis.axes import independent_axes
+from loopscale.analysis.figures import cells, curves, settings, training
+from loopscale.analysis.figures.laws import law_figure
+from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
+from loopscale.analysis.laws.law import COLUMNS as LAWS
+from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.load import find_results
+from loopscale.analysis.results import CellResult, Results, mean
+from loopscale.analysis.table import Column, names, records
+from loopscale.analysis.trained_nets import TrainedNet, trained_nets
+from loopscale.core.visible import visible
+from loopscale.studies.mistakes import one_of
+
+COSTS = ("raw_error", "validate_error", "step", "seconds", "flops")
+"""Measures of a trial that are no part of its answer, or that the error repeats."""
+
+
+def results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> "StudyResults":
+    """The results of a study, as `load.find_results` finds them. `study` is a name or the path of a file.
+
+    Raises StoreError for records that cannot be read, Mistakes for a study with neither records nor a file.
+    """
+    return StudyResults.of(find_results(study, store, beside))
+
+
+class Sentences(tuple[str, ...]):
+    """Sentences that a notebook shows as paragraphs."""
+
+    def __new__(cls, sentences: Iterable[str]) -> "Sentences":
+        return super().__new__(cls, map(visible, sentences))
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self)
+
+
+class StudyResults(Results):
+    """The results of a study with its tables, sentences and figures.
+
+    If a study has several tasks, a figure shows one of them: `task` is one of `task_names()`.
+    """
+
+    @classmethod
+    def of(cls, results: Results) -> "StudyResults":
+        return cls(**{part.name: getattr(results, part.name) for part in fields(Results)})
+
+    def __repr__(self) -> str:
+        return visible(f"{self.name}: {self.study.get('question', '')} {self.missing or self._extent}")
+
+    def _repr_html_(self) -> str:
+        name, question = (escape(visible(text)) for text in (self.name, str(self.study.get("question", ""))))
+        return f"<p><b>{name}</b>: {question}<br>{escape(visible(self.missing or self._extent))}</p>"
+
+    @property
+    def _extent(self) -> str:
+        count = len(self.cells)
+        return f"{len(self.trained):,} trials in {count:,} {'cell' if count == 1 else 'cells'}, from {self.origin}."
+
+    def best(self) -> pd.DataFrame:
+        """The best configuration of every cell: the tuned settings, the error with its interval, the cell's state."""
+        return _table(best_columns(self), best(self) if self.trained else ())
+
+    def standings(self) -> pd.DataFrame:
+        """Every cell's error over that of each classical algorithm after as many steps, on the same prompts."""
+        return _table(STANDINGS, standings(self))
+
+    def measures(self) -> pd.DataFrame:
+        """The measures of the task besides the error, such as `ari` or `support_recovery`: nets, then algorithms."""
+        known = dict.fromkeys(name for trial in self.everything for name in trial.measures)
+        known = [name for name in known if name not in COSTS]
+        rows = []
+        for task, of_task in self.tasks.items():
+            runs = {cell.label: cell.runs for cell in of_task}
+            runs |= {baseline.solver: (baseline,) for baseline in of_task[0].baselines}
+            for name, trials in runs.items():
+                means = {measure: mean(trial[measure] for trial in trials) for measure in known}
+                rows.append({"task": task, "by": name} | means)
+        table = pd.DataFrame(rows, columns=["task", "by", *known]).set_index(["task", "by"])
+        return table.droplevel("task") if len(self.tasks) < 2 else table
+
+    def laws(self) -> pd.DataFrame:
+        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is none."""
+        fitted, unfitted = study_laws(self)
+        rows = records(LAWS, fitted)
+        rows += [
+            {"cell": law.cell or "all", "of": law.of, "along": law.along, "because": law.because}
+            for law in unfitted
+        ]
+        return pd.DataFrame(rows, columns=names(LAWS)).set_index("cell")
+
+    def answer(self) -> Sentences:
+        """The answer in words."""
+        return Sentences([self.missing] if self.missing else find(self).sentences)
+
+    def undecided(self) -> pd.DataFrame:
+        """The open questions, with the replicates or values that would decide them, and their cost."""
+        return _table(QUESTIONS, find(self).open if self.trained else ())
+
+    def task_names(self) -> list[str]:
+        """The names of the tasks, as figures take them; one empty name for a single task."""
+        return list(self.tasks) or [""]
+
+    def against_loops(self, task: str | None = None) -> go.Figure:
+        """Error after every loop or layer, beside classical algorithms and the least possible error."""
+        return self._figure(lambda: curves.against_loops(self, self.cells_of_task(task)))
+
+    def against_points(self, task: str | None = None) -> go.Figure:
+        """Error at loop T against the pairs seen before the query."""
+        return self._figure(lambda: curves.against_points(self, self.cells_of_task(task)))
+
+    def replicates(self, task: str | None = None) -> go.Figure:
+        """The mean of every cell with its interval, and the single runs."""
+        return self._figure(lambda: cells.replicates(self, self.cells_of_task(task)))
+
+    def against_axis(self, path: str, of: str = "error", only: Mapping[str, Any] | None = None) -> go.Figure:
+        """A measure at T against one numeric setting, such as `training.loops`, beside the classical algorithms.
+
+        `only` restricts the cells to these settings. Raises ValueError for an unknown setting or measure.
+        """
+        known = independent_axes(self, least=1)
+        if path not in known:
+            raise ValueError(f"{path} is no numeric axis of {self.name}; {one_of(path, known)}")
+        return self._figure(lambda: settings.against_axis(self, path, of, only))
+
+    def law(self, of: str, along: str) -> go.Figure:
+        """The study's laws of one measure along an axis, with data, fit and theory.
+
+        Raises ValueError for a law that the study does not ask for.
+        """
+        asked = [(law.get("of", "error"), law["along"]) for law in self.study.get("laws") or []]
+        if (of, along) not in asked:
+            known = [" along ".join(pair) for pair in asked]
+            remedy = one_of(f"{of} along {along}", known) if known else "it asks for none"
+            raise ValueError(f"{self.name} asks for no law of {of} along {along}; {remedy}")
+
+        def draw() -> go.Figure:
+            laws = [law for law in study_laws(self)[0] if (law.of, law.along) == (of, along)]
+            return law_figure(laws) if laws else go.Figure()
+
+        return self._figure(draw)
+
+    def learning(self) -> go.Figure:
+        """The validation error, by training step, of the runs that answer for each cell."""
+        return self._figure(lambda: training.learning_curves(self))
+
+    def nets(self, cell: str = "") -> Iterator[TrainedNet]:
+        """The trained nets of a cell's replicates. `cell` is a label or a key, and may be left out for a single cell.
+
+        Raises ValueError for an unknown cell, StoreError if the weights are missing. A study without trials has none.
+        """
+        if not self.missing and self.store:
+            yield from trained_nets(self, self.cell_named(cell))
+
+    def cell_named(self, name: str = "") -> CellResult:
+        """The cell of this label or key. Raises ValueError for an unknown cell."""
+        for cell in self.cells:
+            if name in (cell.key, cell.label) or (not name and len(self.cells) == 1):
+                return cell
+        problem = f"there is no cell {name!r}" if name else "there are several cells"
+        raise ValueError(f"{problem}; {one_of(name, [cell.label for cell in self.cells])}")
+
+    def cells_of_task(self, task: str | None) -> list[CellResult]:
+        """The cells on one task. Raises ValueError for an unknown task, or if several tasks exist and none is named."""
+        if task is None and len(self.tasks) < 2:
+            return [cell for of_task in self.tasks.values() for cell in of_task]
+        if task not in self.tasks:
+            problem = "there are several tasks" if task is None else f"there is no task {task!r}"
+            raise ValueError(f"{problem}; give task=, {one_of(task or '', self.tasks)}")
+        return self.tasks[task]
+
+    def _figure(self, draw: Callable[[], go.Figure]) -> go.Figure:
+        return missing_figure(self.missing) if self.missing else ready_figure(draw())
+
+
+def ready_figure(figure: go.Figure) -> go.Figure:
+    """The figure with readable ticks. An empty figure says that it is empty."""
+    return (
+        with_decimal_ticks(figure)
+        if figure.data
+        else missing_figure("Too little has finished for this figure.")
+    )
+
+
+def missing_figure(missing: str) -> go.Figure:
+    """An empty figure that says what is missing."""
+    figure = blank("", "", log_x=False)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False, type="linear")
+    figure.update_layout(height=160)
+    where = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    text = safe(visible(missing)).replace(": ", ":<br>", 1)
+    figure.add_annotation(text=text, font={"size": 15}, **where)
+    return figure
+
+
+def _table(columns: list[Column[Any]], rows: Iterable[Any]) -> pd.DataFrame:
+    """A table whose index is the first column."""
+    table = pd.DataFrame(records(columns, rows), columns=names(columns))
+    return table.set_index(names(columns)[0]).rename_axis(columns[0].heading)

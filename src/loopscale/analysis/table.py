@@ -1,0 +1,85 @@
+"""Columns of the tables of answers. Each column is declared once, with the answer that the column belongs to.
+
+The command line, the report and the notebooks print the same columns; `--json` uses the same names.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Row = TypeVar("Row")
+
+
+class Interval(NamedTuple):
+    """The ends of a 95 % interval."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:.4g} .. {self.high:.4g}"
+
+    @classmethod
+    def of(cls, low: float | None, high: float | None) -> "Interval | None":
+        return None if low is None or high is None else cls(low, high)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a table.
+
+    Attributes
+    ----------
+    names
+        The name in notebooks and in `--json`. An interval has two: one for each end.
+    heading
+        The heading in the terminal and in the report.
+    value
+        The value of a row: a number, a text, an `Interval` or None.
+    unit
+        The unit of the value, empty if the heading says enough.
+    """
+
+    names: tuple[str, ...]
+    heading: str
+    value: Callable[[Row], Any]
+    unit: str = ""
+
+    @classmethod
+    def attribute(cls, name: str, heading: str = "", unit: str = "") -> "Column[Any]":
+        """A column that shows the attribute `name` of a row."""
+        return cls((name,), heading or name, lambda row: getattr(row, name), unit)
+
+    @classmethod
+    def interval(cls, low: str, high: str, heading: str = "95 % interval") -> "Column[Any]":
+        """A column that shows the two attributes as one interval."""
+        return cls((low, high), heading, lambda row: Interval.of(getattr(row, low), getattr(row, high)))
+
+
+def headings(columns: Sequence[Column[Row]]) -> list[str]:
+    return [column.heading for column in columns]
+
+
+def cells(columns: Sequence[Column[Row]], row: Row) -> list[Any]:
+    """The values of a row as a person reads them, one for each heading."""
+    return [column.value(row) for column in columns]
+
+
+def record(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """The values of a row by name; both ends of an interval have their own name."""
+    values: dict[str, Any] = {}
+    for column in columns:
+        value = column.value(row)
+        several = len(column.names) > 1
+        values |= zip(
+            column.names, (value or (None,) * len(column.names)) if several else (value,), strict=True
+        )
+    return values
+
+
+def records(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> list[dict[str, Any]]:
+    return [record(columns, row) for row in rows]
+
+
+def names(columns: Sequence[Column[Any]]) -> list[str]:
+    return [name for column in columns for name in column.names]
