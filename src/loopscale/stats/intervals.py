@@ -37,9 +37,9 @@ class PooledVariance:
         return student(self.freedom) * float(np.sqrt(self.variance / count))
 
 
-def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t."""
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+def student(freedom: int | float, level: float = LEVEL) -> float:
+    """Half the width of Student's two-sided interval at this level, in standard errors."""
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def pool(groups: Sequence[Array]) -> PooledVariance | None:
