@@ -24,12 +24,11 @@ one cell and not to another, because all replicates of a cell share the prompts.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
-from scipy.special import stdtr
 
-from loopscale.stats.intervals import LEVEL, Array, pool, student
+from loopscale.stats.intervals import LEVEL, Array, pool, student, student_p
 
 PRIOR = 6.0
 """Weight of the study's noise in `half_pooled`, in degrees of freedom."""
@@ -87,7 +86,7 @@ class Contrast:
         reach = self.reach(margin)
         if self.error == 0:
             return 0.0 if reach > 0 else 1.0
-        return 2 * float(stdtr(self.freedom, -reach / self.error))
+        return student_p(reach / self.error, self.freedom)
 
     def reach(self, margin: float | None = None) -> float:
         """An interval with a smaller half width than this gives a verdict."""
@@ -226,7 +225,7 @@ def mean_interval(
         return None
     centre = log.difference + log.variance / 2
     half = student(log.freedom, level) * math.sqrt(log.error**2 + log.variance**2 / (2 * log.freedom))
-    mean = float(np.nanmean(np.exp(logs[cell])))
+    mean = float(np.exp(logs[cell][np.isfinite(logs[cell])]).mean())
     return min(math.exp(centre - half), mean), max(math.exp(centre + half), mean)
 
 
@@ -303,7 +302,7 @@ def common_noise(logs: Array) -> tuple[Array, Array]:
     normal = np.eye(logs.shape[-1]) * weight.sum(axis=-2)[..., None] - np.swapaxes(weight, -1, -2) @ (
         weight / counts
     )
-    inverse = np.linalg.pinv(normal, rcond=1e-10, hermitian=True)
+    inverse = cast(Array, np.linalg.pinv(normal, rcond=1e-10, hermitian=True))
     effects = (inverse @ centred.sum(axis=-2)[..., None])[..., 0][..., None, :] * weight
     residual = np.where(kept, centred - effects + effects.sum(axis=-1, keepdims=True) / counts, 0.0)
     rank = np.linalg.matrix_rank(normal, tol=1e-8, hermitian=True)

@@ -116,7 +116,7 @@ def _called(theory: str, absolute: bool, shifts: Sequence[float]) -> str:
 
 def _straight(law: Law) -> bool:
     """Whether the law is a line where both axes are logarithmic."""
-    return law.form in ("power", "power_floor", "log_power") or law.along in (FLOPS, PROMPTS)
+    return law.shape.log_axis or law.along in (FLOPS, PROMPTS)
 
 
 def _bars(law: Law) -> dict[str, Any] | None:

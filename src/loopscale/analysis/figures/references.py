@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from loopscale.analysis.tables import settings_of
-from loopscale.stats.forms import Array
+from loopscale.stats.intervals import Array
 
 BOUNDS = ("bayes_ridge", "first_order_best", "one_step_best")
 """Of the excess at a point, at the bound's own height."""
