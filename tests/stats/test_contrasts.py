@@ -86,6 +86,10 @@ def test_many_replicates_let_a_pair_keep_its_own_variance():
     assert many > 3.6
 
 
+def test_an_interval_beyond_the_range_of_floats_ends_at_infinity():
+    assert Contrast(0.0, 1e6, 1.0, 2).ratio() == (1.0, 0.0, math.inf)
+
+
 def test_runs_without_any_noise_give_a_certain_verdict():
     compared = some(contrast(np.array([[0.1, 0.2], [0.3, 0.4]]), 0, 1))
     assert compared.error == pytest.approx(0, abs=1e-12)
@@ -267,8 +271,10 @@ def test_a_decided_contrast_needs_no_more_replicates_and_a_hopeless_one_has_no_n
 
 
 def draw(cells: int, seeds: int, spread: float, late: float, common: float) -> Array:
-    """Log errors [draws, cells, seeds]. The standard deviations differ `spread`-fold; a seed is late in all cells with
-    probability `late`, and has an effect with standard deviation `common` on all cells.
+    """Log errors [draws, cells, seeds].
+
+    The standard deviations of the cells differ `spread`-fold. A seed is late in all cells with probability `late`. Its
+    effect on all cells has the standard deviation `common`.
     """
     rng = np.random.default_rng([cells, seeds, int(10 * spread), int(10 * late), int(10 * common)])
     logs = (

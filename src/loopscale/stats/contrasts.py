@@ -3,26 +3,25 @@
 An observation is the logarithm of one trained net's error, so a difference of means is the logarithm of a ratio of
 errors. A table of logs has a row for each cell and a column for each seed; NaN marks a missing run.
 
-=======================  ==============================================================================================
-`contrast`               two cells of one study, paired by seed
-`contrast_with_value`    one cell and an error without seed noise, such as a classical algorithm on the same prompts
-`contrast_of_studies`    cells of two studies, paired by seed if the seeds and the prompts are the same
-`mean_interval`          the interval of one cell's mean error
-`why_none`               the reason, in words, why these functions return None
-`judge`                  the verdict of an interval: less, more, level or undecided
-`deciding_replicates`    the number of replicates that would decide an undecided contrast
-=======================  ==============================================================================================
+- `contrast`: two cells of one study, paired by seed.
+- `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts.
+- `contrast_of_studies`: cells of two studies, paired by seed if the seeds and the prompts are the same.
+- `mean_interval`: the interval of one cell's mean error.
+- `why_none`: the reason, in words, why these functions return None.
+- `judge`: the verdict of an interval, which is less, more, level or undecided.
+- `deciding_replicates`: the number of replicates that would decide an undecided contrast.
 
 All intervals share one rule for the noise, `half_pooled`. A simulation chose the rule (20,000 draws for each of 2, 3,
-8 and 16 cells with 2, 3, 5 and 8 seeds). Averaged over the pairs of a study, a 95 % interval covers 94.6 to 96.7 % if
-all cells are equally noisy, and 93.5 to 96.3 % if their standard deviations differ up to 4-fold. The noisiest pair is
-then covered 84 % with two seeds and 89 % with five. With the variance of the whole study alone it is covered 77 %.
+8 and 16 cells with 2, 3, 5 and 8 seeds). With equal noise a 95 % interval covers 94.6 to 96.7 %, averaged over the
+pairs of a study. If the standard deviations of the cells differ up to 4-fold, the interval covers 93.5 to 96.3 %. The
+noisiest pair is then covered 84 % with two seeds and 89 % with five, and 77 % by the pooled variance alone.
 
 The intervals describe the noise of training on the prompts that were evaluated. No rule sees what these prompts do to
 one cell and not to another, because all replicates of a cell share the prompts.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -33,8 +32,9 @@ from loopscale.stats.intervals import LEVEL, Array, pool, student, student_p
 PRIOR = 6.0
 """Weight of the study's noise in `half_pooled`, in degrees of freedom."""
 MOST_REPLICATES = 1000
-"""`deciding_replicates` names no larger number, because nobody would train so many."""
-Word = Literal["less", "more", "level", "undecided"]
+"""The largest number that `deciding_replicates` names."""
+LARGEST_LOG = math.log(sys.float_info.max)
+Judgement = Literal["less", "more", "level", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Contrast:
     def ratio(self, level: float = LEVEL) -> tuple[float, float, float]:
         """The ratio of the two errors (geometric means), and the low and the high end of its interval."""
         low, high = self.interval(level)
-        return math.exp(self.difference), math.exp(low), math.exp(high)
+        return _exp(self.difference), _exp(low), _exp(high)
 
     def p(self, margin: float | None = None) -> float:
         """The p-value of the verdict: the smallest 1 - `level` at which the interval is not undecided.
@@ -98,8 +98,8 @@ def contrast(logs: Array, first: int, second: int, prior: float = PRIOR) -> Cont
     """The difference of two cells of one study, paired by seed.
 
     A seed draws the same prompts in every cell, and some seeds are late to learn in all cells. Such effects drop out
-    of the differences. If seeds have no effect, pairing widens the interval: by 30 % for three cells of two seeds, by
-    8 % for eight cells of three seeds. Pairing is a fixed rule; choosing the narrower interval would cover too little.
+    of the differences. If seeds have no effect, pairing costs width: 30 % for three cells of two seeds, 8 % for eight
+    cells of three seeds. Pairing is a fixed rule, because the narrower of both intervals would cover too little.
 
     Parameters
     ----------
@@ -128,9 +128,9 @@ def contrast(logs: Array, first: int, second: int, prior: float = PRIOR) -> Cont
 def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRIOR) -> Contrast | None:
     """The difference of a cell and an error that has no seed noise.
 
-    The noise is that of a run about the mean of its cell. Without a second cell the effects of seeds do not cancel, and
-    all cells share these effects. A 95 % interval covers 94.5 to 96.7 % without such effects (equal noise). It covers
-    92.7 to 95.5 % if the effects are as large as the noise; with two seeds, 87 % if they are twice as large.
+    The noise is that of a run about the mean of its cell. Effects of seeds on all cells do not cancel here. Without
+    such effects a 95 % interval covers 94.5 to 96.7 % (equal noise). If the effects are as large as the noise, the
+    interval covers 92.7 to 95.5 %. If they are twice as large, the interval covers 87 % with two seeds.
 
     Parameters
     ----------
@@ -204,9 +204,8 @@ def mean_interval(
 ) -> tuple[float, float] | None:
     """The confidence interval of a cell's mean error.
 
-    The logarithm of the mean of a log-normal is the mean of the logs plus half their variance, and the standard error
-    joins those of both (Cox's method; Zhou and Gao 1997). The interval is widened where it would leave out the mean
-    of the replicates.
+    The log of a log-normal mean is the mean of the logs plus half their variance. The standard error joins those of
+    both terms (Cox's method; Zhou and Gao 1997). The interval always holds the mean of the replicates.
 
     Parameters
     ----------
@@ -226,7 +225,7 @@ def mean_interval(
     centre = log.difference + log.variance / 2
     half = student(log.freedom, level) * math.sqrt(log.error**2 + log.variance**2 / (2 * log.freedom))
     mean = float(np.exp(logs[cell][np.isfinite(logs[cell])]).mean())
-    return min(math.exp(centre - half), mean), max(math.exp(centre + half), mean)
+    return min(_exp(centre - half), mean), max(_exp(centre + half), mean)
 
 
 def why_none(*rows: Array) -> str:
@@ -241,7 +240,7 @@ def why_none(*rows: Array) -> str:
     return ""
 
 
-def judge(low: float, high: float, margin: float | None = None) -> Word:
+def judge(low: float, high: float, margin: float | None = None) -> Judgement:
     """The verdict of an interval of a log ratio.
 
     Parameters
@@ -340,6 +339,11 @@ def half_pooled(
     """
     variance = (prior * pooled + freedom * own) / (prior + freedom)
     return np.asarray(variance), np.asarray(np.minimum(prior + freedom, behind))
+
+
+def _exp(log: float) -> float:
+    """An interval of two very different replicates can end beyond the range of floats."""
+    return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
 def _finite_rows(logs: Array) -> Array:

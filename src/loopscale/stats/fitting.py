@@ -1,8 +1,8 @@
 """One form fitted to runs, with the interval of its rate.
 
-If each run is trained for one value of the axis, the interval follows the profile of the loss with the pooled noise of
-the replicates. If each run gives a whole curve, the errors along a curve are not independent. Each curve then counts
-as one observation of the rate, with Student's t.
+If each run is trained for one value of the axis, the interval follows the profile of the loss. The noise is then that
+of the replicates, pooled. If each run gives a whole curve, the errors along a curve are not independent. Each curve
+then counts as one observation of the rate, with Student's t.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The noise of single runs, learnt from all groups of replicates together, and Student's t.
 
 Two or three replicates say almost nothing about their own variance. The cells of a study are trained alike, so their
-noise is pooled, on the log scale because errors are positive and their noise is relative. If the noises of the cells
-differ, the average over cells is right, and the interval of the noisiest cell is too narrow.
+noise is pooled. Logarithms are used because errors are positive and their noise is relative. If the noises of the
+cells differ, the average over cells is right, and the interval of the noisiest cell is too narrow.
 """
 
 from collections.abc import Sequence
