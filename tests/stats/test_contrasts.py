@@ -310,9 +310,8 @@ def test_intervals_cover_the_differences_of_a_study(
     spread: float, late: float, lowest: float, highest: float, seeds: int
 ):
     for cells in CELLS:
-        for common in (0.0, 0.15):
-            covered = pair_coverage(draw(cells, seeds, spread, late, common)).mean()
-            assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), (cells, common)
+        covered = pair_coverage(draw(cells, seeds, spread, late, 0.15)).mean()
+        assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), cells
 
 
 @pytest.mark.parametrize(
@@ -353,7 +352,7 @@ def test_the_interval_of_two_independent_studies_covers(cells: int, seeds: int):
 
 
 @pytest.mark.parametrize(("seeds", "noise"), [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)])
-@pytest.mark.parametrize("cells", [2, 6, 25])
+@pytest.mark.parametrize("cells", [2, 8])
 def test_the_interval_of_a_mean_error_covers(cells: int, seeds: int, noise: float):
     logs = draw(cells, seeds, 1, 0, 0)[:1000] / 0.15 * noise
     ends = np.array([mean_interval(table, 0) for table in logs], dtype=np.float64)
