@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted
 
 from loopscale.analysis.axes import in_step, independent
 from loopscale.analysis.laws.study_laws import laws
+from tests.analysis.planted import Planted
 
 
 def stepped() -> Planted:

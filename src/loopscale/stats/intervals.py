@@ -1,17 +1,8 @@
-"""95 % intervals from few replicates: the noise is learnt from all cells together, and paid for with
-Student's t.
+"""The noise of single runs, learnt from all groups of replicates together, and Student's t.
 
-Two or three replicates say almost nothing about their own spread. The cells of one study are trained alike,
-so the noise between seeds is pooled over them, on the log scale because errors are positive and their noise
-is relative. Letting each cell keep part of its own variance (empirical Bayes, Smyth 2004) was tried and
-covered less: 91-93 % with three cells where pooling covers 94-95 %, and 91-94 % against 92-94 % where the
-cells' noises truly differ by a factor of two either way. In that case the average over cells holds, and the
-noisiest cell's own interval is too narrow.
-
-Two cells of a study are compared seed by seed (`paired`): a seed draws the same prompts in every cell, and some
-seeds are late to learn in all of them. What a seed does to all cells is then no noise of a difference. Where it does
-nothing this costs degrees of freedom: intervals wider by 2 % with nine cells of two seeds, by 13 % with three of
-three, by half with two of three. That is decided here once, not by which of the two is narrower.
+Two or three replicates say almost nothing about their own variance. The cells of a study are trained alike, so their
+noise is pooled. Logarithms are used because errors are positive and their noise is relative. If the noises of the
+cells differ, the average over cells is right, and the interval of the noisiest cell is too narrow.
 """
 
 from collections.abc import Sequence
@@ -19,10 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import fdtrc, stdtr, stdtrit  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs
 
 Array = NDArray[np.float64]
 LEVEL = 0.95
+"""The level of all intervals: the share that covers the truth."""
+DOUBT = 0.01
+"""The level of the F test by which a scatter exceeds the noise of the replicates."""
+LEAST_VARIANCE = 1e-16
+"""Noise below this is rounding."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +32,24 @@ class PooledVariance:
         """Half the 95 % interval of a mean over `count` observations."""
         return student(self.freedom) * float(np.sqrt(self.variance / count))
 
+    def plainly_exceeds(self, noise: "PooledVariance") -> bool:
+        """True if an F test at level `DOUBT` tells this variance from the noise."""
+        ratio = self.variance / max(noise.variance, LEAST_VARIANCE)
+        return bool(fdtrc(self.freedom, noise.freedom, ratio) < DOUBT)
 
-def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t."""
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+
+def student(freedom: int | float, level: float = LEVEL) -> float:
+    """Half the width of Student's two-sided interval, in standard errors."""
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def student_p(t: float, freedom: int | float) -> float:
+    """The two-sided p-value of Student's t."""
+    return 2 * float(stdtr(freedom, -abs(t)))
 
 
 def pool(groups: Sequence[Array]) -> PooledVariance | None:
-    """The noise about the groups' own means; `None` where no group has two observations."""
+    """The variance about the groups' own means; None if no group has two observations."""
     freedom = sum(len(group) - 1 for group in groups if len(group))
     if freedom < 1:
         return None
@@ -52,11 +58,7 @@ def pool(groups: Sequence[Array]) -> PooledVariance | None:
 
 
 def paired(logs: Array) -> PooledVariance | None:
-    """The noise about each cell's own mean and each seed's common effect; `None` where nothing is left over.
-
-    `logs` is (cells, seeds), NaN where a cell has no such replicate: the two-way model without interaction, a
-    randomised block design (Fisher 1935). Seeds of one cell alone say nothing.
-    """
+    """The noise of `contrasts.common_noise`; None without degrees of freedom."""
     kept = np.isfinite(logs) & (np.isfinite(logs).sum(axis=1, keepdims=True) > 1)
     cells, seeds = np.nonzero(kept)
     design = np.zeros((len(cells), sum(logs.shape)))
@@ -70,10 +72,9 @@ def paired(logs: Array) -> PooledVariance | None:
 
 
 def mean_intervals(groups: Sequence[Array]) -> list[tuple[float, float] | None]:
-    """The interval of each group's mean, over positive errors; `None` where there are fewer than two.
+    """The interval of each group's mean error (Cox's method; Zhou and Gao 1997), with noise pooled over the groups.
 
-    The logarithm of the mean is the mean of the logarithms plus half their variance, and its error that of
-    both (Cox's method for the mean of a log-normal; Zhou and Gao 1997).
+    None for fewer than two errors, or one that is not finite and positive.
     """
     logs = [np.log(group) if np.all(np.isfinite(group) & (group > 0)) else np.empty(0) for group in groups]
     spread = pool(logs)

@@ -7,11 +7,12 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_v
 
 from loopscale.core.config import Config, Family
 from loopscale.solvers.base import Solver
+from loopscale.stats.forms.base import Form
 from loopscale.studies.mistakes import one_of, shown
 from loopscale.theory.bounds.base import Bound
 
 Objective = Literal["error", "flops"]
-Form = Literal["power", "power_floor", "exponential", "double_exponential", "log_power"]
+FORMS = tuple(Form.choices())
 ALONG = ("loop", "point")
 """What a law may run along beside a scientific axis: the curve that every trial records."""
 DERIVED = {"prompts": ("training.steps", "training.batch_size"), "flops": ("model.", "training.")}
@@ -101,6 +102,12 @@ def _theory(data: Any) -> Any:
     return data
 
 
+def _forms() -> str:
+    """The setting `form` in words."""
+    formulas = "; ".join(f"{kind}: {form.formula}" for kind, form in Form.choices().items())
+    return f"Of several forms, AICc chooses one. {formulas}."
+
+
 class Law(Config):
     """How `of` falls along an axis or a curve: the forms to fit, and the bound to hold the fit against."""
 
@@ -108,10 +115,11 @@ class Law(Config):
     """An error, or what else the task measures; that is no part of a curve."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
-    form: Annotated[tuple[Form, ...], BeforeValidator(_several), Field(min_length=1)] = ("power",)
-    """Of several, the one of least AICc. power: of the axis, power_floor: with a floor under it. exponential: every
-    step multiplies the error, double_exponential: squares it, as Newton's iteration. log_power: of the axis' logarithm.
-    """
+    form: Annotated[
+        tuple[Literal[FORMS], ...],  # pyright: ignore[reportInvalidTypeForm]: the family has its members at run time
+        BeforeValidator(_several),
+        Field(min_length=1, description=_forms()),
+    ] = ("power",)
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
     """A bound's kind and settings, as `loopscale show bounds` has them; what is left out is the trial's own."""
 

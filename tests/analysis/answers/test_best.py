@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis.answers.best import against, best, front
+from tests.analysis.planted import Planted, comparison
 
 
 def test_cells_come_in_the_studys_order_with_the_mean_over_replicates_and_an_interval():

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis.answers.best import best, replicate_noise
 from loopscale.analysis.answers.cost import costs
@@ -13,6 +12,7 @@ from loopscale.analysis.answers.open_questions import Needed, needed
 from loopscale.analysis.answers.pruning import alike, close_calls
 from loopscale.analysis.tables import by_task
 from loopscale.stats.intervals import PooledVariance
+from tests.analysis.planted import Planted, comparison
 
 
 def noise_of(planted: Planted) -> PooledVariance | None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted
 
 from loopscale.analysis.answers.two_studies import Comparison, compare
 from loopscale.analysis.report.two_studies_page import comparison_page, sentences
+from tests.analysis.planted import Planted
 
 
 def study(name: str, errors: dict[tuple[float, ...], float], paths: tuple[str, ...], **how: Any) -> Planted:

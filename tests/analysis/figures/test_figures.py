@@ -1,13 +1,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis import figures
 from loopscale.analysis.figures.style import blank, entry, ticked
 from loopscale.analysis.laws.study_laws import laws
 from loopscale.analysis.report.pictures import pictures
 from loopscale.theory.bounds.base import Bound
+from tests.analysis.planted import Planted, comparison
 
 
 def crossed() -> Planted:

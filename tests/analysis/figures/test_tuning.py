@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.analysis.planted import Planted
 
 from loopscale.analysis.answers.importance import LEAST, RELIABLE, importance
 from loopscale.analysis.figures.tuning import importances, parallel, tuned, tuning_slice
+from tests.analysis.planted import Planted
 
 NUISANCE = {
     "training.lr": {"real": [1e-4, 1e-2], "scale": "log"},

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted
 
 from loopscale.analysis.laws.predictions import comparable
 from loopscale.analysis.laws.study_laws import laws
+from tests.analysis.planted import Planted
 
 CONDITION = 10
 RATE = -2 * np.log((CONDITION - 1) / (CONDITION + 1))

@@ -1,10 +1,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.analysis.planted import Planted
 
 from loopscale.analysis.papers import scaling
 from loopscale.analysis.results import Reading
+from tests.analysis.planted import Planted
 
 X, Z = "training.loops", "model.width"
 

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from tests.analysis.planted import comparison
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.report.study_page import report
 from loopscale.analysis.report.two_studies_page import comparison_page
+from tests.analysis.planted import comparison
 
 pytestmark = pytest.mark.slow
 

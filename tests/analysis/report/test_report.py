@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from tests.analysis.planted import Planted, comparison
 
 from loopscale.analysis import figures
 from loopscale.analysis.answers.findings import find
 from loopscale.analysis.figures.style import blank, ticked
 from loopscale.analysis.report.study_page import report
+from tests.analysis.planted import Planted, comparison
 
 
 class Page(HTMLParser):

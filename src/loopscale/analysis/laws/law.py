@@ -17,8 +17,8 @@ import numpy as np
 from loopscale.analysis.laws.verdict import Verdict
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.fitting import Fit, clean
-from loopscale.stats.forms import FORMS, Array, Shape
-from loopscale.stats.intervals import pool
+from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.intervals import Array, pool
 
 CLOSE = 2.0
 """AICc that differ by less do not tell forms apart."""
@@ -62,7 +62,7 @@ class Law:
     """Whether the values scatter about the law by more than the replicates' noise."""
     rates: tuple[float, ...]
     """Each curve's own rate, along `loop` and `point`."""
-    shape: Shape
+    shape: Form
     theta: tuple[float, ...]
     of: str = "error"
     along: str = ""
@@ -80,8 +80,8 @@ class Law:
 
     @property
     def log_axis(self) -> bool:
-        """True if the law is a line where both axes are logarithmic."""
-        return self.form in ("power", "power_floor", "log_power")
+        """True if the law is drawn on a logarithmic axis."""
+        return self.shape.log_axis
 
     @property
     def interval(self) -> Interval | None:
@@ -142,11 +142,10 @@ def fit(form: str, x: Any, y: Any, groups: Any) -> Law:
     one's alone 89 % of intervals covered. Raises ValueError for an unknown form and for too few values on
     the axis.
     """
-    if form not in FORMS:
-        raise ValueError(f"no form {form!r}; there is {', '.join(FORMS)}")
-    data = clean(form, x, y, groups)
+    shapes = variants(form)
+    data = clean(shapes[0], x, y, groups)
     count = len(np.unique(data.x))
-    fits = [Fit.of(shape, data) for shape in FORMS[form] if shape.size <= count and count > 1]
+    fits = [Fit.of(shape, data) for shape in shapes if shape.size <= count and count > 1]
     if not fits:
         told = "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
         raise ValueError(f"{told} too few for {form}")
@@ -180,7 +179,7 @@ def choose(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
     close = [law for law in close if law.shape.size == fewest]
     if len(close) > 1:
         close = [
-            replace(one, held_out=Fit.of(one.shape, clean(one.form, x, y, groups)).held_out())
+            replace(one, held_out=Fit.of(one.shape, clean(one.shape, x, y, groups)).held_out())
             for one in close
         ]
     return min(close, key=lambda law: (law.held_out or 0.0, law.aicc))
@@ -188,12 +187,12 @@ def choose(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
 
 def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: float) -> Law:
     means, data = best.means, best.data
-    _, offset, length = best.shape.coordinate(data.x)
+    _, offset, length = best.form.coordinate(data.x)
     about = float(np.sum((means - means.mean()) ** 2)) or 1.0
     return Law(
         form=form,
-        parameters=best.shape.natural(best.theta, offset, length),
-        rate=float(best.theta[1]) / length,
+        parameters=best.form.natural(best.theta, offset, length),
+        rate=best.rate,
         low=low,
         high=high,
         x=tuple(np.unique(data.x).tolist()),
@@ -206,7 +205,7 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
         excluded=data.excluded,
         scatter=best.scatter() is not None,
         rates=best.rates(),
-        shape=best.shape,
+        shape=best.form,
         theta=tuple(best.theta.tolist()),
     )
 

@@ -15,11 +15,8 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
-from scipy.special import fdtrc
 
-from loopscale.stats.fitting import DOUBT
-from loopscale.stats.forms import Array
-from loopscale.stats.intervals import PooledVariance, pool, student
+from loopscale.stats.intervals import Array, PooledVariance, pool, student
 
 LIMITS = (0.02, 12.0)
 """Of the exponents. An interval that gets there is open on that side, and an exponent that lies there no estimate."""
@@ -272,8 +269,8 @@ def _scatter(cells: Cells, fitted: Array) -> PooledVariance | None:
     if cells.noise is None:
         return None
     lack = float(np.sum(cells.runs * np.log(cells.error / fitted) ** 2)) / freedom
-    plain = fdtrc(freedom, cells.noise.freedom, lack / max(cells.noise.variance, 1e-16)) < DOUBT
-    return PooledVariance(lack, freedom) if plain else None
+    scatter = PooledVariance(lack, freedom)
+    return scatter if scatter.plainly_exceeds(cells.noise) else None
 
 
 def _ranges(

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from loopscale.stats.forms.base import Form
 from loopscale.stats.intervals import student
 
 LEAST_VALUES = 4
@@ -26,11 +27,8 @@ class Verdict:
 
 
 def margin(predicted: float, form: str = "power") -> float:
-    """How far from the predicted slope still agrees with it: a tenth of it, and of a power's exponent at least 0.1.
-
-    An exponential's rate is per unit of the axis: 0.1 would be much there or little, by what a loop or a pair is worth.
-    """
-    return 0.1 * abs(predicted) if form == "exponential" and predicted else max(0.1, 0.1 * abs(predicted))
+    """How far a rate of this form may be from the predicted rate and still agree."""
+    return Form.choices()[form].margin(predicted)
 
 
 def judge(

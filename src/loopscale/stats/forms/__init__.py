@@ -1,0 +1,1 @@
+"""The forms of a law, one file each."""

@@ -1,0 +1,360 @@
+"""The interval rule of `contrasts`, by hand calculation, against scipy, and by simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from loopscale.stats.contrasts import (
+    MOST_REPLICATES,
+    PRIOR,
+    Contrast,
+    common_noise,
+    contrast,
+    contrast_of_studies,
+    contrast_with_value,
+    deciding_replicates,
+    half_pooled,
+    judge,
+    mean_interval,
+    why_none,
+)
+from loopscale.stats.intervals import Array
+
+CELLS, SEEDS, DRAWS = (2, 3, 8, 16), (2, 3, 5, 8), 4000
+
+
+def study(seed: int, cells: int = 8, seeds: int = 5, noise: float = 0.1) -> Array:
+    """Log errors of equally noisy cells; a seed shifts all cells."""
+    rng = np.random.default_rng(seed)
+    return noise * rng.standard_normal((cells, seeds)) + 0.3 * rng.standard_normal(seeds)
+
+
+def some(compared: Contrast | None) -> Contrast:
+    assert compared is not None
+    return compared
+
+
+# One pair of cells
+
+
+def test_two_cells_alone_give_the_paired_t_test():
+    logs = study(0, cells=2) + np.array([[0.0], [0.2]])
+    compared, known = some(contrast(logs, 0, 1)), stats.ttest_rel(logs[0], logs[1])
+    assert (compared.freedom, compared.seeds) == (4, 5)
+    assert compared.p() == pytest.approx(known.pvalue)
+    for level in (0.9, 0.95):
+        assert compared.interval(level) == pytest.approx(tuple(known.confidence_interval(level)))
+
+
+def test_without_a_prior_every_pair_gives_the_paired_t_test():
+    logs = study(1)
+    compared = some(contrast(logs, 2, 5, prior=0.0))
+    assert compared.p() == pytest.approx(stats.ttest_rel(logs[2], logs[5]).pvalue)
+
+
+def test_a_pair_of_a_study_by_hand():
+    logs = np.array([[0.0, 0.2, 0.1], [0.3, 0.4, 0.5], [0.0, 0.0, 0.3]])
+    gaps = logs[0] - logs[1]
+    residual = logs - logs.mean(1, keepdims=True) - logs.mean(0) + logs.mean()
+    variance = (6 * 2 * (residual**2).sum() / 4 + 2 * gaps.var(ddof=1)) / 8
+    compared = some(contrast(logs, 0, 1))
+    assert (compared.difference, compared.variance) == pytest.approx((-0.3, variance))
+    assert (compared.freedom, compared.seeds) == (4, 3)
+    half = stats.t.ppf(0.975, 4) * math.sqrt(variance / 3)
+    assert compared.ratio() == pytest.approx((math.exp(-0.3), math.exp(-0.3 - half), math.exp(-0.3 + half)))
+
+
+def test_the_effect_of_a_seed_on_all_cells_changes_no_contrast():
+    logs = study(2)
+    moved = some(contrast(logs + np.array([0, 5, 0, -3, 1]), 0, 1))
+    assert moved.interval() == pytest.approx(some(contrast(logs, 0, 1)).interval())
+
+
+def test_exchanging_the_cells_inverts_ratio_and_verdict():
+    logs = study(3)
+    logs[0] -= 1
+    one, other = some(contrast(logs, 0, 1)), some(contrast(logs, 1, 0))
+    assert (judge(*one.interval()), judge(*other.interval())) == ("less", "more")
+    assert one.ratio()[0] == pytest.approx(1 / other.ratio()[0])
+
+
+def test_many_replicates_let_a_pair_keep_its_own_variance():
+    few, many = (half_pooled(4.0, 1.0, seeds - 1, 100)[0] for seeds in (3, 50))
+    assert few == pytest.approx((PRIOR + 2 * 4) / (PRIOR + 2))
+    assert many > 3.6
+
+
+def test_an_interval_beyond_the_range_of_floats_ends_at_infinity():
+    assert Contrast(0.0, 1e6, 1.0, 2).ratio() == (1.0, 0.0, math.inf)
+
+
+def test_runs_without_any_noise_give_a_certain_verdict():
+    compared = some(contrast(np.array([[0.1, 0.2], [0.3, 0.4]]), 0, 1))
+    assert compared.error == pytest.approx(0, abs=1e-12)
+    assert Contrast(-0.2, 0.0, 1.0, 2).p() == 0
+    assert Contrast(0.0, 0.0, 1.0, 2).p() == 1
+
+
+# Missing runs
+
+
+def test_common_noise_is_the_residual_of_the_two_way_table():
+    logs = study(5, cells=3, seeds=4)
+    residual = logs - logs.mean(1, keepdims=True) - logs.mean(0) + logs.mean()
+    assert common_noise(logs) == pytest.approx(((residual**2).sum() / 6, 6))
+
+
+def test_with_missing_runs_common_noise_is_the_least_squares_residual():
+    rng, logs = np.random.default_rng(6), study(6, cells=6, seeds=5)
+    logs[rng.random(logs.shape) < 0.3] = np.nan
+    logs[4, 1:] = np.nan
+    kept = np.isfinite(logs) & (np.isfinite(logs).sum(1, keepdims=True) > 1)
+    cells, seeds = np.nonzero(kept)
+    design = np.zeros((len(cells), 11))
+    design[np.arange(len(cells)), cells] = design[np.arange(len(cells)), 6 + seeds] = 1
+    fitted = design @ np.linalg.lstsq(design, logs[kept], rcond=None)[0]
+    freedom = len(cells) - np.linalg.matrix_rank(design)
+    assert common_noise(logs) == pytest.approx((((logs[kept] - fitted) ** 2).sum() / freedom, freedom))
+
+
+def test_a_missing_run_costs_one_degree_of_freedom():
+    logs = study(4, cells=4, seeds=3)
+    assert common_noise(logs)[1] == 6
+    logs[2, 1] = np.nan
+    assert common_noise(logs)[1] == 5
+    assert some(contrast(logs, 2, 3)).seeds == 2
+
+
+def test_cells_that_share_no_seed_leave_no_common_noise():
+    variance, freedom = common_noise(np.array([[0.1, 0.2, np.nan, np.nan], [np.nan, np.nan, 0.3, 0.4]]))
+    assert np.isnan(variance)
+    assert freedom == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (([0.1, 0.2], [0.3, 0.4]), ""),
+        (([0.1, np.nan], [0.3, 0.4]), "fewer than two replicates"),
+        (([0.1, np.nan, 0.2], [0.3, 0.4, np.nan]), "fewer than two replicates of the same seeds"),
+        (([0.1, -np.inf], [0.3, 0.4]), "an error that is 0 or not finite"),
+    ],
+)
+def test_a_pair_without_a_contrast_has_a_reason(rows: tuple[list[float], ...], reason: str):
+    logs = np.array(rows)
+    assert why_none(*logs) == reason
+    assert (contrast(logs, 0, 1) is None) == bool(reason)
+
+
+def test_one_cell_without_an_interval_has_a_reason():
+    logs = np.array([[0.1, np.nan], [0.2, 0.3], [np.inf, 0.1]])
+    for cell, reason in enumerate(["fewer than two replicates", "", "an error that is 0 or not finite"]):
+        assert why_none(logs[cell]) == reason
+        assert (contrast_with_value(logs, cell, 1.0) is None) == bool(reason)
+        assert (mean_interval(logs, cell) is None) == bool(reason)
+
+
+# One cell against a value, and cells of two studies
+
+
+def test_one_cell_alone_and_a_value_give_the_one_sample_t_test():
+    logs = study(7, cells=1)
+    compared, known = some(contrast_with_value(logs, 0, 0.7)), stats.ttest_1samp(logs[0], math.log(0.7))
+    assert compared.p() == pytest.approx(known.pvalue)
+    low, high = known.confidence_interval(0.95)
+    assert compared.interval() == pytest.approx((low - math.log(0.7), high - math.log(0.7)))
+
+
+def test_a_cell_of_a_study_against_a_value_by_hand():
+    logs = np.array([[0.0, 0.2, 0.1], [0.3, 0.4, np.nan], [0.0, 0.0, 0.3]])
+    pooled = (2 * 0.01 + 0.005 + 2 * 0.03) / 5
+    compared = some(contrast_with_value(logs, 0, 2.0))
+    assert compared.difference == pytest.approx(0.1 - math.log(2))
+    assert compared.variance == pytest.approx((6 * pooled + 2 * 0.01) / 8)
+    assert (compared.freedom, compared.seeds) == (5, 3)
+
+
+def test_two_studies_of_one_cell_each_give_welchs_test():
+    a, b = study(8, cells=1, seeds=4), study(9, cells=1, seeds=7) + 0.3
+    compared, known = (
+        some(contrast_of_studies(a, 0, b, 0, same_seeds=False)),
+        stats.ttest_ind(a[0], b[0], equal_var=False),
+    )
+    assert compared.p() == pytest.approx(known.pvalue)
+    assert compared.interval() == pytest.approx(tuple(known.confidence_interval(0.95)))
+
+
+def test_two_studies_of_the_same_seeds_and_prompts_are_paired():
+    both = study(10, cells=7)
+    compared = contrast_of_studies(both[:3], 1, both[3:], 2, same_seeds=True)
+    assert compared == contrast(both, 1, 5)
+    independent = some(contrast_of_studies(both[:3], 1, both[3:], 2, same_seeds=False))
+    assert independent.difference == pytest.approx(some(compared).difference)
+    assert independent.error > some(compared).error
+
+
+def test_two_studies_without_shared_seeds_are_independent():
+    a, b = np.full((2, 6), np.nan), np.full((2, 6), np.nan)
+    a[:, :3], b[:, 3:] = study(11, cells=2, seeds=3), study(12, cells=2, seeds=3)
+    assert contrast_of_studies(a, 0, b, 1, same_seeds=True) == contrast_of_studies(
+        a, 0, b, 1, same_seeds=False
+    )
+    b[1, 4:] = np.nan
+    assert contrast_of_studies(a, 0, b, 1, same_seeds=True) is None
+
+
+def test_the_interval_of_a_mean_error_holds_the_mean_of_the_replicates():
+    logs = np.log([[0.1, 0.1, 0.1, 0.9], [0.2, 0.21, 0.2, 0.2]])
+    for cell in (0, 1):
+        ends = mean_interval(logs, cell)
+        assert ends is not None
+        assert ends[0] <= np.exp(logs[cell]).mean() <= ends[1]
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "word"),
+    [
+        (-0.2, -0.1, None, "less"),
+        (0.1, 0.2, None, "more"),
+        (-0.1, 0.1, None, "undecided"),
+        (-0.04, 0.04, 0.05, "level"),
+        (0.01, 0.04, 0.05, "level"),
+        (0.01, 0.06, 0.05, "more"),
+        (-0.06, 0.01, 0.05, "undecided"),
+    ],
+)
+def test_the_verdict_follows_from_the_interval_and_the_margin(
+    low: float, high: float, margin: float | None, word: str
+):
+    assert judge(low, high, margin) == word
+
+
+@pytest.mark.parametrize("margin", [None, 0.05, 0.2])
+def test_the_p_value_is_the_level_at_which_the_interval_decides(margin: float | None):
+    rng = np.random.default_rng(13)
+    for difference, error in zip(rng.normal(0, 0.1, 50), rng.uniform(0.005, 0.1, 50), strict=True):
+        compared = Contrast(float(difference), float(3 * error**2), 7.0, 3)
+        p = compared.p(margin)
+        assert judge(*compared.interval(1 - 0.999 * p), margin) == "undecided"
+        assert p > 0.999 or judge(*compared.interval(1 - min(1.001 * p, 1)), margin) != "undecided"
+
+
+def test_four_times_the_replicates_halve_an_interval():
+    compared = Contrast(0.1, 0.01 * 5, 4.0, 5)
+    half = compared.half_width()
+    needed = deciding_replicates(compared)
+    assert needed == math.ceil(5 * (half / 0.1) ** 2)
+    assert needed > 5
+
+
+def test_a_margin_can_decide_with_fewer_replicates():
+    compared = Contrast(0.01, 0.01 * 5, 4.0, 5)
+    assert deciding_replicates(compared) is None
+    half, room = compared.half_width(), math.log1p(0.2)
+    assert deciding_replicates(compared, margin=0.2) == math.ceil(5 * (half / (room - 0.01)) ** 2)
+
+
+def test_a_decided_contrast_needs_no_more_replicates_and_a_hopeless_one_has_no_number():
+    assert deciding_replicates(Contrast(1.0, 0.01, 4.0, 5)) == 5
+    assert deciding_replicates(Contrast(0.0, 0.01, 4.0, 5)) is None
+    barely = Contrast(0.1, 5 * (0.1 / stats.t.ppf(0.975, 4)) ** 2 * (MOST_REPLICATES / 5), 4.0, 5)
+    assert deciding_replicates(barely) in (MOST_REPLICATES, None)
+    assert deciding_replicates(Contrast(0.0999, barely.variance, 4.0, 5)) is None
+
+
+# Simulations: `DRAWS` studies for each number of cells and seeds
+
+
+def draw(cells: int, seeds: int, spread: float, late: float, common: float) -> Array:
+    """Log errors [draws, cells, seeds].
+
+    The standard deviations of the cells differ `spread`-fold. A seed is late in all cells with probability `late`. Its
+    effect on all cells has the standard deviation `common`.
+    """
+    rng = np.random.default_rng([cells, seeds, int(10 * spread), int(10 * late), int(10 * common)])
+    logs = (
+        rng.standard_normal((DRAWS, cells, seeds)) * 0.15 * spread ** np.linspace(-0.5, 0.5, cells)[:, None]
+    )
+    logs += 0.8 * (rng.random((DRAWS, 1, seeds)) < late)
+    return logs + common * rng.standard_normal((DRAWS, 1, seeds))
+
+
+def pair_coverage(logs: Array) -> Array:
+    """The share of 95 % intervals that cover 0, for each pair of cells; the noisiest pair is the last."""
+    _, cells, seeds = logs.shape
+    first, second = np.triu_indices(cells, 1)
+    gaps = logs[:, first] - logs[:, second]
+    common, behind = common_noise(logs)
+    variance, freedom = half_pooled(gaps.var(-1, ddof=1), 2 * common[:, None], seeds - 1, behind[:, None])
+    half = stats.t.ppf(0.975, freedom[0, 0]) * np.sqrt(variance / seeds)
+    assert (freedom == freedom[0, 0]).all()
+    return (np.abs(gaps.mean(-1)) <= half).mean(0)
+
+
+def tolerance(share: float) -> float:
+    """Three standard errors of a simulated share."""
+    return 3 * math.sqrt(share * (1 - share) / DRAWS)
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize(
+    ("spread", "late", "lowest", "highest"),
+    [(1, 0, 0.946, 0.967), (2, 0, 0.944, 0.967), (4, 0, 0.935, 0.963), (1, 0.3, 0.945, 0.967)],
+)
+def test_intervals_cover_the_differences_of_a_study(
+    spread: float, late: float, lowest: float, highest: float, seeds: int
+):
+    for cells in CELLS:
+        covered = pair_coverage(draw(cells, seeds, spread, late, 0.15)).mean()
+        assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), cells
+
+
+@pytest.mark.parametrize(
+    ("spread", "seeds", "lowest"), [(2, 2, 0.89), (4, 2, 0.836), (2, 5, 0.92), (4, 5, 0.89)]
+)
+def test_the_noisiest_pair_is_covered_less(spread: float, seeds: int, lowest: float):
+    shares = [pair_coverage(draw(cells, seeds, spread, 0, 0))[-1] for cells in CELLS[1:]]
+    assert min(shares) == pytest.approx(lowest, abs=tolerance(lowest) + 0.005)
+
+
+def test_the_simulated_rule_is_that_of_a_contrast():
+    logs = draw(3, 5, 2, 0.3, 0.15)[:200]
+    covered = [low <= 0 <= high for table in logs for low, high in [some(contrast(table, 1, 2)).interval()]]
+    assert np.mean(covered) == pair_coverage(logs)[-1]
+
+
+@pytest.mark.parametrize(("common", "lowest", "highest"), [(0.0, 0.945, 0.967), (0.15, 0.927, 0.955)])
+def test_the_interval_of_one_cell_against_a_value_covers(common: float, lowest: float, highest: float):
+    for cells in (1, *CELLS):
+        for seeds in SEEDS:
+            logs = draw(cells, seeds, 1, 0, common)
+            own = logs.var(-1, ddof=1)
+            behind = cells * (seeds - 1)
+            variance, freedom = half_pooled(own, own.mean(1, keepdims=True), seeds - 1, behind)
+            half = stats.t.ppf(0.975, freedom) * np.sqrt(variance / seeds)
+            covered = float((np.abs(logs.mean(-1)) <= half).mean())
+            assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), (cells, seeds)
+            compared = some(contrast_with_value(logs[0], 0, 1.0))
+            assert compared.half_width() == pytest.approx(half[0, 0])
+
+
+@pytest.mark.parametrize(("cells", "seeds"), [(1, 5), (2, 3), (8, 2), (8, 5)])
+def test_the_interval_of_two_independent_studies_covers(cells: int, seeds: int):
+    tables = [draw(cells, seeds, 1, 0, 0)[:1000], draw(cells, seeds + 1, 1, 0, 0)[:1000]]
+    compared = [some(contrast_of_studies(a, 0, b, 0, same_seeds=False)) for a, b in zip(*tables, strict=True)]
+    covered = [abs(one.difference) <= one.half_width() for one in compared]
+    assert 0.95 - 0.021 <= np.mean(covered) <= 0.965 + 0.018  # three standard errors
+
+
+@pytest.mark.parametrize(("seeds", "noise"), [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)])
+@pytest.mark.parametrize("cells", [2, 8])
+def test_the_interval_of_a_mean_error_covers(cells: int, seeds: int, noise: float):
+    logs = draw(cells, seeds, 1, 0, 0)[:1000] / 0.15 * noise
+    ends = np.array([mean_interval(table, 0) for table in logs], dtype=np.float64)
+    covered = (ends[:, 0] <= math.exp(noise**2 / 2)) & (math.exp(noise**2 / 2) <= ends[:, 1])
+    assert 0.945 - 0.022 <= covered.mean() <= 0.975 + 0.015  # three standard errors
