@@ -24,5 +24,5 @@ def assert_agrees(sample: np.ndarray, exact: float, within: float = 0.05) -> Non
 
 
 def assert_refused(kind: str, settings: dict, condition: str) -> None:
-    with pytest.raises(ValueError, match=f"{kind} holds for .*{condition}"):
+    with pytest.raises(ValueError, match=f"{kind} requires .*{condition}"):
         value(kind, **settings)

@@ -124,7 +124,7 @@ def test_the_query_is_the_last_one_unless_it_is_named():
     ],
 )
 def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
-    with pytest.raises(ValueError, match=f"{kind} holds for .*{condition}"):
+    with pytest.raises(ValueError, match=f"{kind} requires .*{condition}"):
         bound(kind, **settings).value()
 
 
@@ -166,7 +166,7 @@ def test_at_the_end_of_its_domain_the_slope_is_taken_on_one_side():
 @pytest.mark.parametrize(
     ("kind", "settings", "setting", "message"),
     [
-        ("ista", {}, "loop", "no number 'loop'; there is loops"),
+        ("ista", {}, "loop", "no number 'loop'; its settings are loops"),
         ("one_step_best", {}, "point", "no number 'point'"),
         ("bayes_noiseless", {"point": 30}, "point", "no slope"),
         ("one_step_best", {"point": 0}, "point", "0 has no logarithm"),

@@ -86,5 +86,5 @@ def test_its_slope_is_that_of_its_formula(kind: str, settings: dict, setting: st
     ],
 )
 def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
-    with pytest.raises(ValueError, match=f"{kind} holds for .*{condition}"):
+    with pytest.raises(ValueError, match=f"{kind} requires .*{condition}"):
         value(kind, **settings)

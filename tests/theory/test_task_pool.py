@@ -176,5 +176,5 @@ def test_where_it_was_simulated_the_slope_is_the_catalogued_one():
     ],
 )
 def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
-    with pytest.raises(ValueError, match=f"{kind} holds for .*{condition}"):
+    with pytest.raises(ValueError, match=f"{kind} requires .*{condition}"):
         value(kind, **settings)
