@@ -4,8 +4,8 @@ WORKED = [
     ("mlr_labelled", {"dim": 5, "point": 2000}, ".002508"),
     ("mlr_fisher", {"point": 1, "snr": 0.25}, "201.35"),
     ("mlr_fisher", {"point": 1, "snr": 0.5}, "76.26"),
-    # The catalogue has 39.70, 27.64 and 22.71 from a rule with too few nodes. Adaptive quadrature gives 39.7053, 27.7590
-    # and 23.3748; 4 million draws give 39.77, 27.77 and 23.36.
+    # The catalogue has 39.70, 27.64 and 22.71 from a rule with too few nodes. Adaptive quadrature gives 39.7053,
+    # 27.7590 and 23.3748. 4 million draws give 39.77, 27.77 and 23.36.
     ("mlr_fisher", {"point": 1, "snr": 1}, "39.71"),
     ("mlr_fisher", {"point": 1, "snr": 2}, "27.76"),
     ("mlr_fisher", {"point": 1, "snr": 4}, "23.37"),

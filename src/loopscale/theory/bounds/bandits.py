@@ -123,7 +123,7 @@ class KnownMeans(Bandit):
 
 
 class LaiRobbins(KnownMeans, kind="lai_robbins"):
-    """Smallest regret, as T grows, of a player that is good for all means: ln T · Σ Δ/KL(μ, μ*).
+    """Smallest regret of a uniformly good player as T grows: ln T · Σ Δ/KL(μ, μ*).
 
     This is a limit and no bound at finite T: for means .5 and .6 and T = 1000 it is 33.8, but UCB1 has regret
     24.8.
@@ -201,8 +201,8 @@ class DptTarget(Bound, kind="dpt_target"):
     """Probability that an arm is the best given the history: what a network learns from the optimal action as
     expert.
 
-    Such a network plays like Thompson sampling. With LinUCB as expert it would play like LinUCB. The arms are
-    Bernoulli with means from U[0, 1].
+    The network then plays like Thompson sampling. With LinUCB as expert it would play like LinUCB. The arms
+    are Bernoulli with means from U[0, 1].
     """
 
     claim = "="

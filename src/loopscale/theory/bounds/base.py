@@ -75,7 +75,7 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
     source: ClassVar[str]
     """The paper and its theorem, or "derived" if no paper prints the statement."""
     floor_of: ClassVar[str | None] = None
-    """The task on which no predictor has a smaller mean `excess at a point`, if there is such a task."""
+    """The task, if any, on which no predictor has a smaller mean `excess at a point`."""
     hidden_constant: ClassVar[bool] = False
     """True if the source leaves a constant open. The constant is then 1, and only the shape can be compared."""
 

@@ -38,7 +38,9 @@ class WorstCase(InContext):
 
 
 class GdContraction(WorstCase, kind="gd_contraction"):
-    """Factor of the distance after T gradient steps of the best constant size, worst case: ((κ-1)/(κ+1))^T."""
+    """Share of the distance that T gradient steps of the best constant size leave, worst case:
+    ((κ-1)/(κ+1))^T.
+    """
 
     claim = "="
     of = "residual"

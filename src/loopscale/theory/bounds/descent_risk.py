@@ -2,9 +2,9 @@
 inputs.
 
 The lower bounds apply to linear attention that does not change the x-part of its tokens. Other models can be
-below them: updating the x-part (GD++) gives polynomials of higher degree, and softmax or MLP layers can adapt
-to the prompt as conjugate gradients do. Rare prompts with an eigenvalue above 2/rate dominate the mean risk
-of a constant step. Compare medians as well.
+below them. Updating the x-part (GD++) gives polynomials of higher degree. Softmax or MLP layers can adapt to
+the prompt, as conjugate gradients do. Rare prompts with an eigenvalue above 2/rate dominate the mean risk of
+a constant step. Compare medians as well.
 """
 
 import math
@@ -27,7 +27,7 @@ def wishart_moments(n: int, d: int) -> tuple[float, float, float, float]:
 
 
 class WishartMoments(InContext, kind="wishart_moments"):
-    """E tr Ŝ^j of the sample covariance Ŝ of N isotropic Gaussian inputs."""
+    """Moment E tr Ŝ^j of the sample covariance Ŝ of N isotropic Gaussian inputs."""
 
     claim = "="
     of = "moment"

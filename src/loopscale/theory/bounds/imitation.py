@@ -1,10 +1,4 @@
-"""Transformers that imitate an algorithm: sufficient numbers of layers, and distances between the two in
-exact arithmetic.
-
-The statements of Wu et al. 2024 concern descent on a network of several layers. Its activation and the
-derivative must be Lipschitz and four times differentiable, which excludes ReLU. The paper itself was not
-read.
-"""
+"""Transformers that imitate an algorithm: sufficient numbers of layers, and distances in exact arithmetic."""
 
 import math
 from typing import Literal
@@ -67,7 +61,7 @@ class FuNewton(LayersForSteps, kind="fu_newton"):
     """Layers for exactly k Newton steps: k + 8, with 3 layers of preparation and 5 of read-out.
 
     The construction uses ReLU, full attention and O(d) hidden units. Trained networks are faster: *each* of
-    layers 3 to 9 advances about 3 steps. The slides instead state 3 steps by layer 8.
+    the layers 3 to 9 does about 3 steps. The slides instead state 3 steps by layer 8.
     """
 
     source = "Fu et al. 2023, theorem 5.1"
@@ -93,6 +87,9 @@ class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers"):
 
     N of the 2N + 4 layers are element-wise multiplication layers, which are not transformer layers. The
     softmax statement rests on universal approximation: it states no number of heads and does not depend on N.
+
+    The activation of the network and its derivative must be Lipschitz and four times differentiable. ReLU is
+    not. The paper itself was not read.
     """
 
     source = f"Wu et al. 2024, theorems 1 (ReLU) and 6 (softmax) {WU_SOURCES}"
@@ -115,7 +112,8 @@ class DeepIcgd(Bound, kind="deep_icgd"):
 
     This is `inexact_gd` for a smooth loss, with h ~ ε^-2 heads in each layer. The distance grows
     exponentially in T and falls slowly in h. The statement covers ReLU attention only: for softmax the paper
-    states no number of heads.
+    states no number of heads. The conditions on the network are those of
+    `deep_icgd_layers`.
     """
 
     claim = "<="
@@ -163,8 +161,8 @@ class SoftmaxLinear(Bound, kind="softmax_linear"):
 
 
 class LemmaA2Error(InContext, kind="lemma_a2_error"):
-    """Largest error of Σ_j u_j <x_j, x>/N when two softmax heads with keys x/N and a sink of key C do a
-    gradient step.
+    """Largest error of a gradient step by two softmax heads: error of Σ_j u_j <x_j, x>/N, keys x/N, a sink of
+    key C.
 
     U (c S² e^(cS/N)/(2N) + (3N + 2) S e^(2cS/N) e^(-C)). The first term has order c, because the second head
     removes only the constant. The second term is e^(-C) times the number of tokens (2N + 1 beside the sink),

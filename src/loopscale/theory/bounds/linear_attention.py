@@ -4,8 +4,8 @@ error.
 The layer predicts ŷ = x_q' G (1/M) Σ y_i x_i with one matrix G [d, d] for all prompts. No method with a
 single gradient and fixed coefficients has a smaller excess than `lsa_min`. Zhang, Frei, Bartlett 2023 have
 noiseless prompts. Two extensions are derived here: label noise, and a basis of the covariance that is drawn
-for every prompt, as in the task `linear_regression`. With such a basis G cannot depend on the directions, so
-G is a multiple of the identity.
+for every prompt, as in the task `linear_regression`. G cannot depend on a basis that changes, so G is then a
+multiple of the identity.
 """
 
 from typing import Literal
@@ -49,7 +49,7 @@ class LinearAttention(LinearExcess):
         self.require(self.basis == "fixed" or isotropic, "a fixed basis, or isotropic inputs")
 
     def second_moment(self, n: int) -> Float[np.ndarray, " dim"]:
-        """Γ = (1 + 1/n) Λ + ((tr Λ + σ²/τ²)/n) I, such that τ² Λ Γ is the second moment of (1/n) Σ y x."""
+        """Eigenvalues of Γ = (1 + 1/n) Λ + ((tr Λ + σ²/τ²)/n) I. The second moment of (1/n) Σ y x is τ² Λ Γ."""
         self.require(n >= 1, "N >= 1")
         s = self.eigenvalues
         return (1 + 1 / n) * s + (s.sum() + self.noise**2 / self.w_scale**2) / n
@@ -69,9 +69,10 @@ class LinearAttention(LinearExcess):
 
 
 class LsaMin(LinearAttention, kind="lsa_min"):
-    """Smallest excess of the layer, trained and tested with N pairs. Isotropic inputs: `one_step_best`.
+    """Smallest excess of one layer of linear attention, trained and tested with N pairs.
 
-    In a fixed basis the excess is τ² Σ λ (λ + tr Λ + σ²/τ²) / ((N+1) λ + tr Λ + σ²/τ²).
+    In a fixed basis the excess is τ² Σ λ (λ + tr Λ + σ²/τ²) / ((N+1) λ + tr Λ + σ²/τ²). For isotropic inputs
+    it equals `one_step_best`.
     """
 
     claim = "="
@@ -95,8 +96,9 @@ class TrainedAttention(LinearAttention):
 
 
 class LsaMatrix(TrainedAttention, kind="lsa_matrix"):
-    """Eigenvalue of the optimal G⁻¹; in a fixed basis an eigenvalue of Γ = (1 + 1/N) Λ + ((tr Λ + σ²/τ²)/N)
-    I.
+    """Eigenvalue of the inverse of the best weights G of one layer of linear attention.
+
+    In a fixed basis this is an eigenvalue of Γ = (1 + 1/N) Λ + ((tr Λ + σ²/τ²)/N) I.
     """
 
     claim = "="
@@ -112,10 +114,10 @@ class LsaMatrix(TrainedAttention, kind="lsa_matrix"):
 
 
 class LsaRisk(TrainedAttention, kind="lsa_risk"):
-    """Excess of the layer trained with N pairs and tested with M: falls as 1/M to a floor of order 1/N².
+    """Excess of one layer of linear attention, trained with N pairs and tested with M pairs.
 
-    The floor exists because the weights stay those for N pairs. In a fixed basis the excess is
-    τ² Σ (λ - 2 λ²/Γ + λ² Γ_M/Γ²), where Γ_M has M instead of N.
+    The excess falls as 1/M to a floor of order 1/N², because the weights stay those for N pairs. In a fixed
+    basis the excess is τ² Σ (λ - 2 λ²/Γ + λ² Γ_M/Γ²), where Γ_M has M instead of N.
     """
 
     claim = "="
@@ -127,7 +129,7 @@ class LsaRisk(TrainedAttention, kind="lsa_risk"):
 
 
 class LsaZhang(TrainedAttention, kind="lsa_zhang"):
-    """τ² tr Λ ((d+1)/M + (1 + 2d + d²κ)/N²): a simple bound that shows the shape of `lsa_risk` without noise."""
+    """Simple bound with the shape of `lsa_risk`, without noise: τ² tr Λ ((d+1)/M + (1 + 2d + d²κ)/N²)."""
 
     claim = "<="
     source = "Zhang, Frei, Bartlett 2023, after corollary 4.3"
@@ -144,12 +146,12 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang"):
 
 
 class LsaGeneral(TrainedAttention, kind="lsa_general"):
-    """Excess of the layer trained on linear prompts and tested on M pairs of one other relation between x and
-    y.
+    """Excess of one layer of linear attention, trained on linear prompts and tested on one other relation of
+    x and y.
 
     The excess is misfit + Σ λ a² (1 - λ/Γ)² + (1/M) Σ λ V/Γ², with a = Λ⁻¹ E[xy] and V_i the variance of x_i
-    y. The relation may be nonlinear. With Gaussian x and the default a = w_scale in every coordinate (the
-    signs do not matter), the excess equals `lsa_risk`.
+    y. The prompt has M pairs, and the relation may be nonlinear. With Gaussian x and the default a = w_scale
+    in every coordinate (the signs do not matter), the excess equals `lsa_risk`.
     """
 
     claim = "="

@@ -4,8 +4,8 @@ of pairs.
 y = <β_z, x> + v·noise with a hidden component z; two symmetric components are ±β. η = |β|/v is the SNR. Jin
 et al. 2024 bound the error of a transformer that runs EM internally. With constants of 1 their threshold
 classifies every practical prompt as "low" SNR, so use `mlr_fisher` to locate the threshold. If every pair has
-its own z, the best prediction of y under the symmetric mixture is 0: measure the error of β up to its sign
-instead.
+its own z, the best prediction of y under the symmetric mixture is 0. Then measure the error of β up to its
+sign.
 """
 
 import math
@@ -197,10 +197,10 @@ class JinPrompts(Bound, kind="jin_prompts"):
 
 
 class KwonK2(InContext, kind="kwon_k2"):
-    """Rate of |β̂ - β| for two components ±β, attained by EM and a lower bound for any method.
+    """Rate of |β̂ - β| for two components ±β: min((d/n)^¼, (d/n)^½/min(η, 1)).
 
-    min((d/n)^¼, (d/n)^½/min(η, 1)). There are three regimes: n^-¼ for η below (d/n)^¼, then n^-½/η, and n^-½
-    from η = 1 on.
+    EM attains the rate, and no method has a faster one. There are three regimes: n^-¼ for η below (d/n)^¼,
+    then n^-½/η, and n^-½ from η = 1 on.
     """
 
     claim = "<="
