@@ -83,9 +83,7 @@ class TsBayes(Bandit, kind="ts_bayes"):
 
 
 class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
-    """Bayesian regret of Thompson sampling on A actions, mean rewards linear in θ of d dimensions: σ √(2 d T
-    ln A).
-    """
+    """Bayesian regret of Thompson sampling with A actions, mean rewards linear in θ: σ √(2 d T ln A)."""
 
     claim = "<="
     source = "Russo and Van Roy 2016, propositions 1 and 5 (from memory)"
@@ -167,10 +165,10 @@ class Minimax(Bandit, kind="minimax"):
 
 
 class LinUcb(Bandit, kind="linucb"):
-    """Regret of LinUCB, d √T with logarithms: 4 √(T d ln(λ + TL²/d)) (√λ S + R √(2 ln(1/δ) + d ln(1 +
-    TL²/(λd)))).
+    """Regret of LinUCB: 4 √(T d ln(λ + TL²/d)) (√λ S + R √(2 ln(1/δ) + d ln(1 + TL²/(λd)))).
 
-    The paper prints L instead of L². Its own determinant of λI + X'X gives L²; for L = 1 the two agree.
+    Up to logarithms the regret is d √T. The paper prints L instead of L². Its own determinant of λI + X'X
+    gives L²; for L = 1 the two agree.
     """
 
     claim = "<="
@@ -198,11 +196,11 @@ class LinUcb(Bandit, kind="linucb"):
 
 
 class DptTarget(Bound, kind="dpt_target"):
-    """Probability that an arm is the best given the history: what a network learns from the optimal action as
-    expert.
+    """Probability that an arm is the best, given the history.
 
-    The network then plays like Thompson sampling. With LinUCB as expert it would play like LinUCB. The arms
-    are Bernoulli with means from U[0, 1].
+    A network that is trained with the optimal action as expert learns this probability. It then plays like
+    Thompson sampling. With LinUCB as expert it would play like LinUCB. The arms are Bernoulli with means from
+    U[0, 1].
     """
 
     claim = "="

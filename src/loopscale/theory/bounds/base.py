@@ -1,6 +1,4 @@
-"""The base class of all bounds: a number that a theorem gives for named settings, and its slope in each
-setting.
-"""
+"""The base class of bounds: a number that a theorem gives for named settings, and its slope in a setting."""
 
 import math
 from abc import abstractmethod
@@ -80,9 +78,7 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
     """True if the source leaves a constant open. The constant is then 1, and only the shape can be compared."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Wrap `value`, so that an overflow of float64 raises ValueError like any setting outside the
-        conditions.
-        """
+        """Wrap `value`: an overflow of float64 raises ValueError, like a violated condition."""
         super().__init_subclass__(**keywords)
         if "value" in vars(cls):
             cls.value = _refuse_overflow(cls.value)  # pyright: ignore[reportAttributeAccessIssue]

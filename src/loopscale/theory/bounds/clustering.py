@@ -29,9 +29,7 @@ class Mixture(Bound):
 
 
 class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
-    """Smallest error for two components: Φ(-SNR/2), attained with known centres. No clustering has a smaller
-    error.
-    """
+    """Smallest error of any clustering of two components, attained with known centres: Φ(-SNR/2)."""
 
     claim = "="
     of = "misclassification"
@@ -43,9 +41,7 @@ class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
 
 
 class GmmBayes(Mixture, kind="gmm_bayes"):
-    """Smallest error for K components with equal distances and known centres: 1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1}
-    dt.
-    """
+    """Smallest error for K known centres with equal distances: 1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1} dt."""
 
     claim = "="
     of = "misclassification"

@@ -1,5 +1,4 @@
-"""Transformers as decision makers (Lin, Bai, Mei 2024): reward gap to the expert, depth, and regret of
-UCB-VI.
+"""Transformers as decision makers (Lin, Bai, Mei 2024): gap to the expert, depth, and regret of UCB-VI.
 
 The statements are from memory and the theorem numbers from slides. At the size of experiments, the gap and
 the regret of UCB-VI exceed their trivial maxima (T, and H · episodes), so compare only shapes. Exact

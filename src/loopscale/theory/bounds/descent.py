@@ -1,5 +1,4 @@
-"""First-order methods in the worst case: the progress of gradient descent, and of any method that uses only
-gradients.
+"""First-order methods in the worst case: progress of gradient descent, and of any method with gradients only.
 
 No bound here has a hidden constant. The convergence for one prompt depends on κ(S), the condition number of S
 = X'X. Expectations over prompts are in `descent_risk.py`.
@@ -38,9 +37,7 @@ class WorstCase(InContext):
 
 
 class GdContraction(WorstCase, kind="gd_contraction"):
-    """Share of the distance that T gradient steps of the best constant size leave, worst case:
-    ((κ-1)/(κ+1))^T.
-    """
+    """Residual after T gradient steps of the best constant size, worst case: ((κ-1)/(κ+1))^T."""
 
     claim = "="
     of = "residual"
@@ -54,8 +51,7 @@ class GdContraction(WorstCase, kind="gd_contraction"):
 
 
 class GdSteps(WorstCase, kind="gd_steps"):
-    """Gradient steps of the best constant size until a share ε of the error is left: ln(1/ε) /
-    ln((κ+1)/(κ-1)).
+    """Gradient steps of the best constant size until the residual is ε: ln(1/ε) / ln((κ+1)/(κ-1)).
 
     This is about (κ/2) ln(1/ε).
     """
@@ -138,9 +134,7 @@ class Ista(ConvexDescent, kind="ista"):
 
 
 class Fista(ConvexDescent, kind="fista"):
-    """f - f* after T steps of accelerated proximal gradient descent (FISTA), composite convex function:
-    2LR²/(T+1)².
-    """
+    """f - f* after T steps of FISTA, the accelerated form of `ista`: 2LR²/(T+1)²."""
 
     source = "Beck and Teboulle 2009, theorem 4.4"
 

@@ -1,10 +1,9 @@
-"""Expected excess of first-order methods with coefficients fixed over prompts: linear regression, isotropic
-inputs.
+"""Expected excess of first-order methods on linear regression with isotropic inputs.
 
-The lower bounds apply to linear attention that does not change the x-part of its tokens. Other models can be
-below them. Updating the x-part (GD++) gives polynomials of higher degree. Softmax or MLP layers can adapt to
-the prompt, as conjugate gradients do. Rare prompts with an eigenvalue above 2/rate dominate the mean risk of
-a constant step. Compare medians as well.
+The coefficients of a method are the same for all prompts. The lower bounds apply to linear attention that
+does not change the x-part of its tokens. Other models can be below them. Updating the x-part (GD++) gives
+polynomials of higher degree. Softmax or MLP layers can adapt to the prompt, as conjugate gradients do. Rare
+prompts with an eigenvalue above 2/rate dominate the mean risk of a constant step. Compare medians as well.
 """
 
 import math
@@ -130,10 +129,11 @@ class FirstOrderBest(DescentRisk, kind="first_order_best"):
 
 
 class FirstOrderBest2(DescentRisk, kind="first_order_best_2"):
-    """Smallest excess of any method with two gradients and fixed coefficients, at finite size and without
-    noise.
+    """Smallest excess of any method with two gradients and fixed coefficients, without noise: τ² (d -
+    v'A⁻¹v).
 
-    τ² (d - v'A⁻¹v), v = (m₁, m₂), A = [[m₂, m₃], [m₃, m₄]], with the moments m_j of `wishart_moments`.
+    The value is exact at finite size. v = (m₁, m₂) and A = [[m₂, m₃], [m₃, m₄]], with the moments m_j of
+    `wishart_moments`.
     """
 
     claim = "="

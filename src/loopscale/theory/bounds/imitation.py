@@ -82,8 +82,7 @@ class OswaldGd(LayersForSteps, kind="oswald_gd"):
 
 
 class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers"):
-    """Layers for T descent steps on a network of N layers: (2N + 4) T with ReLU attention, 4T with softmax
-    attention.
+    """Layers for T descent steps on a network of N layers: (2N + 4) T with ReLU attention, 4T with softmax.
 
     N of the 2N + 4 layers are element-wise multiplication layers, which are not transformer layers. The
     softmax statement rests on universal approximation: it states no number of heads and does not depend on N.
@@ -112,8 +111,7 @@ class DeepIcgd(Bound, kind="deep_icgd"):
 
     This is `inexact_gd` for a smooth loss, with h ~ ε^-2 heads in each layer. The distance grows
     exponentially in T and falls slowly in h. The statement covers ReLU attention only: for softmax the paper
-    states no number of heads. The conditions on the network are those of
-    `deep_icgd_layers`.
+    states no number of heads. The conditions on the network are those of `deep_icgd_layers`.
     """
 
     claim = "<="
@@ -141,10 +139,9 @@ class DeepIcgd(Bound, kind="deep_icgd"):
 
 
 class SoftmaxLinear(Bound, kind="softmax_linear"):
-    """Error |(e^(cz) - 1)/c - z| <= c z² e^(c|z|)/2 of reading a score z from a softmax with a constant
-    denominator.
+    """Error of a score z that is read from a softmax: |(e^(cz) - 1)/c - z| <= c z² e^(c|z|)/2.
 
-    A sink token keeps the denominator constant.
+    A sink token keeps the denominator of the softmax constant.
     """
 
     claim = "<="
@@ -161,13 +158,12 @@ class SoftmaxLinear(Bound, kind="softmax_linear"):
 
 
 class LemmaA2Error(InContext, kind="lemma_a2_error"):
-    """Largest error of a gradient step by two softmax heads: error of Σ_j u_j <x_j, x>/N, keys x/N, a sink of
-    key C.
+    """Largest error of Σ_j u_j <x_j, x>/N in a gradient step by two softmax heads.
 
-    U (c S² e^(cS/N)/(2N) + (3N + 2) S e^(2cS/N) e^(-C)). The first term has order c, because the second head
-    removes only the constant. The second term is e^(-C) times the number of tokens (2N + 1 beside the sink),
-    because the denominators of the heads differ. The step size η multiplies the error. The lemma states no
-    rate.
+    The keys are x/N, and a sink has key C. The error is at most U (c S² e^(cS/N)/(2N) + (3N + 2) S e^(2cS/N)
+    e^(-C)). The first term has order c, because the second head removes only the constant. The second term is
+    e^(-C) times the number of tokens (2N + 1 beside the sink), because the denominators of the heads differ.
+    The step size η multiplies the error. The lemma states no rate.
 
     The lemma needs full attention. Under a causal mask the u_j would not come from the same weights. The
     causal version (lemma A.5) also attends to its own token: without a mask this adds a term that grows as
@@ -199,12 +195,10 @@ class LemmaA2Error(InContext, kind="lemma_a2_error"):
 
 
 class NewtonLoops(Bound, kind="newton_loops"):
-    """Newton steps of T AlgoFormer loops, in the limit of c and C: T. `newton_residual` gives the remaining
-    error.
+    """Newton steps of T AlgoFormer loops, in the limit of c and C: T. The residual is `newton_residual`.
 
     The construction needs full attention: for decoders the source names Newton (theorem 4.2) but proves
-    descent. Eq. 4 also allows the start 2/|SS'|, but then the direction of the largest eigenvalue never
-    converges. The interval of valid starts is open.
+    descent. The start must be in the open interval that `newton_residual` describes.
     """
 
     claim = "="

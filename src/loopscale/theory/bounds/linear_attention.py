@@ -1,5 +1,4 @@
-"""One layer of linear attention, trained to its optimum on linear regression: its weights and its excess
-error.
+"""One layer of linear attention, trained to the optimum on linear regression: weights and excess error.
 
 The layer predicts ŷ = x_q' G (1/M) Σ y_i x_i with one matrix G [d, d] for all prompts. No method with a
 single gradient and fixed coefficients has a smaller excess than `lsa_min`. Zhang, Frei, Bartlett 2023 have
@@ -146,12 +145,11 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang"):
 
 
 class LsaGeneral(TrainedAttention, kind="lsa_general"):
-    """Excess of one layer of linear attention, trained on linear prompts and tested on one other relation of
-    x and y.
+    """Excess of one layer of linear attention on prompts of one other relation between x and y.
 
     The excess is misfit + Σ λ a² (1 - λ/Γ)² + (1/M) Σ λ V/Γ², with a = Λ⁻¹ E[xy] and V_i the variance of x_i
-    y. The prompt has M pairs, and the relation may be nonlinear. With Gaussian x and the default a = w_scale
-    in every coordinate (the signs do not matter), the excess equals `lsa_risk`.
+    y. The training prompts are linear. The other relation has M pairs and may be nonlinear. With Gaussian x
+    and the default a = w_scale in every coordinate (the signs do not matter), the excess equals `lsa_risk`.
     """
 
     claim = "="

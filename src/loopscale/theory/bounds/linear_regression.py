@@ -33,7 +33,7 @@ class LinearExcess(InContext):
 
     @property
     def signal(self) -> float:
-        """Variance that one coordinate of x adds to y. Formulas write τ², because scaling x acts like scaling
+        """Variance that a coordinate of x adds to y; τ² in the formulas, because scaling x acts like scaling
         w.
         """
         return (self.w_scale * self.x_scale) ** 2
@@ -120,8 +120,9 @@ class Averaging(LinearExcess, kind="averaging"):
 
 
 class OneStepBest(LinearExcess, kind="one_step_best"):
-    """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ²: also one trained layer of linear
-    attention.
+    """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ².
+
+    One trained layer of linear attention has the same excess.
     """
 
     claim = "="
@@ -135,8 +136,8 @@ class OneStepBest(LinearExcess, kind="one_step_best"):
 
 
 class BayesRidge(LinearExcess, kind="bayes_ridge"):
-    """Excess of the Bayes predictor (ridge with λ = σ²/τ²), exact at finite size. No predictor has a smaller
-    excess.
+    """Smallest excess of any predictor, exact at finite size: that of the Bayes predictor, ridge with λ =
+    σ²/τ².
 
     `bayes_risk.py` computes the value.
     """

@@ -1,5 +1,4 @@
-"""Mixtures of linear regressions: errors of the coefficients and of the predicted labels against the number
-of pairs.
+"""Mixtures of linear regressions: errors of coefficients and of labels against the number of pairs.
 
 y = <β_z, x> + v·noise with a hidden component z; two symmetric components are ±β. η = |β|/v is the SNR. Jin
 et al. 2024 bound the error of a transformer that runs EM internally. With constants of 1 their threshold
@@ -148,9 +147,7 @@ class JinExcess(JinSymmetric, kind="jin_excess"):
 
 
 class JinGeneral(InContext, kind="jin_general"):
-    """Distance to the prediction of an oracle that knows β_1 .. β_K: √ln(d/δ) (√(dKρ² ln²(nK²/δ)/n) +
-    √(dK/n)).
-    """
+    """Distance to the prediction of an oracle that knows all β: √ln(d/δ) (√(dKρ² ln²(nK²/δ)/n) + √(dK/n))."""
 
     claim = "<="
     of = "prediction error"

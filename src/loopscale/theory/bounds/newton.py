@@ -1,5 +1,4 @@
-"""Newton's iteration for the inverse of S (AlgoFormer eq. 4; Fu et al. 2023): each step squares the residual
-I - M S.
+"""Newton's iteration for the inverse of S (AlgoFormer eq. 4; Fu et al. 2023): each step squares I - M S.
 
 Eq. 4 also allows the start 2/|SS'|, but then the direction of the largest eigenvalue never converges. The
 interval of valid starts is open.
@@ -80,9 +79,7 @@ class NewtonSteps(NewtonRate, kind="newton_steps"):
 
 
 class NewtonIsGd(Bound, kind="newton_is_gd"):
-    """Gradient steps of size η from 0 that equal T Newton steps from M_0 = ηI: exactly 2^T, for every S and
-    η.
-    """
+    """Gradient steps of size η from 0 that equal T Newton steps from M_0 = ηI: 2^T, for every S and η."""
 
     claim = "="
     of = "steps"

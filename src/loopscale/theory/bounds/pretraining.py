@@ -1,5 +1,4 @@
-"""The cost of pretraining a transformer on linear regression, according to the papers: in prompts, layers and
-pairs.
+"""Cost of pretraining a transformer on linear regression, in prompts, layers and pairs.
 
 Bai et al. measure half of the squared error; this makes no difference where a constant is hidden. Their κ is
 the condition number of the Gram matrix of one prompt, `kappa` here. The number of pretraining prompts is
@@ -29,9 +28,7 @@ class Pretrained(Bound):
 
     @property
     def prompts(self) -> int:
-        """n, as in Bai et al., where N is the number of pairs. A talk's slides on the theorem exchange n and
-        N.
-        """
+        """n of Bai et al., where N is the number of pairs; the slides on the theorem exchange n and N."""
         return self.steps * self.batch_size
 
 
@@ -68,10 +65,9 @@ class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
 
 
 class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
-    """Number of prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴. More prompts gain
-    little.
+    """Number of prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴.
 
-    The paper prints κ²N/σ², where the terms are not equal.
+    More prompts gain little. The paper prints κ²N/σ², where the terms are not equal.
     """
 
     claim = "~"
@@ -100,11 +96,10 @@ class BaiPretrainLayers(BaiTheorem21, kind="bai_pretrain_layers"):
 
 
 class BaiCapacity(Pretrained, kind="bai_capacity"):
-    """Loss above the best model of the class, which grows with the class: B² sqrt((L² (MD² + DD') +
-    ln(1/ξ))/n).
+    """Loss above that of the best model of the class: B² sqrt((L² (MD² + DD') + ln(1/ξ))/n).
 
-    The bound is far above any loss at practical sizes. In the paper each of the M heads has D² weights per
-    matrix, not D²/M as in this package.
+    The bound grows with the class. At practical sizes it is far above any loss. In the paper each of the M
+    heads has D² weights per matrix, not D²/M as in this package.
     """
 
     claim = "<="

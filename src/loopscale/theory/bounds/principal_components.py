@@ -134,9 +134,7 @@ class RandomCosine(Bound, kind="random_cosine"):
 
 
 class DavisKahan(Bound, kind="davis_kahan"):
-    """sin θ between the eigenvectors of a matrix and of the matrix plus E: at most 2 |E| / gap; vacuous above
-    1.
-    """
+    """sin θ between the eigenvectors of a matrix and of the matrix plus E: 2 |E| / gap; vacuous above 1."""
 
     claim = "<="
     of = "sine"
@@ -152,10 +150,10 @@ class DavisKahan(Bound, kind="davis_kahan"):
 
 
 class SpikedCosine(Bound, kind="spiked_cosine"):
-    """cos² θ between the first eigenvectors of the sample covariance and of the covariance I + ℓvv'; d, N to
-    infinity.
+    """cos² θ between the first eigenvectors of the sample covariance and of the covariance I + ℓvv'.
 
-    0 for ℓ up to √γ, γ = d/N: fewer than d/ℓ² points do not show the spike.
+    The limit is d, N to infinity. It is 0 for ℓ up to √γ, γ = d/N: fewer than d/ℓ² points do not show the
+    spike.
     """
 
     claim = "~"

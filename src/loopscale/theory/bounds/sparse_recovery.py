@@ -1,9 +1,8 @@
-"""Sparse recovery in context: y = Xβ with S non-zero coordinates of β, by l1 minimisation and learned
-iterations (LISTA).
+"""Sparse recovery in context, by l1 minimisation and learned iterations (LISTA).
 
-The prompt has n pairs, and K = `layers`. Liu et al. 2025 prove that a transformer does one LISTA step per
-layer, with measurements X that differ between prompts. Gaussian inputs violate the bound on |x| in their
-theorem and must be clipped.
+y = Xβ, where β has S non-zero coordinates. The prompt has n pairs, and K = `layers`. Liu et al. 2025 prove
+that a transformer does one LISTA step per layer, with measurements X that differ between prompts. Gaussian
+inputs violate the bound on |x| in their theorem and must be clipped.
 """
 
 import math
@@ -94,8 +93,9 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout"):
 
 
 class ListaCP(Bound, kind="lista_cp"):
-    """|β̂ - β| after K layers of LISTA-CP with the weights of its proof: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1
-    - (2s-1)μ).
+    """|β̂ - β| after K layers of LISTA-CP: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ).
+
+    The weights are those of the proof.
     """
 
     claim = "<="

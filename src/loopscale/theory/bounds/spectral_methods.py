@@ -1,5 +1,4 @@
-"""Spectral methods by transformers (He et al. 2025a): proven rates for principal components and for two
-clusters.
+"""Spectral methods by transformers (He et al. 2025a): rates for principal components and for two clusters.
 
 Compare only shapes, because every constant is open. The paper is known here only through slides, where some
 formulas are garbled. The exact references are in `principal_components.py` and `clustering.py`.
@@ -132,8 +131,7 @@ class HePcaTuned(Bound, kind="he_pca_tuned"):
 
 
 class HeGmm(Bound, kind="he_gmm"):
-    """Misclassified share for two components, N points per prompt and n pretraining prompts: (d ln²N/N)^⅓ + C
-    n^(-1/7).
+    """Misclassified share for two components, N points and n pretraining prompts: (d ln²N/N)^⅓ + C n^(-1/7).
 
     The source garbles C, a factor of the dimension and the size of the centres. Here C is one number,
     `factor`. The bound is vacuous above 1/2.

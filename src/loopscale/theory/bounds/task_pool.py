@@ -85,14 +85,13 @@ class LsaTaskPoolMP(PooledAttention, kind="lsa_task_pool_mp"):
 
 
 class Dmmse(TaskPool, kind="dmmse"):
-    """Excess of the posterior mean over k tasks (the Bayes predictor for the pool), for N to infinity at
-    fixed k.
+    """Excess of the posterior mean over k tasks, the Bayes predictor for the pool, as N tends to infinity.
 
-    With many pairs the posterior mean is the nearest task of the pool, for every noise level. On the pool the
-    excess is 0. On new tasks the excess is τ² E min_j |w - w_j|². Its slope in k tends to -2/d for d >= 2,
-    and to -1 for d = 1, where rare w outside the pool dominate the mean. At finite N the limit is not a
-    bound: a wrong task increases the excess, and a mean of several tasks can be nearer than each of them. At
-    d = 8, N = 16, σ² = 1/4 simulations give 1.1 to 1.4 times the limit.
+    The number k is fixed. With many pairs the posterior mean is the nearest task of the pool, for every noise
+    level. On the pool the excess is 0. On new tasks the excess is τ² E min_j |w - w_j|². Its slope in k tends
+    to -2/d for d >= 2, and to -1 for d = 1, where rare w outside the pool dominate the mean. At finite N the
+    limit is not a bound: a wrong task increases the excess, and a mean of several tasks can be nearer than
+    each of them. At d = 8, N = 16, σ² = 1/4 simulations give 1.1 to 1.4 times the limit.
     """
 
     claim = "~"
@@ -111,8 +110,8 @@ class Dmmse(TaskPool, kind="dmmse"):
 def mean_squared_distance_to_nearest(dim: int, count: int) -> float:
     """E min_j |w - w_j|² over `count` vectors w_j, with w and all w_j ~ N(0, I_dim).
 
-    Given |w|², the squared distances are independent non-central chi-squares, so that
-    E min = ∫ P(squared distance > t)^count dt.
+    Given |w|², the squared distances are independent non-central chi-squares, so that E min = ∫ P(squared
+    distance > t)^count dt.
     """
     radius, weights = legendre_rule(max(dim**0.5 - 9, 0.0), dim**0.5 + 9)  # all but a mass of 1e-18 of |w|
     weights = weights * chi.pdf(radius, dim)
