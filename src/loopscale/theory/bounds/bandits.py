@@ -123,8 +123,7 @@ class KnownMeans(Bandit):
 class LaiRobbins(KnownMeans, kind="lai_robbins"):
     """Smallest regret of a uniformly good player as T grows: ln T · Σ Δ/KL(μ, μ*).
 
-    This is a limit and no bound at finite T: for means .5 and .6 and T = 1000 it is 33.8, but UCB1 has regret
-    24.8.
+    This is no bound at finite T: for means .5 and .6 and T = 1000 it is 33.8, but UCB1 has regret 24.8.
     """
 
     claim = "~"

@@ -16,49 +16,31 @@ Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
 
 Quantity = Literal[
-    "excess",
-    "excess at a point",
-    "residual",
-    "gap",
-    "distance",
-    "steps",
+    "excess",  # squared error minus σ², averaged over all queries of a prompt
+    "excess at a point",  # squared error minus σ² at the query that follows `point` pairs
+    "residual",  # error after the iterations, divided by the initial error
+    "gap",  # objective or loss minus its minimum
+    "distance",  # to the result of exact arithmetic, or to the result of the imitated algorithm
+    "steps",  # a sufficient, necessary or equivalent number
     "coefficient",
     "moment",
-    "tangent",
+    "tangent",  # tangent, sine and cosine of the angle to the target direction, whose sign does not matter
     "sine",
     "cosine",
     "squared cosine",
     "probability",
-    "misclassification",
-    "cross entropy",
-    "agreement",
-    "parameter error",
+    "misclassification",  # share of points in the wrong cluster
+    "cross entropy",  # of the labels, in nats
+    "agreement",  # similarity of two clusterings, 1 if they are equal
+    "parameter error",  # Euclidean norm of the estimate minus the parameter
     "squared parameter error",
-    "prediction error",
-    "generalisation gap",
-    "regret",
-    "layers",
-    "threshold",
-    "prompts",
+    "prediction error",  # |prediction - target|
+    "generalisation gap",  # loss of the pretrained model minus the lowest loss in the model class
+    "regret",  # expected reward below that of the best player, or of the named expert
+    "layers",  # a sufficient, necessary or equivalent number
+    "threshold",  # value of a setting at which the behaviour changes
+    "prompts",  # number of pretraining prompts
 ]
-"""The quantity that a bound describes.
-
-- `excess`: squared error minus σ², averaged over all queries of a prompt.
-- `excess at a point`: squared error minus σ² at the query that follows `point` pairs.
-- `residual`: error after the iterations, divided by the initial error.
-- `gap`: objective or loss minus its minimum.
-- `distance`: distance to the result of exact arithmetic, or to the result of the imitated algorithm.
-- `steps`, `layers`: a sufficient, necessary or equivalent number. `prompts`: a number of pretraining prompts.
-- `tangent`, `sine`, `cosine`: of the angle to the target direction; the sign of the direction does not matter.
-- `misclassification`: share of points in the wrong cluster.
-- `cross entropy`: of the labels, in nats.
-- `agreement`: similarity of two clusterings, 1 if the clusterings are equal.
-- `parameter error`: Euclidean norm of the estimate minus the parameter.
-- `prediction error`: |prediction - target|.
-- `generalisation gap`: loss of the pretrained model minus the lowest loss in the model class.
-- `regret`: expected reward below the best player, or below the named expert.
-- `threshold`: value of a setting at which the behaviour changes.
-"""
 
 
 class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
@@ -94,21 +76,12 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
 
     @classmethod
     def fill(cls, kind: str, given: Mapping[str, Any], trial: Mapping[str, Any]) -> "Bound":
-        """Build the bound `kind` from given settings and from the settings of a trial with the same names.
+        """Build the bound `kind` from given settings, and the others from a trial's settings of the same name.
 
-        Parameters
-        ----------
-        given
-            Settings that take precedence over the trial's settings.
-        trial
-            Settings by dotted path. A short path (`task.dim`) takes precedence over a path of a nested part
-            (`training.curriculum.dim`). A setting without a value in `given` and `trial` keeps its default.
-
-        Raises
-        ------
-        ValueError
-            If the kind is unknown, or if two paths of equal length end in the same name and have different
-            values (`task.width`, `model.width`).
+        `trial` has dotted paths. A short path (`task.dim`) takes precedence over a longer one
+        (`training.curriculum.dim`). Settings in neither mapping keep their defaults. Raises ValueError if the
+        kind is unknown, or if two paths of equal length end in the same name and have different values
+        (`task.width`, `model.width`).
         """
         member = type(Bound.model_validate({"kind": kind}))
         paths: dict[str, str] = {}
@@ -134,12 +107,8 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         """Slope d log value / d log setting between two values of the setting.
 
         Without `over`, the two values are the neighbouring integers, or 1 % below and above a real number. At
-        the end of the domain, the current value replaces the missing neighbour.
-
-        Raises
-        ------
-        ValueError
-            If the setting or the bound is not positive and finite at both values.
+        the end of the domain, the current value replaces the missing neighbour. Raises ValueError if the
+        setting or the bound is not positive and finite at both values.
         """
         ends = over or self._neighbours(setting)
         if min(ends) <= 0:

@@ -29,13 +29,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 @cache
 def prior_variance_left(pairs: int, dim: int, noise_ratio: float) -> float:
-    """E F(pairs, dim), the posterior variance of a coordinate of w relative to the prior variance.
-
-    Parameters
-    ----------
-    noise_ratio
-        σ²/τ², the noise variance relative to the prior variance, for x of unit variance.
-    """
+    """E F(pairs, dim), the share of the prior variance of w that is left; `noise_ratio` is σ²/τ²."""
     if noise_ratio == 0:
         return max(dim - pairs, 0) / dim
     offset = 0.1 * noise_ratio / (noise_ratio + max(pairs, dim))

@@ -59,16 +59,13 @@ class RidgeDepth(Bound):
 
 
 class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
-    """Layers of a transformer that acts as soft LinUCB: √T, with a width of d times the number of actions."""
+    """Layers for soft LinUCB, with a width of d times the number of actions: √T."""
 
     source = "Lin, Bai, Mei 2024, theorem 8 (from slides)"
 
 
 class TsDepth(RidgeDepth, kind="ts_depth"):
-    """Layers of a transformer that acts as Thompson sampling on linear bandits: √T.
-
-    This includes a matrix square root by Padé's formula.
-    """
+    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T."""
 
     source = "Lin, Bai, Mei 2024, theorem 10 (from slides; the rate from memory)"
 
@@ -79,7 +76,7 @@ class Episodic(Bound):
 
 
 class UcbviDepth(Episodic, kind="ucbvi_depth"):
-    """Layers of a transformer that acts exactly as soft UCB-VI in a tabular MDP: 2H + 8."""
+    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8."""
 
     claim = "="
     of = "layers"

@@ -51,10 +51,7 @@ class GdContraction(WorstCase, kind="gd_contraction"):
 
 
 class GdSteps(WorstCase, kind="gd_steps"):
-    """Gradient steps of the best constant size until the residual is ε: ln(1/ε) / ln((κ+1)/(κ-1)).
-
-    This is about (κ/2) ln(1/ε).
-    """
+    """Steps of the best constant size until the residual is ε: ln(1/ε) / ln((κ+1)/(κ-1)), about (κ/2) ln(1/ε)."""
 
     claim = "="
     of = "steps"

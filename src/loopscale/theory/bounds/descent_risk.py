@@ -13,8 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import InContext
-from loopscale.theory.bounds.linear_regression import LinearExcess
-from loopscale.theory.bounds.marchenko_pastur import marchenko_pastur_mean
+from loopscale.theory.bounds.linear_regression import LinearExcess, marchenko_pastur_mean
 
 
 def wishart_moments(n: int, d: int) -> tuple[float, float, float, float]:
@@ -59,11 +58,7 @@ class GdRisk1(DescentRisk, kind="gd_risk_1"):
 
     @override
     def value(self) -> float:
-        self.require_conditions(noiseless=False)
-        eta = self.rate * self.x_scale**2
-        m1, m2, *_ = wishart_moments(self.seen, self.dim)
-        noise = (eta * self.noise) ** 2 * self.dim / self.seen
-        return self.signal * (self.dim - 2 * eta * m1 + eta**2 * m2) + noise
+        return self.averaging_excess(self.rate)
 
 
 class GdRisk2(DescentRisk, kind="gd_risk_2"):
@@ -83,10 +78,7 @@ class GdRisk2(DescentRisk, kind="gd_risk_2"):
 
 
 class GdRiskMP(DescentRisk, kind="gd_risk_mp"):
-    """Excess after T gradient steps of size `rate` from 0, for d and N to infinity.
-
-    The step must be below η = 2/(1 + √γ)², γ = d/N.
-    """
+    """Excess after T gradient steps of size η < 2/(1 + √γ)² from 0, γ = d/N, for d and N to infinity."""
 
     claim = "~"
     source = "Ali, Kolter, Tibshirani 2019, theorem 6 (Marchenko-Pastur law)"
@@ -129,8 +121,7 @@ class FirstOrderBest(DescentRisk, kind="first_order_best"):
 
 
 class FirstOrderBest2(DescentRisk, kind="first_order_best_2"):
-    """Smallest excess of any method with two gradients and fixed coefficients, without noise: τ² (d -
-    v'A⁻¹v).
+    """Smallest excess of a method with two gradients and fixed coefficients, no noise: τ² (d - v'A⁻¹v).
 
     The value is exact at finite size. v = (m₁, m₂) and A = [[m₂, m₃], [m₃, m₄]], with the moments m_j of
     `wishart_moments`.

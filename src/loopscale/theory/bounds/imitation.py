@@ -45,10 +45,7 @@ class LayersForSteps(Bound):
 
 
 class BaiIcgd(LayersForSteps, kind="bai_icgd"):
-    """Layers for L steps of descent on a convex loss, each with an error of at most ε: L + 1.
-
-    `inexact_gd` bounds the sum of these errors.
-    """
+    """Layers for L steps of descent on a convex loss, each within ε (see `inexact_gd`): L + 1."""
 
     source = "Bai et al. 2023, theorem 13"
 

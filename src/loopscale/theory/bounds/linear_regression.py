@@ -6,10 +6,12 @@ in absolute terms.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
+from scipy.integrate import quad
 from scipy.optimize import root_scalar
 from typing_extensions import override
 
@@ -33,9 +35,7 @@ class LinearExcess(InContext):
 
     @property
     def signal(self) -> float:
-        """Variance that a coordinate of x adds to y; τ² in the formulas, because scaling x acts like scaling
-        w.
-        """
+        """Variance that a coordinate of x adds to y: τ² in the formulas, as scaling x acts like scaling w."""
         return (self.w_scale * self.x_scale) ** 2
 
     @property
@@ -50,6 +50,13 @@ class LinearExcess(InContext):
         """Excess of the Bayes predictor after this number of pairs."""
         self.require_isotropic()
         return self.signal * self.dim * prior_variance_left(pairs, self.dim, self.noise_ratio)
+
+    def averaging_excess(self, scale: float) -> float:
+        """Excess of w = (scale/N) Σ y x, which is also one gradient step of this size from 0."""
+        self.require_isotropic()
+        self.require(self.seen >= 1, "N >= 1")
+        c, d, n = scale * self.x_scale**2, self.dim, self.seen
+        return self.signal * d * ((1 - c) ** 2 + c**2 * (d + 1) / n) + c**2 * self.noise**2 * d / n
 
 
 class Zero(LinearExcess, kind="zero"):
@@ -101,10 +108,7 @@ class BayesNoiseless(LinearExcess, kind="bayes_noiseless"):
 
 
 class Averaging(LinearExcess, kind="averaging"):
-    """Excess of the solver `averaging`, w = (scale/N) Σ y x.
-
-    The same as one gradient step of size `scale` from 0 (`gd_risk_1`).
-    """
+    """Excess of the solver `averaging`, w = (scale/N) Σ y x, and of one gradient step (`gd_risk_1`)."""
 
     claim = "="
     source = "derived: moments of a Gaussian"
@@ -113,17 +117,11 @@ class Averaging(LinearExcess, kind="averaging"):
 
     @override
     def value(self) -> float:
-        self.require_isotropic()
-        self.require(self.seen >= 1, "N >= 1")
-        c, d, n = self.scale * self.x_scale**2, self.dim, self.seen
-        return self.signal * d * ((1 - c) ** 2 + c**2 * (d + 1) / n) + c**2 * self.noise**2 * d / n
+        return self.averaging_excess(self.scale)
 
 
 class OneStepBest(LinearExcess, kind="one_step_best"):
-    """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ².
-
-    One trained layer of linear attention has the same excess.
-    """
+    """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ², and of trained linear attention."""
 
     claim = "="
     source = "derived; Zhang, Frei, Bartlett 2023, theorem 4.1"
@@ -136,11 +134,7 @@ class OneStepBest(LinearExcess, kind="one_step_best"):
 
 
 class BayesRidge(LinearExcess, kind="bayes_ridge"):
-    """Smallest excess of any predictor, exact at finite size: that of the Bayes predictor, ridge with λ =
-    σ²/τ².
-
-    `bayes_risk.py` computes the value.
-    """
+    """Smallest excess of any predictor, exact at finite size: the Bayes predictor, ridge with λ = σ²/τ²."""
 
     claim = "="
     source = "derived: a recursion of independent chi-squares"
@@ -152,10 +146,7 @@ class BayesRidge(LinearExcess, kind="bayes_ridge"):
 
 
 class DecoderFloor(LinearExcess, kind="decoder_floor"):
-    """Smallest possible mean excess of a causal model of any depth: `bayes_ridge` averaged over all queries.
-
-    The queries follow 0, 1, ..., points - 1 pairs.
-    """
+    """Smallest mean excess of a causal model of any depth: mean of `bayes_ridge` over N = 0, ..., points - 1."""
 
     claim = ">="
     of = "excess"
@@ -188,7 +179,7 @@ class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp"):
 
 
 class RidgeEquivalent(LinearExcess, kind="ridge_equiv"):
-    """Excess of ridge with any penalty and inputs of any condition, in the limit d, N to infinity.
+    """Excess of ridge with any penalty and inputs of any condition, for d and N to infinity.
 
     The limit is 12 % too low at d = 20, κ = 100, N = 10.
     """
@@ -222,3 +213,19 @@ def effective_penalty(spectrum: Float[np.ndarray, " dim"], n: int, penalty: floa
         return 0.0
     low, high = math.log(spectrum.min()) - 80, math.log((spectrum.sum() + penalty) / n)
     return math.exp(root_scalar(excess, bracket=(low, high + 1e-9), xtol=1e-14).root)
+
+
+def marchenko_pastur_mean(function: Callable[[float], float], gamma: float) -> float:
+    """Mean of `function(eigenvalue)` under the Marchenko-Pastur law of ratio γ = dimension / samples.
+
+    For γ > 1 the law has mass 1 - 1/γ at eigenvalue 0.
+    """
+    middle, radius = 1 + gamma, 2 * math.sqrt(gamma)
+
+    def integrand(angle: float) -> float:
+        # With s = middle + radius cos(angle), the square roots of the density become sin²: the integrand is smooth.
+        s = middle + radius * math.cos(angle)
+        return (radius * math.sin(angle)) ** 2 / (2 * math.pi * gamma * s) * function(s)
+
+    bulk, _ = quad(integrand, 0, math.pi, epsabs=1e-12, epsrel=1e-10, limit=200)
+    return bulk + (function(0.0) * (1 - 1 / gamma) if gamma > 1 else 0.0)

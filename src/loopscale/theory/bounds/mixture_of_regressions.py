@@ -116,7 +116,7 @@ class JinSymmetric(InContext):
 
 
 class JinK2(JinSymmetric, kind="jin_k2"):
-    """|β̂ - β| for two components ±β: r^¼ at low SNR, r^½/min(η, 1) at high SNR, r = d ln²(n/δ)/n."""
+    """|β̂ - β| for ±β: r^¼ at low SNR, r^½/min(η, 1) at high SNR, r = d ln²(n/δ)/n."""
 
     of = "parameter error"
     source = (
@@ -131,10 +131,7 @@ class JinK2(JinSymmetric, kind="jin_k2"):
 
 
 class JinExcess(JinSymmetric, kind="jin_excess"):
-    """Excess risk for two components ±β: √r at low SNR, r/min(η, 1)² at high SNR, r = d ln² n/n.
-
-    Up to logarithms this is the square of `jin_k2`.
-    """
+    """Excess risk for ±β: √r at low SNR, r/min(η, 1)² at high SNR, r = d ln² n/n; `jin_k2`² up to logarithms."""
 
     of = "excess at a point"
     source = "Jin et al. 2024, theorem 3.3 (from slides); corrected by Kwon et al. 2021"

@@ -65,9 +65,9 @@ class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
 
 
 class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
-    """Number of prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴.
+    """Prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴. More prompts gain little.
 
-    More prompts gain little. The paper prints κ²N/σ², where the terms are not equal.
+    The paper prints κ²N/σ², where the terms are not equal.
     """
 
     claim = "~"

@@ -93,10 +93,7 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout"):
 
 
 class ListaCP(Bound, kind="lista_cp"):
-    """|β̂ - β| after K layers of LISTA-CP: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ).
-
-    The weights are those of the proof.
-    """
+    """|β̂ - β| after K layers of LISTA-CP: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ), weights of the proof."""
 
     claim = "<="
     of = "parameter error"

@@ -14,8 +14,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from scipy.stats import chi, chi2, ncx2
 from typing_extensions import override
 
-from loopscale.theory.bounds.linear_regression import LinearExcess
-from loopscale.theory.bounds.marchenko_pastur import marchenko_pastur_mean
+from loopscale.theory.bounds.linear_regression import LinearExcess, marchenko_pastur_mean
 
 NODES = 200
 """Number of nodes of each quadrature rule, for the distance and for |w|."""
