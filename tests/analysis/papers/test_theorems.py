@@ -24,7 +24,7 @@ def test_along_a_setting_a_figure_has_the_bounds_values_and_gaps_where_they_do_n
 
 
 def test_a_bound_that_holds_nowhere_is_said_so():
-    with pytest.raises(ValueError, match="first_order_best holds for noise 0"):
+    with pytest.raises(ValueError, match="first_order_best requires noise 0"):
         theorems.along("points", [10, 20], ["bayes_ridge", "first_order_best"], noise=1.0)
 
 
