@@ -143,7 +143,8 @@ def test_a_whole_number_names_a_cell_however_it_is_written():
 def test_a_net_is_held_against_an_algorithm_after_as_many_steps():
     records = comparison(noise=0.02).results
     assert (
-        claims.beats(records, "", kind("algoformer"), "least_squares").second == "least squares after 6 steps"
+        claims.beats(records, "", kind("algoformer"), "least_squares").comparison.second
+        == "least squares after 6 steps"
     )
     curves, ratio = records.curves, {}
     for step in (1, 6):

@@ -26,7 +26,8 @@ def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told
     found = findings(comparison())
     assert found.sentences[0].startswith("Lowest error: 0.12")
     assert "by model.kind=algoformer" in found.sentences[0]
-    assert found.sentences[0].endswith("their intervals are apart.")
+    assert found.sentences[1].startswith("Next is model.kind=gpt2 with 1.")
+    assert found.sentences[1].endswith("times the error of model.kind=algoformer: the difference is decided.")
 
 
 def test_findings_hold_what_each_part_of_the_analysis_says():
@@ -78,9 +79,14 @@ def test_errors_are_compared_within_a_task_alone():
     found = findings(_two_tasks(noise=0.01))
     answers = [sentence for sentence in found.sentences if "lowest error" in sentence]
     assert [sentence.split(",")[0] for sentence in answers] == ["With task.points=8", "With task.points=4"]
-    assert all("by points=8, looped; next is points=8, gpt2" in answers[0] for _ in answers)
+    assert "by points=8, looped" in answers[0]
     assert "by points=4, looped" in answers[1]
-    assert all(sentence.endswith("their intervals are apart.") for sentence in answers)
+    following = [sentence for sentence in found.sentences if sentence.startswith("Next is ")]
+    assert [sentence.split(" with ")[0] for sentence in following] == [
+        "Next is points=8, gpt2",
+        "Next is points=4, gpt2",
+    ]
+    assert all(sentence.endswith("the difference is decided.") for sentence in following)
 
 
 def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
@@ -176,7 +182,7 @@ def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_n
     assert call.ratio == pytest.approx(1.01)
     (one,) = findings(planted).open
     assert one.what == "Whether pruning ended the best point of a"
-    assert "at step 600 with 1.01 times the error of the best" in one.because
+    assert "had 1.01 times its error at step 600" in one.because
     assert (one.more_trials, one.seconds) == (1, 3.0)
 
 
