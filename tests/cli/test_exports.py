@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopscale.analysis.results import reading
+from loopscale.analysis.notebook import results
 from loopscale.cli.query import command
 from loopscale.records.model.columns import TABLES
 from loopscale.records.model.note import WEIGHTS, Note
@@ -73,7 +73,7 @@ def test_a_trained_net_is_evaluated_from_an_export(loopscale, recording, study_f
     refused = loopscale("predict", trial.key, "--store", "bare")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "`loopscale export tiny --weights`" in refused.err
-    found = next(reading("tiny", "out").nets("loops=1"))
+    found = next(results("tiny", "out").nets("loops=1"))
     assert found.trial == trial
     assert set(found.net.state_dict()) == set(last.state().net)
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from loopscale.analysis.answers.best import Best
+from loopscale.analysis.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.show import FAMILIES
 from loopscale.models.base import Model
@@ -50,9 +52,10 @@ def test_best_says_where_a_range_was_too_narrow(capsys):
         Best("a", "looped", {"training.lr": 9.7e-3}, 0.4, 0.3, 0.5, 0.4, 3, "trial", "3 of 3 replicated"),
         Best("b", "gpt2", {"training.lr": 3e-3}, 0.3, 0.2, 0.4, 0.3, 3, "trial", "3 of 3 replicated"),
     ]
-    show_best(rows, study)
+    study |= {"name": "narrow", "cells": []}
+    show_best(Results(study, *(pd.DataFrame() for _ in range(3))), rows)
     said = " ".join(capsys.readouterr().out.split())
-    assert "the best training.lr of looped is at the highest end of its range, 0.01: a wider one" in said
+    assert "the best training.lr of looped is at the highest end of its range, 0.01: a wider range" in said
     assert "gpt2 is at" not in said
 
 
@@ -188,7 +191,7 @@ def test_compare_sets_two_studies_beside_one_another(loopscale, elsewhere, recor
     assert "longer against tiny" in Path("page.html").read_text()
     told = loopscale("compare", "tiny", "longer", "--store", "records").out
     assert "Cells are matched by training.loops." in told
-    assert "not told apart" in told
+    assert "undecided" in told
 
 
 def test_compare_says_first_that_errors_are_not_of_the_same_prompts_and_keeps_lines_short(
@@ -204,7 +207,7 @@ def test_compare_says_first_that_errors_are_not_of_the_same_prompts_and_keeps_li
         with recording(Path("records"), Study.load(file)) as made:
             made.whole()
     lines = loopscale("compare", "tiny", "other", "--store", "records").out.splitlines()
-    assert lines[0].startswith("The studies are not evaluated alike (task.points;")
+    assert lines[0].startswith("The studies are not evaluated alike (task.points")
     assert max(map(len, lines)) <= 160
     table = lines[lines.index("What differs in the studies:") + 1 :]
     assert max(map(len, table)) <= 100
