@@ -76,14 +76,14 @@ def test_parameters_are_the_weights_that_get_a_gradient(make, kind: str):
 
 def test_the_size_of_a_checkpoint_is_foretold(make, tmp_path):
     from loopscale.training import checkpoint
-    from loopscale.training.storage import CheckpointStore
+    from loopscale.training.checkpoint_stores import open_checkpoint_store
 
     trial = make(width=64)
     history = []
     for progress in train(trial):
         history.append((progress.step, progress.metrics))
     checkpoint.save(
-        CheckpointStore.open(tmp_path), "a", checkpoint.Checkpoint(progress.state(), tuple(history), 1.0)
+        open_checkpoint_store(tmp_path), "a", checkpoint.Checkpoint(progress.state(), tuple(history), 1.0)
     )
     assert (tmp_path / "a.safetensors").stat().st_size == pytest.approx(
         cost.cost(trial).checkpoint_bytes, rel=0.05

@@ -179,7 +179,7 @@ def test_under_a_curriculum_errors_are_in_units_of_the_full_task(make):
 
 
 def test_a_curriculum_beyond_the_task_is_refused(make):
-    with pytest.raises(ValueError, match="starts with points 9, the task has 5"):
+    with pytest.raises(ValueError, match="starts with points 9, but the task has points 5"):
         make(curriculum={"dim": 1, "points": 9, "every": 10})
 
 

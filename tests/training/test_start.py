@@ -57,12 +57,12 @@ def test_the_start_is_part_of_a_trials_identity_and_its_absence_is_not():
         (
             {"kind": "looped"},
             START,
-            r"is another net than this model; write model: \{kind: algoformer, width: 24",
+            r"differs from this model; write model: \{kind: algoformer, width: 24",
         ),
         (
             {"kind": "looped"},
             {"kind": "newton"},
-            "does not guess at every query of a prompt; write a kind that does, caus",
+            "does not answer every query of a prompt; write caus",
         ),
         ({"kind": "looped"}, {"kind": "causal"}, "no construction 'causal'; there is "),
     ],
