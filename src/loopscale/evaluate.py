@@ -44,8 +44,8 @@ class Evaluation(Config):
     prompts: PositiveInt = 1024
     """Prompts in every mean."""
     task: dict[str, Any] | None = None
-    """Settings that replace those of the training task, for example another condition or other data. With a `kind`, another
-    task with prompts of the same shape. `None` to evaluate on the training task."""
+    """Settings that replace settings of the training task, such as another condition or other data. With a `kind`:
+    another task with prompts of the same shape. `None` to evaluate on the training task."""
 
     @property
     def key(self) -> str:
@@ -73,7 +73,8 @@ class Evaluation(Config):
             )
         if trained.whole and not task.whole:
             raise ValueError(
-                f"prompts of {task.kind} contain answers, prompts of {trained.kind} do not; write a task without answers"
+                f"prompts of {task.kind} contain answers, prompts of {trained.kind} do not; "
+                f"write a task without answers"
             )
         if shared := sorted(set(trained.tables) & set(task.tables)):
             raise ValueError(f"trials are trained on {', '.join(shared)}; evaluate on other tables")

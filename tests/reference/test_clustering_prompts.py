@@ -111,14 +111,14 @@ def test_every_table_of_several_gets_its_prompts():
         ({"data": "irs"}, "data names no table; write gaussian, or one or a list of breast_cancer, digits"),
         ({"data": []}, "data names no table"),
         ({"data": "iris", "components": 4}, "table iris has 3 classes, not 4; write 3 or less"),
-        ({"data": "wine", "components": 2, "points": 120}, "may have only 107 rows for 120 points"),
+        ({"data": "wine", "components": 2, "points": 120}, "guarantees only 107 rows for 120 points"),
         ({"components": 5, "dim": 3}, "5 centres cannot be equidistant in 3 dimensions; write a dim of 4"),
         ({"dim": 1, "components": 2, "condition": 3}, "condition 3 needs a dim of 2 or more"),
         ({"tails": 2}, "tails"),
-        ({"components": 5, "points": 3}, "3 points cannot be of 5 components; write points: 5 or more"),
+        ({"components": 5, "points": 3}, "3 points cannot come from 5 components; write points: 5 or more"),
         (
             {"data": "iris", "snr": 2},
-            "data names tables, of which snr can be no setting; write snr: 4.0, or data",
+            "data names tables, but snr can only describe Gaussian data; write snr: 4.0, or data",
         ),
         (
             {"data": "iris", "condition": 3, "imbalance": 2, "tails": 5, "centres": "random"},

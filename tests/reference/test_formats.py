@@ -69,7 +69,7 @@ def test_only_an_encoders_prompt_may_be_read_by_a_net_that_looks_ahead():
 
 def test_a_construction_for_every_query_is_no_start_where_one_is_asked():
     start = {"kind": "causal_gradient_descent"}
-    with pytest.raises(ValueError, match="asks at the end of a prompt alone; write format: decoder"):
+    with pytest.raises(ValueError, match="asks only at the end of a prompt; write format: decoder"):
         Trial.model_validate({"task": WHOLE, "model": {"kind": "algoformer"}, "training": {"start": start}})
 
 

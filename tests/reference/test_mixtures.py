@@ -236,10 +236,10 @@ def test_on_a_sphere_the_snr_is_exact_in_every_prompt():
     [
         (
             {"symmetric": True, "components": 3},
-            "symmetric components are 2, β and -β, not 3; write components: 2",
+            "symmetric means two components, β and -β, not 3; write components: 2",
         ),
-        ({"weights": [1, 1, 1]}, "3 weights are not one for each of 2 components; write 2 weights"),
-        ({"target": "components", "components": 6}, "every order, of 5 components at most, not 6"),
+        ({"weights": [1, 1, 1]}, "there are 3 weights for 2 components; write 2 weights"),
+        ({"target": "components", "components": 6}, "every order of at most 5 components, not 6"),
         ({"dim": 3, "active": 4}, "active 4 is more than the dim 3"),
     ],
 )

@@ -241,26 +241,26 @@ def test_tables_are_prompts_of_centred_rows_of_mean_square_one(data):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"components": 9}, "32 points in 8 dimensions have 8 components at most, not 9; write 8 or less"),
+        ({"components": 9}, "32 points in 8 dimensions have at most 8 components, not 9; write 8 or less"),
         (
             {"components": 9, "dim": 4, "active": 4},
-            "in 4 dimensions have 4 components at most, not 9; write 4",
+            "in 4 dimensions have at most 4 components, not 9; write 4",
         ),
         (
             {"components": 4, "points": 3},
-            "3 points have 3 components at most, .* points: 4 or more, or comp.*: 3",
+            "3 points have at most 3 components, .* points: 4 or more, or comp.*: 3",
         ),
-        ({"components": 4, "points": 4, "standardised": True}, "4 points that are centred have 3 components"),
+        ({"components": 4, "points": 4, "standardised": True}, "4 points that are centred have at most 3 components"),
         (
             {"components": 1, "points": 1, "standardised": True},
-            r"a single point that is centred .* no components, not 1; write points: 2 or more \[",
+            r"a single centred point .* no components, not 1; write points: 2 or more \[",
         ),
         ({"data": "moons"}, "data names no table; write gaussian, or one or a list of"),
         ({"data": "wine", "target": "population"}, "write target: sample"),
-        ({"data": "iris", "points": 151}, "may have only 150 rows for 151 points"),
+        ({"data": "iris", "points": 151}, "guarantees only 150 rows for 151 points"),
         ({"gap": 1.0}, "gap"),
         ({"gap": 0.0}, "gap"),
-        ({"active": 9}, "active 9 is more than the dim 8 coordinates"),
+        ({"active": 9}, "active 9 is more than the dim 8 coordinates;"),
     ],
 )
 def test_settings_that_no_prompt_can_have_are_refused(settings: dict, said: str):

@@ -79,7 +79,7 @@ def test_what_only_a_fixed_matrix_has_is_refused_of_drawn_ones(setting: dict[str
 
 
 def test_more_that_is_not_zero_than_there_is_is_refused_in_one_line():
-    with pytest.raises(ValidationError, match="nonzero 9 is more than the dim 8 coordinates that there are"):
+    with pytest.raises(ValidationError, match="nonzero 9 is more than the dim 8 coordinates;"):
         SparseRecovery(dim=8, nonzero=9)
 
 

@@ -180,7 +180,7 @@ def test_another_task_takes_unnamed_settings_from_the_training_task():
         ),
     ],
 )
-def test_an_evaluation_task_of_another_shape_or_with_training_tables_is_refused(
+def test_an_evaluation_on_another_shape_or_on_training_tables_is_refused(
     trained: Task, task: dict, message: str
 ):
     with pytest.raises(ValueError, match=message):

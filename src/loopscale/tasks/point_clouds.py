@@ -1,4 +1,4 @@
-"""What tasks share whose prompt is a cloud of points: drawn anew for every prompt, or rows of real tables."""
+"""Tasks whose prompt is a cloud of points: random points, or rows of real tables."""
 
 from pydantic import model_validator
 from typing_extensions import override
@@ -8,14 +8,13 @@ from loopscale.tasks.tables import TABLES
 
 
 class PointCloud(GradedTask):
-    """N = `points` points of d = `dim` coordinates, seen by every query; no target stands in the prompt."""
+    """N = `points` points with d = `dim` coordinates. Every query sees all points. The prompt contains no target."""
 
     data: str | tuple[str, ...] = "gaussian"
-    """Gaussian points, of the settings below; or tables, of which a prompt is rows of one, under a random projection
-    to d coordinates, standardised. Of tables, the settings that describe a distribution are not asked.
-    """
+    """gaussian: random points. Or names of tables: a prompt has rows of one table, randomly projected to d
+    coordinates and standardised. Settings of the distribution do not apply to tables."""
     standardised: bool = False
-    """Whether every prompt is centred and has mean square 1, as those of tables always are."""
+    """Whether every prompt is scaled to mean 0 and mean square 1. Prompts of tables always are."""
 
     @model_validator(mode="after")
     def _tables_are_there(self) -> "PointCloud":
@@ -43,5 +42,5 @@ class PointCloud(GradedTask):
     @property
     @override
     def noise_variance(self) -> float:
-        """0: `excess` is then the error itself. What nobody can know of these points is no setting, but a bound."""
+        """0, so `excess` equals the error. The unpredictable part of these targets has no formula here."""
         return 0.0
