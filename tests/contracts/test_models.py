@@ -189,7 +189,7 @@ def test_steps_that_are_not_there_are_an_error(model: Model):
             net(tokens(), model.depth + 1)
     for first in (0, steps(model) + 1):
         with pytest.raises(
-            ValueError, match=f"first {first} is not among the steps; write 1 .. {steps(model)}"
+            ValueError, match=f"first {first} is outside the steps; write 1 .. {steps(model)}"
         ):
             net(tokens(), steps(model), first)
 
@@ -245,7 +245,7 @@ def test_an_unknown_setting_and_heads_that_do_not_divide_are_errors(choice: type
         choice.model_validate({"widht": 64})
     if "heads" in choice.model_fields:
         with pytest.raises(
-            ValidationError, match="7 heads do not divide width 64; 1, 2, 4, 8, 16, 32, 64 do"
+            ValidationError, match="7 heads do not divide width 64; write one of 1, 2, 4, 8, 16, 32, 64, or"
         ):
             choice.model_validate({"width": 64, "heads": 7})
         choice.model_validate({"width": 64, "heads": 7, "head_dim": 5})

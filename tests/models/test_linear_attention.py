@@ -70,20 +70,18 @@ def test_it_is_trained_to_the_global_optimum_of_linear_regression():
 
 
 @pytest.mark.parametrize(
-    ("task", "held"),
+    ("task", "content"),
     [
-        (LINE | {"format": "decoder"}, "x and y in tokens of their own"),
-        ({"kind": "mixture_regression", "target": "components", "format": "encoder"}, "none"),
-        ({"kind": "clustering"}, "none"),
-        ({"kind": "pca"}, "none"),
+        (LINE | {"format": "decoder"}, "x and y in separate tokens"),
+        ({"kind": "mixture_regression", "target": "components", "format": "encoder"}, "no pairs"),
+        ({"kind": "clustering"}, "no pairs"),
+        ({"kind": "pca"}, "no pairs"),
     ],
     ids=["decoder", "components", "clustering", "pca"],
 )
-def test_prompts_without_a_pair_a_token_are_refused_in_one_line(task: dict[str, Any], held: str):
-    said = (
-        rf"linear_attention reads a pair a token, .* hold {held}; write .* format: encoder, or another model"
-    )
-    with pytest.raises(ValueError, match=said):
+def test_prompts_without_a_pair_a_token_are_refused_in_one_line(task: dict[str, Any], content: str):
+    message = rf"linear_attention reads one pair .* per token, .* have {content}; write .* format: encoder, or another"
+    with pytest.raises(ValueError, match=message):
         Trial.model_validate({"task": task, "model": {"kind": "linear_attention"}})
 
 

@@ -141,7 +141,7 @@ def test_what_writes_to_the_residual_starts_smaller():
 @pytest.mark.parametrize("kind", ["looped", "algoformer"])
 def test_a_prompt_longer_than_the_geometry_is_an_error(kind: str):
     net = Model.choices()[kind]().build(PROMPT, stream(0))
-    with pytest.raises(ValueError, match="9 tokens is longer than the 8 positions"):
+    with pytest.raises(ValueError, match="9 tokens is longer than the 8 learned positions"):
         net(torch.zeros(1, 9, 3), 2)
 
 

@@ -60,10 +60,10 @@ def test_kinds_of_attention_take_turns_through_the_whole_net(kind: str):
     [
         (
             {"registers": 1, "positions": "none"},
-            "registers hold their positions alone; write positions: learned",
+            "registers are distinguished by positions only; write positions: learned",
         ),
-        ({"attention": []}, "attention names no kind for any layer"),
-        ({"attention": ["softmax"], "normaliser": "length"}, "softmax has its own"),
+        ({"attention": []}, "attention is an empty list; write softmax"),
+        ({"attention": ["softmax"], "normaliser": "length"}, "leave it out for softmax"),
         (
             {"attention": "relu", "causal": False, "normaliser": "position"},
             "for an encoder write none or length",

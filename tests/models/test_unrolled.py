@@ -101,7 +101,7 @@ def test_the_thresholds_start_where_they_are_set(kind: str):
     ],
 )
 def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
-    with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a task that poses") as refused:
+    with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a regression task") as refused:
         Model.model_validate({"kind": kind}).build(prompt, stream(0))
     assert "\n" not in str(refused.value)
 
@@ -119,8 +119,8 @@ def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Pr
 def test_a_task_whose_prompts_only_have_the_size_of_pairs_is_refused(kind: str, task: dict[str, Any]):
     prompt = Task.model_validate(task).prompt
     assert prompt.dim_in > prompt.dim_out
-    said = f"model {kind} reads pairs .* hold none; write a task that poses a regression, or another model"
-    with pytest.raises(ValidationError, match=said):
+    message = f"model {kind} reads pairs .* have no pairs; write a regression task, or another model"
+    with pytest.raises(ValidationError, match=message):
         Trial.model_validate({"task": task, "model": {"kind": kind}})
 
 
@@ -138,7 +138,9 @@ def test_a_study_that_asks_it_to_read_no_pairs_is_refused_before_it_runs(kind: s
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_a_prompt_with_more_pairs_than_it_has_weights_for_is_an_error(kind: str):
     net = Model.model_validate({"kind": kind}).build(TASK.prompt, stream(0))
-    with pytest.raises(ValueError, match="14 tokens has more pairs than the 5 before a query"):
+    with pytest.raises(
+        ValueError, match="14 tokens is too long: this net has weights for 5 pairs before a query"
+    ):
         net(torch.randn(2, 14, 7), 8)
 
 

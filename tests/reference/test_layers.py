@@ -92,7 +92,7 @@ def spelt_out(attention: Attention, x: Tensor, settings: Looped, causal: bool) -
 def test_attention_is_its_formula(settings: dict[str, Any], causal: bool):
     tree = {"width": 6, "heads": 2, "causal": causal} | settings
     if settings.get("normaliser") == "position" and not causal:
-        with pytest.raises(ValueError, match="counts the keys in sight of a decoder"):
+        with pytest.raises(ValueError, match="needs a decoder; for an encoder"):
             Looped.model_validate(tree)
         return
     model = Looped.model_validate(tree)

@@ -250,7 +250,10 @@ def test_tables_are_prompts_of_centred_rows_of_mean_square_one(data):
             {"components": 4, "points": 3},
             "3 points have at most 3 components, .* points: 4 or more, or comp.*: 3",
         ),
-        ({"components": 4, "points": 4, "standardised": True}, "4 points that are centred have at most 3 components"),
+        (
+            {"components": 4, "points": 4, "standardised": True},
+            "4 points that are centred have at most 3 components",
+        ),
         (
             {"components": 1, "points": 1, "standardised": True},
             r"a single centred point .* no components, not 1; write points: 2 or more \[",

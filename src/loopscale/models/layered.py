@@ -1,4 +1,4 @@
-"""What nets share whose layers have weights of their own: as many blocks as layers; one step is one layer."""
+"""Nets whose layers have separate weights. One step is one layer."""
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from loopscale.models.layers import ReadIn, ReadOut, Stack, fresh
 
 class LayeredArchitecture(Architecture):
     layers: PositiveInt = 4
-    """Blocks of attention and MLP, one after the other, each with weights of its own."""
+    """Blocks of attention and MLP, each with its own weights."""
 
     @property
     @override
@@ -27,7 +27,7 @@ class LayeredArchitecture(Architecture):
 
 
 class LayeredNet(Net):
-    """Every layer is read through the last one's norm and read-out: the logit lens, not a probe."""
+    """Intermediate layers use the final norm and read-out (the logit lens), not a separate probe."""
 
     def __init__(self, settings: LayeredArchitecture, prompt: Prompt) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class LayeredNet(Net):
         self, tokens: Float[Tensor, "batch length dim_in"], steps: int
     ) -> Float[Tensor, "steps batch length width"]:
         self.check(steps, 1)
-        state, found = self.stack.place(self.read_in(tokens)), []
+        state, states = self.stack.place(self.read_in(tokens)), []
         for block in self.stack.blocks[:steps]:
             state = block(state)
-            found.append(state[:, self.read_out.registers :])
-        return torch.stack(found)
+            states.append(state[:, self.read_out.registers :])
+        return torch.stack(states)

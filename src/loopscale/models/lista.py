@@ -1,8 +1,8 @@
-"""LISTA: iterative soft thresholding in which both matrices are learned (Gregor and LeCun 2010, algorithm 3).
+"""LISTA: iterative soft thresholding with two learned matrices (Gregor and LeCun 2010, algorithm 3).
 
-Layer k is β <- S_θ(W y + R β), with W, R and θ of its own, as in Chen et al. 2018, eq. 2; in the original all layers
-share theirs, and θ differs by coordinate. With ISTA's W = X'/nL and R = I - X'X/nL it is ISTA. X itself is never read
-but for the query: what it is, the weights have learned, so that it must be the same in all prompts.
+Layer k computes β <- S_θ(W y + R β) with its own W, R and θ, as in Chen et al. 2018, eq. 2. In the original all
+layers share W, R and θ, and θ has one value per coordinate. W = X'/nL and R = I - X'X/nL give ISTA. The net reads
+only the query's row of X. The weights learn X, so X must be the same in all prompts.
 """
 
 import torch
@@ -35,7 +35,7 @@ class ListaNet(UnrolledNet):
         xs: Float[Tensor, "batch pairs dim"],
         ys: Float[Tensor, "batch pairs dim_out"],
     ) -> Float[Tensor, "batch prefixes dim dim_out"]:
-        entering = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
+        measured = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
         if weights is None:
-            return entering
-        return entering + self.recurrent[layer - 1](weights)
+            return measured
+        return measured + self.recurrent[layer - 1](weights)

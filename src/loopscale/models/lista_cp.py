@@ -1,7 +1,7 @@
-"""LISTA-CP: iterative soft thresholding with one learned matrix a layer, coupled to X (Chen et al. 2018, eq. 6).
+"""LISTA-CP: iterative soft thresholding with one learned matrix per layer, coupled to X (Chen et al. 2018, eq. 6).
 
-Layer k is β <- S_θ(β - D'(Xβ - y)), with D and θ of its own (eq. 4 of the slides on Liu et al. 2025). X is read from
-the prompt, but D has to fit it: no D does so for many X, as the transformer's M X' does (theorem 12 there).
+Layer k computes β <- S_θ(β - D'(Xβ - y)) with its own D and θ (eq. 4 of the slides on Liu et al. 2025). The net reads
+X from the prompt, but D must fit X. No D fits many X, unlike the transformer's M X' (theorem 12 there).
 """
 
 import torch
@@ -36,5 +36,5 @@ class ListaCpNet(UnrolledNet):
         matrix = self.coupled[layer](ys.shape[1])
         if weights is None:
             return torch.einsum("pnd,bno->bpdo", matrix, ys)
-        left = ys[:, None] - torch.einsum("bnd,bpdo->bpno", xs, weights)
-        return weights + torch.einsum("pnd,bpno->bpdo", matrix, left)
+        residual = ys[:, None] - torch.einsum("bnd,bpdo->bpno", xs, weights)
+        return weights + torch.einsum("pnd,bpno->bpdo", matrix, residual)
