@@ -5,14 +5,13 @@ positions and final norm. The loop is that of Yang et al., with pre(P) as the pr
 """
 
 import torch
-from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
-from loopscale.models.base import Net
+from loopscale.models.base import Net, Outputs, States, Tokens
 from loopscale.models.layers import Loop, ReadIn, ReadOut, Stack, fresh
 
 
@@ -61,18 +60,14 @@ class AlgoformerNet(Net):
         self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         """The post-transformer runs after supervised loops only, as in eq. 6."""
         self.check(steps, first)
         states = self.loop(self.pre(self.read_in(tokens)), steps, first, truncate)
         return torch.stack([self.read_out(self.post(state)) for state in states])
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         """The states before the post-transformer."""
         self.check(steps, 1)
         states = self.loop(self.pre(self.read_in(tokens)), steps, 1, truncate=False)

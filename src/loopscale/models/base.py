@@ -10,6 +10,11 @@ from typing_extensions import override
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
 
+Tokens = Float[Tensor, "batch length dim_in"]
+Outputs = Float[Tensor, "supervised batch length dim_out"]
+"""Predictions at every position after every supervised step."""
+States = Float[Tensor, "steps batch length width"]
+
 
 class Net(nn.Module, Predictor):
     """A net that predicts at every position after every step. A step is a loop, or a layer if the depth is fixed."""
@@ -18,9 +23,7 @@ class Net(nn.Module, Predictor):
     """Number of steps; `None` for a looped net, which can run any number of steps."""
 
     @abstractmethod
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         """The output at every position after each of the steps `first` .. `steps`.
 
         Earlier steps run without read-out, and with `truncate` also without gradient. Raises ValueError if `steps`
@@ -28,9 +31,7 @@ class Net(nn.Module, Predictor):
         """
 
     @abstractmethod
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         """The hidden state at every token after steps 1 .. `steps`, before the read-out. The input of probes.
 
         Raises ValueError if `steps` exceeds `depth` or is below 1.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Model, Net
+from loopscale.models.base import Model, Net, Outputs, States, Tokens
 
 
 class LinearAttention(Model, kind="linear_attention"):
@@ -66,21 +66,17 @@ class LinearAttentionNet(Net):
             self.kq[:inputs, :inputs] = settings.scale * square / square.norm()
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         return self._layer(tokens)[None]
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         """f(E), one token per row."""
         self.check(steps, 1)
         return torch.cat([tokens[..., : -self.dim_out], self._layer(tokens)], dim=-1)[None]
 
-    def _layer(self, tokens: Float[Tensor, "batch length dim_in"]) -> Float[Tensor, "batch length dim_out"]:
+    def _layer(self, tokens: Tokens) -> Float[Tensor, "batch length dim_out"]:
         """The y coordinates of f(E)."""
         pairs = max(tokens.shape[1] - 1, 1)
         # W^PV E E' first, because its size does not depend on the length of the prompt.

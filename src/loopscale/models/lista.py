@@ -6,13 +6,12 @@ only the query's row of X. The weights learn X, so X must be the same in all pro
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, drawn
+from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class Lista(Unrolled, kind="lista"):
@@ -28,13 +27,7 @@ class ListaNet(UnrolledNet):
         self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(settings.layers - 1))
 
     @override
-    def step(
-        self,
-        layer: int,
-        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
-        xs: Float[Tensor, "batch pairs dim"],
-        ys: Float[Tensor, "batch pairs dim_out"],
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:
         measured = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
         if weights is None:
             return measured

@@ -5,13 +5,12 @@ X from the prompt, but D must fit X. No D fits many X, unlike the transformer's 
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Unrolled, UnrolledNet, drawn
+from loopscale.models.unrolled import Rows, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class ListaCp(Unrolled, kind="lista_cp"):
@@ -26,13 +25,7 @@ class ListaCpNet(UnrolledNet):
         self.coupled = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
 
     @override
-    def step(
-        self,
-        layer: int,
-        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
-        xs: Float[Tensor, "batch pairs dim"],
-        ys: Float[Tensor, "batch pairs dim_out"],
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:
         matrix = self.coupled[layer](ys.shape[1])
         if weights is None:
             return torch.einsum("pnd,bno->bpdo", matrix, ys)

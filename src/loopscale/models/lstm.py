@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Model, Net
+from loopscale.models.base import Model, Net, Outputs, States, Tokens
 from loopscale.models.layers import Drawn, End, fresh
 
 
@@ -68,9 +68,7 @@ class LstmNet(Net):
         self.read_out = End(settings.width, prompt.dim_out)
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
             state = self.read_in(tokens)
@@ -79,9 +77,7 @@ class LstmNet(Net):
         return torch.stack([self.read_out(state) for state in self._run(state, first - 1, steps)])
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         self.check(steps, 1)
         return torch.stack(list(self._run(self.read_in(tokens), 0, steps)))
 

@@ -25,7 +25,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Model, Net
+from loopscale.models.base import Model, Net, Outputs, States, Tokens
+
+Weights = Float[Tensor, "batch prefixes dim dim_out"]
+"""β for every number of pairs."""
+Xs = Float[Tensor, "batch pairs dim"]
+Ys = Float[Tensor, "batch pairs dim_out"]
 
 
 class Unrolled(Model):
@@ -64,9 +69,7 @@ class Threshold(nn.Module):
         self.before = nn.Parameter(torch.full((prefixes,), math.log(math.expm1(start))))
 
     @override
-    def forward(
-        self, value: Float[Tensor, "batch prefixes dim dim_out"]
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def forward(self, value: Weights) -> Weights:
         threshold = F.softplus(self.before[: value.shape[1], None, None])
         return value.sign() * (value.abs() - threshold).relu()
 
@@ -104,9 +107,7 @@ class Square(nn.Module):
         self.weight.add_(torch.randn(self.weight.shape, generator=rng), alpha=start / size)
 
     @override
-    def forward(
-        self, weights: Float[Tensor, "batch prefixes dim dim_out"]
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def forward(self, weights: Weights) -> Weights:
         return torch.einsum("pde,bpeo->bpdo", self.weight[: weights.shape[1]], weights)
 
 
@@ -125,19 +126,11 @@ class UnrolledNet(Net):
         )
 
     @abstractmethod
-    def step(
-        self,
-        layer: int,
-        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
-        xs: Float[Tensor, "batch pairs dim"],
-        ys: Float[Tensor, "batch pairs dim_out"],
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:
         """The input of the threshold in layer `layer`, counted from 0. `weights` is the previous β, `None` for 0."""
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         device = tokens.device.type
         # Never in reduced precision, because the iterations must converge.
@@ -147,9 +140,7 @@ class UnrolledNet(Net):
             return torch.stack([torch.einsum("bld,bldo->blo", xs, weights) for weights in iterates])
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         """β at every token, flattened."""
         self.check(steps, 1)
         return torch.stack(self._iterates(tokens, steps, 0)).flatten(-2)
@@ -178,9 +169,7 @@ class UnrolledNet(Net):
         """Number of pairs before the last query in a prompt of `length` tokens."""
         return length - 1 if self.beside else (length + 1) // 2 - 1
 
-    def _pairs(
-        self, tokens: Float[Tensor, "batch length dim_in"], pairs: int
-    ) -> tuple[Float[Tensor, "batch pairs dim"], Float[Tensor, "batch pairs dim_out"]]:
+    def _pairs(self, tokens: Tokens, pairs: int) -> tuple[Xs, Ys]:
         """x and y of the first `pairs` pairs."""
         if self.beside:
             return tokens[:, :pairs, : self.dim], tokens[:, :pairs, self.dim + 1 :]

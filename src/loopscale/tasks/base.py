@@ -9,6 +9,12 @@ from torch import Tensor
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
 
+Prediction = Float[Tensor, "*steps batch points dim_out"]
+Errors = Float[Tensor, "*steps batch points"]
+"""One number per query."""
+Measures = dict[str, Float[Tensor, "*steps batch"]]
+"""One number per prompt, by the name of the measure."""
+
 
 class Task(Family, package="loopscale.tasks"):
     """A distribution over prompts, and the error of a prediction."""
@@ -74,38 +80,28 @@ class Task(Family, package="loopscale.tasks"):
         For a curriculum (Garg et al. 2022, section A.2). Raises ValueError if the task itself is smaller.
         """
 
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The unscaled error at every query. By default the squared error, averaged over the target's coordinates."""
         return (prediction - batch.targets).square().mean(-1)
 
-    def error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The error at every query, scaled so that predicting zero costs 1 on average."""
         raw, variances = self.raw_error(prediction, batch), self.variances
         if isinstance(variances, Tensor):  # under a curriculum the batch is shorter than the task
             variances = variances[: raw.shape[-1]].to(raw)
         return raw / variances
 
-    def loss(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def loss(self, prediction: Prediction, batch: Batch) -> Errors:
         """The training loss: the error, or a substitute if the error has no useful gradient."""
         return self.error(prediction, batch)
 
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
-        """Other measures of a prediction by name, with one number per prompt."""
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
+        """Other measures of a prediction."""
         return {}
 
-    def probes(
-        self, predictor: Predictor, batch: Batch, steps: int
-    ) -> dict[str, Float[Tensor, "steps some"]]:
-        """Other measures of a predictor by name, which need predictions on prompts outside the batch.
+    def probes(self, predictor: Predictor, batch: Batch, steps: int) -> Measures:
+        """Other measures of a predictor, from predictions on prompts outside the batch.
 
-        The task chooses the number of prompts. Each measure has one number per prompt.
+        The task chooses the number of prompts.
         """
         return {}

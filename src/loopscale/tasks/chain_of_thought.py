@@ -37,6 +37,7 @@ from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.graded import GradedTask
 
@@ -126,9 +127,7 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
         return self.weight_variance**0.5 * torch.randn(batch_size, dim, dim, generator=rng)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         """`chain_step_1`, `chain_step_2` ..: the error at s^1, s^2 .., averaged over chains."""
         by_step = self.error(prediction, batch).unflatten(-1, (-1, self.depth)).mean(-2)
         return {f"chain_step_{step + 1}": by_step[..., step] for step in range(self.depth)}

@@ -28,6 +28,7 @@ from torch.nn.functional import one_hot, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
 from loopscale.tasks.point_clouds import PointCloud
@@ -41,7 +42,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
     components: int = Field(3, ge=2)
     """K, the number of clusters."""
     dim: PositiveInt = 8
-    """Coordinates of a point, d."""
+    """d, coordinates of a point."""
     points: PositiveInt = 64
     """N, points in the prompt. Every point is a query."""
     snr: PositiveFloat = 4.0
@@ -155,16 +156,12 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         return self.snr / distances.amin((1, 2))[:, None, None] * centres
 
     @override
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The cross entropy up to relabelling, in nats."""
         return cross_entropy(prediction, batch.targets)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         return agreement(prediction, batch.targets)
 
 

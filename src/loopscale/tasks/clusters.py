@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from loopscale.tasks.point_clouds import mean_and_size
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,10 @@ class Clusters:
 
 def standardised(problem: Clusters) -> Clusters:
     """The prompts, shifted and scaled to mean 0 and mean square 1 per coordinate, together with the mixture."""
-    mean = problem.xs.mean(1, keepdim=True)
-    centred = problem.xs - mean
-    size = centred.square().mean((1, 2), keepdim=True).sqrt()
-    size = torch.where(size > 0, size, 1)
+    mean, size = mean_and_size(problem.xs)
     return replace(
         problem,
-        xs=centred / size,
+        xs=(problem.xs - mean) / size,
         centres=None if problem.centres is None else (problem.centres - mean) / size,
         whitener=None if problem.whitener is None else problem.whitener * size,
     )

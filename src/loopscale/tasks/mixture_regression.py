@@ -25,6 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
@@ -58,10 +59,6 @@ class Components:
 
 
 class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan=False):
-    dim: PositiveInt = 20
-    """d, coordinates of x; x ~ N(0, I)."""
-    points: PositiveInt = 40
-    """Pairs in the prompt. Query k = 0 .. points-1 has seen k pairs."""
     components: PositiveInt = 2
     """K, the number of components."""
     weights: tuple[PositiveFloat, ...] | None = None
@@ -176,9 +173,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         return replace(batch, targets=targets, problem=Components(batch.problem))
 
     @override
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """For components, the squared error in the best order. A random prediction can cost less than predicting 0."""
         if self.target == "label":
             return super().raw_error(prediction, batch)
@@ -191,9 +186,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         return torch.stack([(guess - version).square().mean((-2, -1)) for version in versions]).amin(0)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         """`oracle_distance` for labels, `parameter_error` for components.
 
         `oracle_distance`: the squared distance to the prediction that knows the components, over the variance of y.

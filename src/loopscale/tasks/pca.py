@@ -27,9 +27,10 @@ from torch.nn.functional import normalize, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.eigenvectors import Eigenvectors, agreement, leading, squared_distance
-from loopscale.tasks.point_clouds import PointCloud
+from loopscale.tasks.point_clouds import PointCloud, mean_and_size
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.tables import check_size, excerpts
 
@@ -123,7 +124,8 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         else:
             xs, population = self._gaussian(batch_size, rng)
         if self.centred:
-            xs = _standardised(xs)
+            mean, size = mean_and_size(xs)
+            xs = (xs - mean) / size
         starts = torch.randn(batch_size, self.asked, self.dim, generator=rng)
         problem = Eigenvectors(xs, normalize(only_first(starts, self.active), dim=-1))
         if self.target == "population" and population is not None:
@@ -163,16 +165,12 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         return torch.cat([points, queries], dim=1)
 
     @override
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The squared distance to the eigenvector or its negative, whichever is nearer."""
         return squared_distance(prediction, batch.targets)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         return agreement(prediction, batch.targets)
 
 
@@ -185,10 +183,3 @@ def _orthonormal(xs: Float[Tensor, "batch points dim"], rank: int) -> Float[Tens
     values, right = torch.linalg.eigh(exact.mT @ exact)
     length = values[:, None, -rank:].clamp_min(1e-9).sqrt()
     return (exact @ right[..., -rank:] / length).float()
-
-
-def _standardised(xs: Float[Tensor, "batch points dim"]) -> Float[Tensor, "batch points dim"]:
-    """The points, shifted and scaled to mean 0 and mean square 1 per coordinate."""
-    centred = xs - xs.mean(1, keepdim=True)
-    size = centred.square().mean((1, 2), keepdim=True).sqrt()
-    return centred / torch.where(size > 0, size, 1)

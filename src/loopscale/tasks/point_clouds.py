@@ -1,6 +1,9 @@
 """Tasks whose prompt is a cloud of points: random points, or rows of real tables."""
 
+import torch
+from jaxtyping import Float
 from pydantic import model_validator
+from torch import Tensor
 from typing_extensions import override
 
 from loopscale.tasks.graded import GradedTask
@@ -44,3 +47,12 @@ class PointCloud(GradedTask):
     def noise_variance(self) -> float:
         """0, so `excess` equals the error. The unpredictable part of these targets has no formula here."""
         return 0.0
+
+
+def mean_and_size(
+    xs: Float[Tensor, "batch points dim"],
+) -> tuple[Float[Tensor, "batch 1 dim"], Float[Tensor, "batch 1 1"]]:
+    """The mean of the points, and the root mean square of a centred coordinate (1 if all points are equal)."""
+    mean = xs.mean(1, keepdim=True)
+    size = (xs - mean).square().mean((1, 2), keepdim=True).sqrt()
+    return mean, torch.where(size > 0, size, 1)

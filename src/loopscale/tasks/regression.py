@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
@@ -62,6 +63,10 @@ class VectorRegression(Pairs):
 class RegressionTask(GradedTask):
     """N = `points` pairs of an x with d = `dim` coordinates and a number y."""
 
+    dim: PositiveInt = 20
+    """d, coordinates of x."""
+    points: PositiveInt = 40
+    """Pairs in the prompt. Query k = 0 .. points-1 has seen k pairs."""
     format: Format = "decoder"
     """Format of the prompt and of the loss. decoder: tokens x_1, y_1, x_2, .., with queries and loss at every x.
     encoder: one token per pair, with query and loss at the last x only, for nets that look ahead and would see other
@@ -83,6 +88,16 @@ class RegressionTask(GradedTask):
     @override
     def seen(self) -> tuple[int, ...]:
         return (self.points - 1,) if self.whole else tuple(range(self.points))
+
+
+class NoisyRegressionTask(RegressionTask):
+    noise: NonNegativeFloat = 0.0
+    """σ, the standard deviation of the noise in y."""
+
+    @property
+    @override
+    def noise_variance(self) -> float:
+        return self.noise**2
 
 
 def pose(problem: Regression, format: Format = "decoder") -> Batch:

@@ -22,14 +22,14 @@ from itertools import pairwise
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
-from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
+from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
 MONTE_CARLO = 2**18
 """Sample size of the simulation of `variance`, for an accuracy of about 0.2 %."""
@@ -38,13 +38,9 @@ TINY = 1e-30
 """A mean square well above the smallest float32 number."""
 
 
-class RepresentationRegression(RegressionTask, kind="representation_regression", allow_inf_nan=False):
+class RepresentationRegression(NoisyRegressionTask, kind="representation_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of x, each N(0, 1). Φ is homogeneous, so `w_scale` also acts as a scale of x."""
-    points: PositiveInt = 40
-    """Pairs in the prompt. Query k = 0 .. points-1 has seen k pairs."""
-    noise: NonNegativeFloat = 0.0
-    """σ, the standard deviation of the noise in y."""
     layers: PositiveInt = 3
     """Layers of Φ. Every layer has an activation, also the last layer."""
     width: PositiveInt = 20
@@ -78,11 +74,6 @@ class RepresentationRegression(RegressionTask, kind="representation_regression",
     @override
     def variance(self) -> float:
         return self.w_scale**2 * _mean_square(self.representation, self.active) + self.noise_variance
-
-    @property
-    @override
-    def noise_variance(self) -> float:
-        return self.noise**2
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -24,14 +24,15 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
+from loopscale.tasks.base import Measures
 from loopscale.tasks.induced import induced_weights
-from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
+from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
 PROBED = 4
 """β is probed in one of this many prompts, because a probe needs one prediction per coordinate of β."""
@@ -58,11 +59,8 @@ class SparseRegression(Regression):
         return self.weights != 0
 
 
-class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False):
-    dim: PositiveInt = 20
-    """d, coordinates of x and β."""
+class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=False):
     points: PositiveInt = 21
-    """Pairs in the prompt. Query k = 0 .. points-1 has seen k pairs."""
     nonzero: PositiveInt = 3
     """s, non-zero coordinates of β; all coordinates if an easier task has fewer than s."""
     matrices: Literal["drawn", "fixed"] = "drawn"
@@ -73,8 +71,6 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
     """Seed of a fixed matrix."""
     values: Literal["gaussian", "signs"] = "gaussian"
     """Non-zero coordinates of β. gaussian: normal with standard deviation τ. signs: ±τ."""
-    noise: NonNegativeFloat = 0.0
-    """σ, the standard deviation of the noise in y."""
     x_scale: PositiveFloat = 1.0
     """Root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
@@ -103,11 +99,6 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
     @override
     def variance(self) -> float:
         return self.present * (self.w_scale * self.x_scale) ** 2 + self.noise_variance
-
-    @property
-    @override
-    def noise_variance(self) -> float:
-        return self.noise**2
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
@@ -142,9 +133,7 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
         )
 
     @override
-    def probes(
-        self, predictor: Predictor, batch: Batch, steps: int
-    ) -> dict[str, Float[Tensor, "steps some"]]:
+    def probes(self, predictor: Predictor, batch: Batch, steps: int) -> Measures:
         """How well the predictor recovers β from all pairs except the last pair.
 
         β^ are the effective weights at the last query (see `induced_weights`), in every fourth prompt. For a net

@@ -9,6 +9,7 @@ for them. A lifecycle rule that aborts incomplete uploads removes these parts.
 """
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,18 +35,11 @@ OPTIONS = ("endpoint_override", "region", "scheme")
 """Valid options of an s3:// URL, after the question mark."""
 CONNECT, REQUEST = 5.0, 60.0
 """Timeouts in seconds: for a connection, and for an answer on the connection."""
-DENIED = (
-    "ACCESS_DENIED",
-    "AuthorizationFailure",
-    "HTTP status 401",
-    "HTTP status 403",
-    "INVALID_ACCESS_KEY",
-    "INVALID_CLIENT_TOKEN",
-    "No credentials",
-    "PermissionDenied",
-    "SIGNATURE",
+DENIED = re.compile(
+    "ACCESS_DENIED|AuthorizationFailure|HTTP status 40[13]|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|No credentials"
+    "|PermissionDenied|SIGNATURE"
 )
-MISSING = ("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+MISSING = re.compile("NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist")
 REMEDY = "give --storage a folder, or s3://, gs:// or abfs:// with bucket and prefix"
 READS = 5
 """Attempts to read a file that is replaced during the read."""
@@ -188,11 +182,11 @@ class Bucket(CheckpointStore):
                 raise
             reason = " ".join(str(error).split())
             place, host = self.describe(name), socket.gethostname()
-            if any(word in reason for word in MISSING):
+            if MISSING.search(reason):
                 raise StorageMissing(
                     f"there is no bucket {self._parts.netloc} ({reason}); make it, or give another --storage"
                 ) from error
-            if isinstance(error, PermissionError) or any(word in reason for word in DENIED):
+            if isinstance(error, PermissionError) or DENIED.search(reason):
                 raise StorageDenied(
                     f"{host} may not use {place} ({reason}); give credentials with access, in the environment"
                 ) from error

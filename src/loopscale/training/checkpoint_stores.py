@@ -11,10 +11,7 @@ from loopscale.training.storage import CheckpointStore
 def open_checkpoint_store(where: str | Path, patience: float | None = None) -> CheckpointStore:
     """The store at a folder or URL. Opening does not access the store. Raises BadAddress.
 
-    Parameters
-    ----------
-    patience
-        Seconds of retrying. `None` for the default of the kind: 15 s for a folder, 300 s for a bucket.
+    `patience` is the time for retries in seconds. By default 15 s for a folder and 300 s for a bucket.
     """
     text = str(where)
     if text.startswith("file:"):

@@ -16,19 +16,13 @@ from loopscale.models.base import Net
 from loopscale.training.device import dtype
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
-from loopscale.training.trial import Trial
+from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
-    "lr": 1.0,
-    "steps": 1,
-    "warmup": 0,
-    "schedule": "constant",
-    "decay": None,
-    "decay_every": 1,
-    "clip": None,
-    "curriculum": None,
+    name: Training.model_fields[name].default
+    for name in ("lr", "steps", "warmup", "schedule", "decay", "decay_every", "clip", "curriculum")
 }
-"""Settings of `training` that do not change the cost of a step, with common values. Many of them are tuned."""
+"""Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
 HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
