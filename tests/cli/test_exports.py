@@ -14,8 +14,8 @@ from loopscale.records.model.note import WEIGHTS, Note
 from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, save, strip
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import train
-from loopscale.training.storage import CheckpointStore
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_trained_net_is_evaluated_from_an_export(loopscale, recording, study_f
     study = Study.load(study_file)
     trial = study.at(study.cells()[0], {"training.lr": 5e-3}, 1)
     *_, last = train(trial)
-    shelf = CheckpointStore.open(elsewhere / "shelf")
+    shelf = open_checkpoint_store(elsewhere / "shelf")
     shelf.make()
     save(shelf, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
     strip(shelf, trial.key, keep_weights=True)

@@ -64,7 +64,7 @@ def test_another_data_condition_changes_the_prompts_and_not_the_net(loopscale, t
         (["--set", "task.noise=-1"], "task.noise is -1"),
         (["--set", "task.nois=1"], "did you mean noise?"),
         (["--set", "task.dim=3"], "leave the dimensions as they are"),
-        (["--set", "task.points=9"], "give shorter ones"),
+        (["--set", "task.points=9"], "use a shorter prompt"),
         (["--set", "model.width=16"], "only settings of the task can change"),
         (["--set", "task.noise=[1"], "write the value as YAML"),
         (["--loops", "0"], "--loops"),

@@ -78,10 +78,11 @@ def _store(store: str, storage: str | None, study: str) -> str:
 
 def _storage(storage: str) -> str:
     """What keeps a worker from writing checkpoints; nothing if it can."""
-    from loopscale.training.storage import CheckpointStore, StorageUnavailable
+    from loopscale.training.checkpoint_stores import open_checkpoint_store
+    from loopscale.training.storage import StorageUnavailable
 
     try:
-        CheckpointStore.open(storage).check()
+        open_checkpoint_store(storage).check()
     except (StorageUnavailable, OSError, ValueError) as problem:
         return str(problem)
     return ""
