@@ -12,7 +12,7 @@ import pytest
 
 from loopscale.analysis.answers.best import Best
 from loopscale.cli.best import show_best
-from loopscale.cli.show import FAMILIES
+from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model
 from loopscale.records.model.note import STUDY, Note
 from loopscale.records.stores.store import Store

@@ -47,7 +47,7 @@ def test_verify_shows_every_step_and_says_that_it_is_exact(loopscale):
     told = loopscale("verify", "newton", "--set", "variant=relu")
     assert told.code == 0
     assert "algoformer of width" in told.out
-    assert "Exact: no distance is more than rounding leaves." in told.out
+    assert "Exact: all distances are within rounding." in told.out
     assert len([line for line in told.out.splitlines() if line.strip()[:2].strip().isdigit()]) == 12
 
 
@@ -62,7 +62,7 @@ def test_verify_fails_where_the_theorem_does_not_come_out(loopscale):
     """A start beyond the open interval: the largest direction never converges, and rounding grows."""
     told = loopscale("verify", "newton", "--set", "variant=relu", "--set", "start=2")
     assert told.code == 1
-    assert "It is to be exact, and is not." in told.out
+    assert "Not exact, although the theorem says so." in told.out
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.cli.ui import serving
+from loopscale.cli.ui import server_command
 from loopscale.records.browse import page
 from loopscale.records.model.errors import NoRecords
 from loopscale.records.stores.store import Store
@@ -58,8 +58,8 @@ def test_a_study_is_opened_with_its_settings_and_errors(elsewhere: Path, recordi
 
 def test_other_machines_are_let_in_by_name_only_where_asked(store):
     place = Store.open(store)
-    assert "--allowed-hosts" not in serving(place, "127.0.0.1", 5000)
-    allowed = serving(place, "0.0.0.0", 5000)[-1].split(",")
+    assert "--allowed-hosts" not in server_command(place, "127.0.0.1", 5000)
+    allowed = server_command(place, "0.0.0.0", 5000)[-1].split(",")
     assert f"{socket.gethostname()}:5000" in allowed
     assert "*" not in allowed
 

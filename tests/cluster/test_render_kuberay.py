@@ -10,11 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loopscale.cluster.base import ClusterError, Request
-from loopscale.cluster.kuberay import KubeRay, submission
-from loopscale.cluster.manifest import LONGEST, label
-from loopscale.cluster.room import fitting
-from loopscale.cluster.tool import say
+from loopscale.cluster.base import ClusterError, Request, trials_per_machine
+from loopscale.cluster.commands import run_command
+from loopscale.cluster.kuberay import NAME_CHARACTERS, KubeRay, rayjob_name, submission_of_rayjob
 from tests.cluster.wanted import HOSTILE, TEXT, request
 
 RAY_JOB = json.loads((Path(__file__).parent / "rayjob.json").read_text())
@@ -155,12 +153,12 @@ def test_every_study_has_a_name_of_its_own_in_kubernetes():
         "x" * 61,
         "x/" * 40,
         "a-0123456789",
-        label("a/b")[3:],
+        rayjob_name("a/b")[3:],
     ]
-    names = [label(study) for study in studies]
+    names = [rayjob_name(study) for study in studies]
     assert len(set(names)) == len(studies)
     for name in names:
-        assert len(name) <= LONGEST
+        assert len(name) <= NAME_CHARACTERS
         assert name[0].isalpha()
         assert name[-1].isalnum()
         assert all(each.islower() or each.isdigit() or each == "-" for each in name)
@@ -175,10 +173,10 @@ def test_as_many_trials_at_a_time_as_the_pods_have_room_for():
 
 
 def test_a_gpu_is_shared_by_as_many_as_fit_it_whole():
-    assert fitting({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
-    assert fitting({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
-    assert fitting({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
-    assert fitting({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
+    assert trials_per_machine({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
+    assert trials_per_machine({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
+    assert trials_per_machine({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
+    assert trials_per_machine({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
 
 
 @pytest.mark.parametrize(
@@ -197,7 +195,7 @@ def test_a_gpu_is_shared_by_as_many_as_fit_it_whole():
 def test_what_kubernetes_says_of_a_ray_job_is_understood(status: dict, state: str):
     job = manifests(kuberay())[1]
     job["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
-    found = submission(job | {"status": status | {"startTime": "2026-11-21T11:00:00Z"}}, "kube")
+    found = submission_of_rayjob(job | {"status": status | {"startTime": "2026-11-21T11:00:00Z"}}, "kube")
     assert (found.study, found.state, found.cluster) == ("algoformer/figure3", state, "kube")
     assert found.started == 1795258800.0
     assert found.detail == status.get("reason", "")
@@ -212,13 +210,13 @@ def test_without_kubectl_or_a_cluster_there_is_a_line(monkeypatch: pytest.Monkey
     )
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(ClusterError, match="kubectl says: The connection was refused; see whether"):
+    with pytest.raises(ClusterError, match="kubectl says: The connection was refused; check the context"):
         kuberay().submissions("kube")
 
 
 def test_a_command_that_hangs_or_says_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("loopscale.cluster.tool.PATIENCE", 0.2)
+    monkeypatch.setattr("loopscale.cluster.commands.ANSWER_SECONDS", 0.2)
     with pytest.raises(ClusterError, match=r"sleep has not answered within 0\.2 s; try again"):
-        say(["sleep", "5"])
-    with pytest.raises(ClusterError, match="false says: nothing, with code 1"):
-        say(["false"])
+        run_command(["sleep", "5"])
+    with pytest.raises(ClusterError, match="false says: nothing, with exit code 1"):
+        run_command(["false"])

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from loopscale.cluster.find import find
+from loopscale.cluster.files import load_cluster
 from loopscale.cluster.launcher import Launcher
 from tests.cluster.wanted import EXAMPLES, HOSTILE, request
 
@@ -19,12 +19,14 @@ def launcher(**settings: object) -> Launcher:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if find(path)[1].kind == "launcher"], ids=lambda path: path.stem
+    "path",
+    [path for path in EXAMPLES if load_cluster(path)[1].kind == "launcher"],
+    ids=lambda path: path.stem,
 )
 def test_the_launcher_accepts_its_file(path: Path):
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    name, cluster = find(path)
+    name, cluster = load_cluster(path)
     assert isinstance(cluster, Launcher)
     document = yaml.safe_load(cluster.render(name, request()))
     prepared = prepare_config(copy.deepcopy(document))

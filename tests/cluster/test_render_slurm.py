@@ -51,7 +51,7 @@ def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
         ({"folder": "/a\nb"}, "more than a line"),
         ({"partition": "a\n#SBATCH --uid=0"}, "more than a line"),
         ({"time": 43200}, "write it in quotes"),
-        ({"time": "soon"}, "no time of Slurm's"),
+        ({"time": "soon"}, "no time limit of Slurm"),
         ({"options": ["constraint=a100"]}, "no option of sbatch"),
     ],
 )
@@ -63,6 +63,6 @@ def test_what_slurm_would_misread_is_refused(settings: dict, said: str):
 def test_without_slurm_there_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(
-        ClusterError, match="there is no sbatch here; install it, or submit from where sbatch is"
+        ClusterError, match="there is no sbatch here; install it, or use a machine that has sbatch"
     ):
         slurm(folder=str(tmp_path)).submit("slurm", request())

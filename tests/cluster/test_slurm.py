@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cluster.base import ClusterError, Request, Submission
-from loopscale.cluster.pack import pack
+from loopscale.cluster.package import build_package
 from loopscale.cluster.slurm import Slurm
 from loopscale.records.read import load
 from loopscale.records.stores.store import Store
@@ -63,7 +63,7 @@ def cluster(folder: Path, **more: object) -> Slurm:
 
 
 def request(text: str, tmp_path: Path) -> Request:
-    package = pack("deep/tiny", text)
+    package = build_package("deep/tiny", text)
     return Request("deep/tiny", text, {}, package.write(tmp_path), package.digest, {"cpu": 1.0})
 
 
@@ -168,7 +168,7 @@ def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp
         time.sleep(0.5)
     subprocess.run(["scancel", "--signal=KILL", "--full", made.id], check=True)
     found = end(here, made)
-    assert (found.state, found.detail) == ("failed", "Slurm ended it; submit it again to go on")
+    assert (found.state, found.detail) == ("failed", "Slurm ended it; submit it again to resume")
 
 
 def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float = 200) -> int:

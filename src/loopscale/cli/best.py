@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import interval, say, show_json, show_table
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.output import format_interval, say, show_json, show_table
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.best import Best
@@ -36,7 +36,7 @@ def command(
     from loopscale.analysis.answers.best import best, front
     from loopscale.cli.recorded import meeting, recorded
 
-    place = opened(context, store, storage)
+    place = open_store(context, store, storage)
     found = recorded(place, study, curves=False)
     kept = meeting(place, found.study["name"], where) if where else None
     # Noise is pooled over all cells: what is not shown still counts.
@@ -74,7 +74,7 @@ def show_best(rows: Sequence["Best"], study: Mapping[str, Any]) -> None:
                 row.label,
                 *(row.settings.get(path) for path in tuned),
                 row.error,
-                interval(row.error_low, row.error_high),
+                format_interval(row.error_low, row.error_high),
                 row.error_last,
                 row.state,
                 row.trial,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import NOTHING, READABLE, interval, say, show_json, show_table, shown
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.output import NOTHING, READABLE, format_interval, format_value, say, show_json, show_table
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.two_studies import Comparison
@@ -43,8 +43,8 @@ def command(
 
     names = [recorded_name(study) for study in (first, second)]
     if names[0] == names[1]:
-        raise Wrong(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
-    place = opened(context, store, storage)
+        raise UsageError(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
+    place = open_store(context, store, storage)
     both = [recorded(place, study) for study in (first, second)]
     one, other = ((found.study, found.trials, found.curves) for found in both)
     found = compare(one, other)
@@ -74,7 +74,7 @@ def _show(found: "Comparison") -> None:
                 p.first.error,
                 p.second.error,
                 p.ratio,
-                interval(p.low, p.high),
+                format_interval(p.low, p.high),
                 p.word,
             ]
             for p in found.pairs[:ROWS]
@@ -101,11 +101,11 @@ def _show(found: "Comparison") -> None:
                 [
                     f"{law.of} along {law.along}" + (f" ({law.first.cell})" if law.first.cell else ""),
                     law.first.rate,
-                    interval(law.first.low, law.first.high),
+                    format_interval(law.first.low, law.first.high),
                     law.second.rate,
-                    interval(law.second.low, law.second.high),
+                    format_interval(law.second.low, law.second.high),
                     law.difference,
-                    interval(law.low, law.high),
+                    format_interval(law.low, law.high),
                 ]
                 for law in found.laws
             ),
@@ -129,4 +129,4 @@ def _said(value: object) -> str | None:
         rest = ", ".join(f"{name} {_said(each) or NOTHING}" for name, each in value.items() if name != "kind")
         kind = str(value.get("kind", ""))
         return f"{kind} ({rest})" if kind and rest else kind or rest
-    return shown(value)
+    return format_value(value)

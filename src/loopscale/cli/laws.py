@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from loopscale.cli.output import interval
+from loopscale.cli.output import format_interval
 
 if TYPE_CHECKING:
     from loopscale.analysis.laws.law import Law
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def line(law: "Law") -> str:
     """What falls along what, in which form, how fast, over which range, and what theory makes of it."""
     where = f" ({law.cell})" if law.cell else ""
-    spread = interval(law.low, law.high)
+    spread = format_interval(law.low, law.high)
     text = f"law: {law.of} along {law.axis}{where} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
     text += f" ({spread})" if spread else " (no interval)"
     text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import counted, say, show_json, tell
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.output import plural, say, show_json, tell
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
@@ -38,7 +38,7 @@ def command(
     """
     from loopscale.cli.recorded import recorded
 
-    place = opened(context, store, storage)
+    place = open_store(context, store, storage)
     file, attached = write_report(place, recorded(place, study), out)
     if as_json:
         show_json({"file": file, "attached": attached})
@@ -51,7 +51,7 @@ def write_report(
 ) -> tuple[Path, bool]:
     """Write the page, and attach it to the study's parent run, if there is one: where it lies, and whether it was.
 
-    Raises Wrong where the file cannot be written. Of a store that takes no artifact it only warns.
+    Raises UsageError where the file cannot be written. Of a store that takes no artifact it only warns.
     """
     from loopscale.analysis.report.study_page import report
 
@@ -60,7 +60,7 @@ def write_report(
     page = report(*tables, provenance(store, found), findings).encode()
     file = out or store.storage / "reports" / f"{name}.html"
     if out is None and not file.resolve().is_relative_to((store.storage / "reports").resolve()):
-        raise Wrong(
+        raise UsageError(
             f"the study's name {name} leads out of {store.storage / 'reports'}; give a file with --out"
         )
     write_page(file, page, make_folder=out is None)
@@ -68,9 +68,9 @@ def write_report(
 
 
 def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
-    """Put the page into the file, whole or not at all. Raises Wrong where that cannot be done."""
+    """Put the page into the file, whole or not at all. Raises UsageError where that cannot be done."""
     if os.path.isdir(file):
-        raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
+        raise UsageError(f"cannot write {file} (it is a folder); give a file with --out")
     part = file.with_name(f"{file.name}.part")
     try:
         if make_folder:
@@ -78,7 +78,9 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
         part.write_bytes(page)
         os.replace(part, file)
     except OSError as problem:
-        raise Wrong(f"cannot write {file} ({problem.strerror}); give another file with --out") from problem
+        raise UsageError(
+            f"cannot write {file} ({problem.strerror}); give another file with --out"
+        ) from problem
 
 
 def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
@@ -111,7 +113,7 @@ def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
 
 def _counts(found: Mapping[str, int]) -> str:
     """`AMD EPYC (12 trials), not recorded (3 trials)`."""
-    return ", ".join(f"{name} ({counted(count, 'trial')})" for name, count in found.items())
+    return ", ".join(f"{name} ({plural(count, 'trial')})" for name, count in found.items())
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.best import as_object, show_best
+from loopscale.cli.errors import UsageError
 from loopscale.cli.laws import line
-from loopscale.cli.output import counted, interval, say, show_table, tell
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.output import format_interval, plural, say, show_table, tell
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.best import Standing
@@ -81,7 +81,7 @@ def _report(store: "Store", found: "Reading", findings: "Findings") -> Path | No
 
     try:
         return write_report(store, found, findings=findings)[0]
-    except Wrong as problem:
+    except UsageError as problem:
         tell(str(problem))
         return None
 
@@ -107,7 +107,7 @@ def summarised(found: Summary, ui: str) -> None:
     if len(findings.impossible) > 3:
         say(f"{len(findings.impossible) - 3:,} more results cannot be; the report has them")
     if findings.needed:
-        say(f"{counted(len(findings.needed), 'question')} open; the report says what an answer would take")
+        say(f"{plural(len(findings.needed), 'question')} open; the report says what an answer would take")
     say(f"used {found.spent}")
     if found.report:
         say(f"report: {found.report}")
@@ -133,7 +133,7 @@ def _ratio(standing: "Standing | None") -> str | None:
         return None
     if standing.exact:
         return "exact"
-    spread = interval(standing.low, standing.high)
+    spread = format_interval(standing.low, standing.high)
     return f"{standing.ratio:.3g}" + (f" ({spread})" if spread else "")
 
 
