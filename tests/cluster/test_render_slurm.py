@@ -27,8 +27,8 @@ def test_a_batch_script_is_one_that_bash_reads(tmp_path: Path):
 def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
     cluster = slurm(folder=f"/shared/{value}", python=value, store=value, partition=value, mem=value)
     text = cluster.render("slurm", request(overrides={"a.b": value}))
-    assert text.count("# --- what follows is the same") == 1
-    head = text.split("# --- what follows is the same")[0]
+    assert text.count("# --- the lines below are the same") == 1
+    head = text.split("# --- the lines below are the same")[0]
     script = head + 'printf \'%s\\0\' "$folder" "$code" "$python" "$mem" "${study[@]}"\n'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = done.stdout.split("\0")[:-1]

@@ -57,7 +57,7 @@ def refusal(*words: str, **more: str) -> str:
 def test_the_script_says_what_it_lacks_in_a_line(tmp_path: Path):
     url = ("--database", "postgresql+psycopg://mlflow@localhost/mlflow")
     assert "no database; give --database" in refusal(**SECRETS)
-    assert "is to be a postgresql+psycopg:// URL" in refusal(
+    assert "must be a postgresql+psycopg:// URL" in refusal(
         "--database", "postgresql://localhost/x", **SECRETS
     )
     assert "there is no option --databse" in refusal("--databse", "x")

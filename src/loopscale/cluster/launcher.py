@@ -20,8 +20,8 @@ from loopscale.core.config import Config
 
 HEAD, WORKER = "head", "worker"
 USAGE = """\
-# Made by `loopscale submit --render`: change the cluster's settings, and render again.
-# ray up FILE, ray dashboard FILE (the way in), ray down FILE.
+# Made by `loopscale submit --render`. To change this file, change the cluster's settings and render again.
+# ray up FILE starts the cluster, ray dashboard FILE opens a tunnel to it, ray down FILE ends it.
 """
 TOKEN = "~/.ray/auth_token"
 """Ray's default file of the token."""
