@@ -3,8 +3,9 @@
 import ast
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -146,19 +147,29 @@ def _notes(member: type[Config]) -> dict[str, str]:
     """The text below each setting in the source of the class and of its bases."""
     notes: dict[str, str] = {}
     for each in reversed(member.__mro__):
-        if not issubclass(each, Config):
+        if issubclass(each, Config):
+            notes |= _notes_by_class(each.__module__).get(each.__qualname__, {})
+    return notes
+
+
+@cache
+def _notes_by_class(module: str) -> dict[str, dict[str, str]]:
+    """The texts below settings of every class in a module. A module without source has none."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    notes: dict[str, dict[str, str]] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
             continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
-        except (OSError, TypeError, SyntaxError):  # a class that a test made at run time
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for setting, note in zip(body.body, body.body[1:], strict=False):
+        for setting, note in pairwise(node.body):
             if (
                 isinstance(setting, ast.AnnAssign)
                 and isinstance(setting.target, ast.Name)
                 and isinstance(note, ast.Expr)
                 and isinstance(note.value, ast.Constant)
             ):
-                notes[setting.target.id] = " ".join(str(note.value.value).split())
+                text = " ".join(str(note.value.value).split())
+                notes.setdefault(node.name, {})[setting.target.id] = text
     return notes
