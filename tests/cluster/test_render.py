@@ -1,4 +1,4 @@
-"""Every example of a cluster is valid, says what it is for, and is rendered as its file in `golden/` has it."""
+"""Every example of a cluster is valid, has a comment on its use, and renders as its file in `golden/`."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ RENDERED = [path for path in EXAMPLES if load_cluster(path)[1].kind not in ("loc
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_opens_with_what_it_is_for_and_is_valid(path: Path):
+def test_an_example_is_valid_and_opens_with_a_comment(path: Path):
     assert path.read_text().startswith("# ")
     name, cluster = load_cluster(path)
     assert name == path.stem
@@ -26,7 +26,7 @@ def test_there_is_an_example_of_every_kind():
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_an_example_is_rendered_as_the_file_has_it(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_example_renders_as_its_golden_file(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/anna")
     name, cluster = load_cluster(path)
     text = cluster.render(name, request())
@@ -34,5 +34,5 @@ def test_an_example_is_rendered_as_the_file_has_it(path: Path, monkeypatch: pyte
     if os.environ.get("LOOPSCALE_WRITE_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text(), (
-        "if that is meant: LOOPSCALE_WRITE_GOLDEN=1 pytest tests/cluster/test_render.py"
+        "if this is intended: LOOPSCALE_WRITE_GOLDEN=1 pytest tests/cluster/test_render.py"
     )

@@ -1,4 +1,4 @@
-"""A study on a real Slurm of two hosts: submitted, followed, stopped, resumed, and out of time."""
+"""A study on a real Slurm of two hosts: submit, follow, stop, resume, and the time limit."""
 
 import os
 import shutil
@@ -106,9 +106,7 @@ def test_a_study_runs_on_two_hosts_and_leaves_no_process_behind(shared: Path, tm
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_time(
-    shared: Path, tmp_path: Path
-):
+def test_a_study_stops_cleanly_resumes_and_survives_its_time_limit(shared: Path, tmp_path: Path):
     here = cluster(shared)
     first = here.submit("here", request(LONG, tmp_path))
     trained(shared, here, first)
@@ -139,7 +137,7 @@ def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_tim
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
+def test_a_waiting_job_is_removed_from_the_queue(shared: Path, tmp_path: Path):
     here = cluster(shared, options=["--hold"])
     made = here.submit("here", request(STUDY, tmp_path))
     assert here.submissions("here")[-1].state == "pending"
@@ -151,7 +149,7 @@ def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
+def test_a_refusal_of_sbatch_is_one_line(shared: Path, tmp_path: Path):
     here = cluster(shared, partition="it's $(not) there")
     with pytest.raises(ClusterError, match=r"sbatch says: .*partition") as told:
         here.submit("here", request(STUDY, tmp_path))
@@ -161,7 +159,7 @@ def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp_path: Path):
+def test_a_killed_job_has_failed_and_names_the_remedy(shared: Path, tmp_path: Path):
     here = cluster(shared, setup=["sleep 1000"])
     made = here.submit("here", request(STUDY, tmp_path))
     while here.submissions("here")[-1].state == "pending":
@@ -172,7 +170,7 @@ def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp
 
 
 def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float = 200) -> int:
-    """Wait until a trial has been trained a while since now; a step that it has come to."""
+    """Wait until a trial has saved a new checkpoint. Returns the largest recorded step."""
     until, since = time.monotonic() + seconds, time.time()
     while True:
         fresh = [path for path in folder.glob("storage/checkpoints/*") if path.stat().st_mtime > since]
