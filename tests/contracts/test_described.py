@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from loopscale.cli.describe import described
-from loopscale.cli.keys import explained, parts
+from loopscale.cli.components import study_keys
+from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
 from loopscale.solvers.base import Solver
@@ -14,7 +14,7 @@ from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 
 MEMBERS = [member for family in (Task, Model, Solver) for member in family.choices().values()]
-KEYS = {name: inner for name, inner in parts().items() if not issubclass(inner[0], Family)}
+KEYS = {name: inner for name, inner in study_keys().items() if not issubclass(inner[0], Family)}
 NAMES = r"[A-Z][\w'-]+,?(?: (?:[A-Z][\w'-]+,?|and|&|et al\.))*"
 SOURCE = re.compile(
     rf"{NAMES} (?:1[89]|20)\d\d\b|arXiv:\d{{4}}\.\d{{4,5}}|[A-Z]\w+, (?:section|theorem|eq\.|figure) \d"
@@ -24,7 +24,7 @@ SOURCE = re.compile(
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.kind)
 def test_every_member_has_a_summary_and_a_source(member: type[Family]):
-    description = described(member)
+    description = describe_component(member)
     assert SOURCE.search(description["about"]), description["about"]
     assert description["summary"]
     assert description["about"].startswith(description["summary"].split()[0])
@@ -32,12 +32,14 @@ def test_every_member_has_a_summary_and_a_source(member: type[Family]):
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.kind)
 def test_every_setting_has_a_description(member: type[Family]):
-    assert [setting["name"] for setting in described(member)["settings"] if not setting["about"]] == []
+    assert [
+        setting["name"] for setting in describe_component(member)["settings"] if not setting["about"]
+    ] == []
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_every_key_of_a_study_has_a_description(name: str):
-    for component in explained(name, KEYS[name]):
+    for component in describe_key(name, KEYS[name]):
         assert component["about"]
         assert [setting["name"] for setting in component["settings"] if not setting["about"]] == []
 
