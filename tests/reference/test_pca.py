@@ -18,7 +18,7 @@ from loopscale.theory.bounds.principal_components import (
     RandomCosine,
     SpikedCosine,
 )
-from loopscale.theory.constructions.principal_components import powers
+from loopscale.theory.constructions.principal_components import power_method
 
 TASK = PrincipalComponentAnalysis(components=3, dim=6, points=20, gap=0.4)
 """Of which the settings are as in the theorem: the sample's spectrum, the sample's eigenvectors."""
@@ -84,9 +84,9 @@ def test_the_power_method_is_that_of_the_construction():
     xs, starts = batch.problem.xs.double(), batch.problem.starts.double()
     found = PowerMethod().predict(batch, 60)
     for steps in (1, 7):
-        expected = torch.cat([powers(x[None], s[:1], steps) for x, s in zip(xs, starts, strict=True)])
+        expected = torch.cat([power_method(x[None], s[:1], steps) for x, s in zip(xs, starts, strict=True)])
         torch.testing.assert_close(found[steps - 1, :, :1], expected)
-    expected = torch.cat([powers(x[None], s, 60) for x, s in zip(xs, starts, strict=True)])
+    expected = torch.cat([power_method(x[None], s, 60) for x, s in zip(xs, starts, strict=True)])
     torch.testing.assert_close(found[-1], expected, rtol=0, atol=1e-6)
 
 
