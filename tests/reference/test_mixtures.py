@@ -249,5 +249,5 @@ def test_mixtures_that_make_no_sense_are_refused(settings: dict, said: str):
 
 
 def test_a_rate_without_gradient_steps_is_refused():
-    with pytest.raises(ValidationError, match="rate is of gradient steps, and there are none"):
+    with pytest.raises(ValidationError, match="rate needs gradient steps"):
         Solver.model_validate({"kind": "mixture_em", "rate": 0.5})
