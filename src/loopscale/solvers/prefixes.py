@@ -41,10 +41,7 @@ class Prefixes:
 
     @classmethod
     def of(
-        cls,
-        xs: Float[Tensor, "batch pairs width"],
-        ys: Float[Tensor, "batch pairs *dim_out"],
-        first: int = 0,
+        cls, xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs *dim_out"], first: int = 0
     ) -> "Prefixes":
         """The prefixes before the queries `first` and later."""
         xs, ys = xs.double(), ys.double()

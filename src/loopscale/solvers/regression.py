@@ -83,7 +83,7 @@ class Ridge(RegressionSolver, kind="ridge"):
     """
 
     penalty: NonNegativeFloat | None = None
-    """λ. By default the σ²/τ² of the task. 0 is least squares. On x, where y is linear in Φ(x), no Bayes predictor."""
+    """λ. By default the σ²/τ² of the task. 0 is least squares. On x the default is not Bayes if y is linear in Φ(x)."""
 
     @override
     def resolved(self, problem: Pairs) -> "Ridge":
@@ -119,7 +119,7 @@ class Averaging(RegressionSolver, kind="averaging"):
 
 
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
-    """Gradient steps of constant size on |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; decoder: eq. 5)."""
+    """Gradient steps of one size on |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; decoder: eq. 5)."""
 
     rate: PositiveFloat | Literal["safe"] | None = None
     """η, the step size for the mean over the visible pairs, the same for all prompts. Stable below 2n / λmax(X'X).

@@ -39,8 +39,7 @@ def test_loops_are_steps_of_descent_with_relu(
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize(
-    ("expansion", "scales", "atol"),
-    [(1, (1e-2, 1e-4), 0.1), (2, (1e-1, 1e-2), 0.1), (4, (3e-2, 1e-2), 0.2)],
+    ("expansion", "scales", "atol"), [(1, (1e-2, 1e-4), 0.1), (2, (1e-1, 1e-2), 0.1), (4, (3e-2, 1e-2), 0.2)]
 )
 def test_softmax_error_has_the_order_of_the_expansion(
     expansion: int, scales: tuple[float, float], atol: float, padded: bool

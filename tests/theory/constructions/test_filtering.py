@@ -57,8 +57,7 @@ def test_one_softmax_net_descends_on_every_level_for_100_loops():
 
 @pytest.mark.parametrize("stop", [0, 2])
 @pytest.mark.parametrize(
-    ("expansion", "scales", "atol"),
-    [(1, (1e-2, 1e-4), 0.1), (2, (1e-2, 1e-3), 0.1), (4, (1e-2, 3e-3), 0.2)],
+    ("expansion", "scales", "atol"), [(1, (1e-2, 1e-4), 0.1), (2, (1e-2, 1e-3), 0.1), (4, (1e-2, 3e-3), 0.2)]
 )
 def test_softmax_error_has_the_order_of_the_expansion(
     expansion: int, scales: tuple[float, float], atol: float, stop: int

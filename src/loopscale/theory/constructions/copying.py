@@ -58,15 +58,18 @@ class Copying(Construction, kind="copying"):
                 plan.head(self._indicator(rows, lag), [(divisor * rows["x"], target)])
         t = torch.arange(prompt.length + 1).double()
         positions = rows.state(len(t), one=1.0, t=t, t2=t**2, t3=t**3)
+        read_out, normaliser = torch.cat([rows["x"], rows["lagged"]]), "position" if self.causal else "length"
         return Design(
             rows,
             rows.read_in("x"),
-            torch.cat([rows["x"], rows["lagged"]]),
+            read_out,
             positions,
             [plan],
-            attention=self.attention,
-            causal=self.causal,
-            normaliser="position" if self.causal else "length",
+            (),
+            (),
+            self.attention,
+            self.causal,
+            normaliser,
         )
 
     def _indicator(self, rows: StateRows, lag: int) -> list[Term]:

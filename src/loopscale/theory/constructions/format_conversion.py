@@ -49,15 +49,9 @@ class FormatConversion(Construction, kind="format_conversion"):
         self.require(prompt.dim_out == prompt.dim_in, "outputs of the same size as the tokens")
         rows = StateRows(x=prompt.dim_in - self.targets, y=self.targets, **AlternatingTokens.SIZES)
         tokens = torch.cat([rows["x"], rows["y"]])
+        positions, plans = AlternatingTokens.positions(rows, prompt.length), conversion_plans(rows, rows["x"])
         return Design(
-            rows,
-            tokens.T,
-            tokens,
-            AlternatingTokens.positions(rows, prompt.length),
-            conversion_plans(rows, rows["x"]),
-            attention="relu",
-            causal=True,
-            normaliser="position",
+            rows, tokens.T, tokens, positions, plans, attention="relu", causal=True, normaliser="position"
         )
 
 

@@ -75,16 +75,12 @@ class IteratedMixture(GaussianMixture):
         m_step: list[Kind] = [kind for _ in loop[1:]]
         kinds: list[Kind] = [kind, "softmax", *m_step, *(["softmax"] if after else [])]
         out = rows["mu" if self.reads == "centres" else "r"]
-        return Design(
-            rows,
+        read_in, positions, before = (
             self.read_in(rows),
-            out,
             self.positions(rows, prompt),
             [self.placement(rows, first)],
-            loop,
-            after,
-            attention=kinds,
         )
+        return Design(rows, read_in, out, positions, before, loop, after, attention=kinds)
 
     def relu_design(
         self, rows: StateRows, prompt: Prompt, precision: float, maximisation: Sequence[BlockPlan]

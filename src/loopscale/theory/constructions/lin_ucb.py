@@ -66,9 +66,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
     @override
     def design(self, prompt: Prompt) -> Design:
         arms, dim = prompt.dim_out, prompt.dim_in // 2
-        self.require(
-            prompt.dim_in % 2 == 1, "tokens (x, y, a) in which x and a have the same number of coordinates"
-        )
+        self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a) with as many coordinates in x as in a")
         self.require(prompt.length >= arms, "prompts that end with a token for each arm")
         self.require(self.shortest < self.bound, "shortest < bound")
         sizes = dict.fromkeys(("x", "a", "z", "v", "g", "e", "s", "m"), dim) | {"arm": arms, "policy": arms}
@@ -78,17 +76,11 @@ class LinUcb(Curvature, kind="lin_ucb"):
         registers, before, loop, after = self._solver(rows, dim, largest)
         after = [*after, self._index(rows, largest), self._policy(rows)]
         choices = rows.state(arms, one=1.0, choice=1.0, arm=identity)
-        solving: list[Kind] = ["relu"] * (len(before) + len(loop) + len(after) - 1)
+        positions = torch.cat([registers, rows.state(pairs, one=1.0), choices])
+        kinds: list[Kind] = [*["relu" for _ in [*before, *loop, *after[1:]]], "softmax"]
+        causal, read_in = self.solver == "accelerated", rows.read_in("x", "y", "a")
         return Design(
-            rows,
-            rows.read_in("x", "y", "a"),
-            rows["policy"],
-            torch.cat([registers, rows.state(pairs, one=1.0), choices]),
-            before,
-            loop,
-            after,
-            attention=[*solving, "softmax"],
-            causal=self.solver == "accelerated",
+            rows, read_in, rows["policy"], positions, before, loop, after, attention=kinds, causal=causal
         )
 
     @override

@@ -59,15 +59,17 @@ class Thresholding(Construction):
         loop: Sequence[BlockPlan] = (),
         after: Sequence[BlockPlan] = (),
     ) -> Design:
+        read_in, positions = rows.read_in("x", "y"), AlternatingTokens.positions(rows, prompt.length)
+        read_out = rows["out" if self.answer == "guess" else "beta"]
         return Design(
             rows,
-            rows.read_in("x", "y"),
-            rows["out" if self.answer == "guess" else "beta"],
-            AlternatingTokens.positions(rows, prompt.length),
+            read_in,
+            read_out,
+            positions,
             before,
             loop,
             after,
-            attention="relu",
+            "relu",
             causal=True,
             normaliser="position",
         )

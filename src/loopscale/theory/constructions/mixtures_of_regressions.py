@@ -103,16 +103,10 @@ class MixtureOfRegressions(Construction):
         centre = code.sum(1)
         positions = rows.state(prompt.length, one=1.0, C=code, centre=centre, point=1 - centre, id=identities)
         read_in = torch.cat([rows["x"] + rows["beta"], rows["y"]]).T
-        before: Kind = "relu"
-        return Design(
-            rows,
-            read_in,
-            rows["beta"],
-            positions,
-            [self.placement(rows)],
-            [plan for plan, _ in loop],
-            attention=[before, *(kind for _, kind in loop)],
-        )
+        before: list[BlockPlan] = [self.placement(rows)]
+        kinds: list[Kind] = ["relu", *(kind for _, kind in loop)]
+        plans = [plan for plan, _ in loop]
+        return Design(rows, read_in, rows["beta"], positions, before, plans, attention=kinds)
 
 
 class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):

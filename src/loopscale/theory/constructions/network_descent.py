@@ -107,16 +107,8 @@ class NetworkDescent(Construction, kind="network_descent"):
         backward = [self._backward(rows, layer) for layer in reversed(range(1, layers))]
         update = self._update(rows, layers, self.rate / (prompt.length - 1))
         after = [self._forward(rows, layer, layers) for layer in range(1, layers + 1)]
-        return Design(
-            rows,
-            read_in,
-            read_out,
-            torch.cat([registers, *tokens]),
-            (),
-            [*forward, *backward, update],
-            after,
-            self.attention,
-        )
+        positions, loop = torch.cat([registers, *tokens]), [*forward, *backward, update]
+        return Design(rows, read_in, read_out, positions, (), loop, after, self.attention)
 
     def _forward(self, rows: StateRows, layer: int, layers: int) -> BlockPlan:
         """Compute z, the layer's pre-activations, at every token of the prompt. Then a, except in the last layer."""

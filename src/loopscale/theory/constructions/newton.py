@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example
@@ -49,16 +50,9 @@ class Newton(FullAttention, kind="newton"):
             rows["m"], rows["m"]
         )
         read = mean.add(BlockPlan(), rows["m"], key, (rows["yx"], rows["out"]), keys)
-        return Design(
-            rows,
-            rows.read_in("x", "y"),
-            rows["out"],
-            tokens.positions,
-            [copy, start],
-            [loop],
-            [read],
-            attention=["softmax", self.summing, self.summing, self.summing],
-        )
+        read_in, before = rows.read_in("x", "y"), [copy, start]
+        kinds: list[Kind] = ["softmax", self.summing, self.summing, self.summing]
+        return Design(rows, read_in, rows["out"], tokens.positions, before, [loop], [read], kinds)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

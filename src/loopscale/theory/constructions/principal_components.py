@@ -86,7 +86,7 @@ class PowerIterations(Construction):
 
 
 class PrincipalComponents(PowerIterations, kind="principal_components"):
-    """The components one after the other. The last layer outputs v_1, ..., v_k at the first token.
+    """The components one after the other, by deflation. The last layer outputs v_1, ..., v_k at the first token.
 
     k is dim_out / dim_in of the prompt. The net has 1 + k (2 `iterations` + `polish`) + 3 (k - 1) layers. The
     direction of the first component is that of the power method for any number of pieces. The knots affect its norm
@@ -127,7 +127,7 @@ class PrincipalComponents(PowerIterations, kind="principal_components"):
 
 
 class ParallelComponents(PowerIterations, kind="parallel_components"):
-    """All components in every loop. Token l <= k outputs v_l, where k is `components`.
+    """All components in every loop, by simultaneous iteration. Token l <= k outputs v_l, where k is `components`.
 
     A loop of three layers computes `v_l <- A v_l - Σ_{m<l} v_m v_m'A v_l` and normalises v_l. After τ loops the net
     has 1 + 3τ + `polish` layers, for any number of components. The knots disturb single steps. The limit is exact as
@@ -163,16 +163,9 @@ class ParallelComponents(PowerIterations, kind="parallel_components"):
         is_start = code[:, :count].sum(1)
         v, flag = rows["v"], (rows["start"], rows["one"])
         polished = newton_step(BlockPlan(), (v, v), v, 0.5, flag, self._gate(rows, torch.eye(count)))
-        return Design(
-            rows,
-            rows.read_in("x"),
-            rows["v"],
-            rows.state(len(code), one=1.0, E=code, v=start, start=is_start),
-            [covariance_plan(rows, prompt.length)],
-            self._cell(rows),
-            [polished] * self.polish,
-            attention="relu",
-        )
+        positions = rows.state(len(code), one=1.0, E=code, v=start, start=is_start)
+        before, after = [covariance_plan(rows, prompt.length)], [polished] * self.polish
+        return Design(rows, rows.read_in("x"), rows["v"], positions, before, self._cell(rows), after, "relu")
 
     def _gate(self, rows: StateRows, visible: Float[Tensor, "components components"]) -> list[Term]:
         """Gate terms for tokens that hold a vector. Row l of `visible` flags the vectors that token l attends to."""

@@ -154,16 +154,12 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
         before = matrices.add_squares(BlockPlan(), rows, kind)
         signed_heads(before, kind, [(rows["one"], rows["y"])], [(rows["x"], rows["b"])])
         start = matrices.register_states(rows, dim, s=self.penalty, m=1 / self.largest(prompt.length))
-        return Design(
-            rows,
-            rows.read_in("x", "y"),
-            rows["w"],
-            torch.cat([start, rows.state(prompt.length, one=1.0)]),
-            [before],
-            [matrices.inverse_step(rows, kind)],
-            [matrices.multiply(BlockPlan(), rows, kind, "m", "b", "w")],
-            kind,
+        positions = torch.cat([start, rows.state(prompt.length, one=1.0)])
+        loop, after = (
+            matrices.inverse_step(rows, kind),
+            matrices.multiply(BlockPlan(), rows, kind, "m", "b", "w"),
         )
+        return Design(rows, rows.read_in("x", "y"), rows["w"], positions, [before], [loop], [after], kind)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

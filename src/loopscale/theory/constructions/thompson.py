@@ -51,14 +51,8 @@ class MatrixRoot(Construction, kind="matrix_root"):
         rows = StateRows(root=dim, inverse=dim)
         read_out = torch.cat([c**0.5 * rows["root"], rows["inverse"] / c**0.5])
         positions = rows.state(dim, inverse=torch.eye(dim, dtype=torch.float64))
-        return Design(
-            rows,
-            rows.read_in("root") / c,
-            read_out,
-            positions,
-            loop=[root_step(rows, self.attention)],
-            attention=self.attention,
-        )
+        read_in, loop = rows.read_in("root") / c, [root_step(rows, self.attention)]
+        return Design(rows, read_in, read_out, positions, loop=loop, attention=self.attention)
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -121,16 +115,8 @@ class PosteriorSampling(Curvature):
             rows.state(arms, one=1.0, choice=1.0, arm=torch.eye(arms, dtype=torch.float64)),
             rows.state(1, one=1.0, last=1.0),
         ]
-        return Design(
-            rows,
-            rows.read_in("x", "y", "extra"),
-            rows["w"],
-            torch.cat(positions),
-            [before],
-            [root_step(rows, self.attention)],
-            after,
-            self.attention,
-        )
+        read_in, loop = rows.read_in("x", "y", "extra"), [root_step(rows, self.attention)]
+        return Design(rows, read_in, rows["w"], torch.cat(positions), [before], loop, after, self.attention)
 
     def _random_bandit(
         self, rng: torch.Generator

@@ -26,16 +26,16 @@ from loopscale.theory.constructions.piecewise import Piecewise, integer_knots
 
 
 class UcbVi(Construction, kind="ucb_vi"):
-    """Q_h = min(r + bonus + P V_{h+1}, H) and V_h = max over actions of Q_h. The policy is softmax(Q_h / temperature).
+    """Q_h = min(r + bonus + P V_{h+1}, H) and V_h = max_a Q_h(., a). The policy is softmax(Q_h / temperature).
 
     With N visits of a cell, r and P are sums divided by max(1, N), and the bonus is 2H sqrt(ι / max(1, N)). A step
     is a sweep that updates V of all stages at once, from V = 0. H - 1 sweeps are backward induction, and more sweeps
     change nothing.
 
     The net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 with `maximum: softmax`. The source states 2H + 8
-    layers for an exact net. This number is reached for two actions only, because the MLP of a layer finds the larger
-    of two numbers. The last token outputs the probabilities of the actions. Rewards must be at least -1: masks allow
-    |Q| <= H.
+    layers for an exact net. With two actions the tournament has 2H + 2. More actions take more layers, because the
+    MLP of a layer finds the larger of two numbers. The last token outputs the probabilities of the actions. Rewards
+    must be at least -1: masks allow |Q| <= H.
     """
 
     source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft UCB-VI"
