@@ -73,7 +73,7 @@ def test_verify_exits_with_1_if_the_theorem_does_not_hold(loopscale):
         (("newton", "--set", "start"), "--set start is no assignment"),
         (
             ("newton", "--set", "expansion=1"),
-            "construction newton is for expansion 2 or 4, where keys are mirrored",
+            "construction newton requires expansion 2 or 4 with mirrored keys",
         ),
     ],
 )

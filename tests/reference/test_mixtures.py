@@ -251,5 +251,5 @@ def test_contradictory_mixtures_are_refused(settings: dict, message: str):
 
 
 def test_a_rate_without_gradient_steps_is_refused():
-    with pytest.raises(ValidationError, match="rate is of gradient steps, and there are none"):
+    with pytest.raises(ValidationError, match="rate needs gradient steps"):
         Solver.model_validate({"kind": "mixture_em", "rate": 0.5})

@@ -18,7 +18,6 @@ from loopscale.theory.bounds.principal_components import (
     RandomCosine,
     SpikedCosine,
 )
-from loopscale.theory.constructions.principal_components import powers
 
 TASK = PrincipalComponentAnalysis(components=3, dim=6, points=20, gap=0.4)
 """A task with the settings of the theorem: spectrum and eigenvectors of the sample."""
@@ -84,9 +83,9 @@ def test_the_power_method_equals_the_construction():
     xs, starts = batch.problem.xs.double(), batch.problem.starts.double()
     estimates = PowerMethod().predict(batch, 60)
     for steps in (1, 7):
-        expected = torch.cat([powers(x[None], s[:1], steps) for x, s in zip(xs, starts, strict=True)])
+        expected = torch.cat([power_method(x[None], s[:1], steps) for x, s in zip(xs, starts, strict=True)])
         torch.testing.assert_close(estimates[steps - 1, :, :1], expected)
-    expected = torch.cat([powers(x[None], s, 60) for x, s in zip(xs, starts, strict=True)])
+    expected = torch.cat([power_method(x[None], s, 60) for x, s in zip(xs, starts, strict=True)])
     torch.testing.assert_close(estimates[-1], expected, rtol=0, atol=1e-6)
 
 

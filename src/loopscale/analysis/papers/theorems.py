@@ -28,7 +28,7 @@ from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
-from loopscale.theory.constructions.example import EXACT, TOLERANCE, approach, distances, order
+from loopscale.theory.constructions.verification import EXACT, TOLERANCE, approach, distances, order
 
 LEAST = 1e-18
 """Stands for no distance at all, and for all values below it."""
