@@ -111,7 +111,7 @@ WRONG = {
         "heads: 3",
         4,
         "3 heads do not divide width 16",
-        "1, 2, 4, 8, 16 do",
+        "write one of 1, 2, 4, 8, 16",
     ),
     "injection none, truncated": (
         "heads: 2",

@@ -19,7 +19,7 @@ class Architecture(Model):
     """
 
     width: PositiveInt = 64
-    """D, coordinates of a token's state."""
+    """D, coordinates of the state of a token."""
     heads: PositiveInt = 4
     """Parallel attention heads per layer. Their outputs are added."""
     head_dim: PositiveInt | None = None
