@@ -37,7 +37,7 @@ slow: $(READY)  ## run tests with real Ray, kills, servers, training, and covera
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
 hosts: $(READY)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
-	$(BIN)/pytest -m "hosts and not long" -v --durations 0
+	$(BIN)/pytest -m "hosts and not long" -n 2 --dist worksteal -v --durations 0
 
 soak: $(READY)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0

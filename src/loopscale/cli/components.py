@@ -16,7 +16,7 @@ FAMILIES = {
     "bounds": ("loopscale.theory.bounds.base", "Bound"),
     "constructions": ("loopscale.theory.constructions.base", "Construction"),
 }
-STUDY = "study"
+STUDY_KEYS = "study"
 """The name of the keys at the top of a study's file."""
 
 
@@ -35,7 +35,7 @@ def study_keys() -> "dict[str, list[type[Config]]]":
     from loopscale.studies.spec import Study
     from loopscale.training.trial import Trial
 
-    keys: dict[str, list[type[Config]]] = {STUDY: [Study]}
+    keys: dict[str, list[type[Config]]] = {STUDY_KEYS: [Study]}
 
     def add(key: str, inner: "list[type[Config]]") -> None:
         if not inner or key in keys:
