@@ -222,10 +222,10 @@ def main() -> None:
 def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Make the store and fill it."""
     from loopscale.records.stores.store import Store
-    from loopscale.studies.find import name_of
+    from loopscale.studies.files import study_name
 
     store = Store.open(where, storage=storage, create=True)
-    return fill(database or store.uri, store.experiment(name_of(file)), file)
+    return fill(database or store.uri, store.experiment(study_name(file)), file)
 
 
 if __name__ == "__main__":

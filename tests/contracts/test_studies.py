@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.studies.find import name_of
-from loopscale.studies.plan import plan
+from loopscale.studies.files import study_name
+from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
 
 FOLDER = Path(__file__).parents[2] / "studies"
@@ -22,7 +22,7 @@ def test_loads_and_asks_a_question(path: Path):
     study = Study.load(path)
     assert study.question.endswith("?")
     assert study.source
-    assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == name_of(path)
+    assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == study_name(path)
     assert len({cell.label for cell in study.cells()}) == len(study.cells())
 
 
@@ -40,7 +40,7 @@ def test_is_the_same_study_when_its_parts_are_written_out(path: Path):
 
 @pytest.mark.slow
 def test_can_be_planned_and_a_reduced_one_takes_a_laptop_under_an_hour(path: Path):
-    planned = plan(Study.load(path), rate=RATE, workers=2)
+    planned = plan_study(Study.load(path), rate=RATE, workers=2)
     assert planned.trials == Study.load(path).planned > 0
     if "reduced" in path.parts:
         assert planned.hours[1] < 1

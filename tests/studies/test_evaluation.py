@@ -56,7 +56,7 @@ def test_what_is_evaluated_is_no_part_of_a_trials_identity():
         ),
         (
             {"scientific": {"task.snr": [1, 2]}, "laws": [{"of": "arri", "along": "task.snr"}]},
-            "a law along task.snr is of 'arri'; did you mean ari?",
+            "a law along task.snr is of 'arri', which is not measured there; did you mean ari?",
         ),
         ({"laws": [{"of": "ari", "along": "loop"}]}, "a law along loop is of 'ari'"),
         (

@@ -154,7 +154,7 @@ WRONG = {
     ),
     "empty axis": ("[2, 4]", "[]", 10, "training.loops has no values", "[1, 2]"),
     "axis that is no list": ("[2, 4]", "4", 10, "training.loops is 4", "write a list"),
-    "equal cells": ("[2, 4]", "[2, 4, 2]", 10, "equal cells for its values 2 and 2", "once"),
+    "equal cells": ("[2, 4]", "[2, 4, 2]", 10, "values 2 and 2 of training.loops give equal cells", "once"),
     "axis twice": ("where:", "  training.loops: [3]\nwhere:", 11, "first in line 10", "keep one"),
     "axis of no trial": ("training.loops: [2, 4]", "training.lops: [2, 4]", 10, "lops", "did you mean loops"),
     "axis of no part": ("  training.loops: [2, 4]", "  loops: [2, 4]", 10, "loops", "task, model, training"),
@@ -186,7 +186,7 @@ WRONG = {
         "  training: [{lr: 1e-3}, {lr: 1e-2}]",
         10,
         "set by a value",
-        "take lr out",
+        "remove lr here",
     ),
     "tuned task": (
         "  training.lr: {real: [1e-4, 1e-2], scale: log}",
@@ -274,7 +274,7 @@ WRONG = {
         "leave trials out",
     ),
     "two objectives for tpe": ("trials: 5", "objectives: [error, flops]", 14, "tpe cannot weigh", "nsga2"),
-    "nsga2 with one": ("kind: tpe", "kind: nsga2", 14, "two objectives", "[error, flops]"),
+    "nsga2 with one": ("kind: tpe", "kind: nsga2", 14, "nsga2 weighs 2 objectives", "[error, flops]"),
     "nsga2 with asha": (
         "{kind: tpe, trials: 5}",
         "{kind: nsga2, objectives: [error, flops]}",
@@ -282,7 +282,7 @@ WRONG = {
         "cannot go with asha",
         "none",
     ),
-    "asha that does not say when": (", first_rung: 10", "", 15, "asha does not say when", "first_rung"),
+    "asha that does not say when": (", first_rung: 10", "", 15, "asha needs first_rung", "first_rung"),
     "first rung beyond the end": ("first_rung: 10", "first_rung: 90", 15, "90 is not before", "below 90"),
     "reduction 1": (
         "first_rung: 10",
@@ -291,8 +291,8 @@ WRONG = {
         "scheduler.reduction is 1",
         "2 or more",
     ),
-    "evaluation that ends early": ("{loops: 10}", "{loops: 3}", 17, "evaluate.loops 3", "4 or more"),
-    "baseline twice": ("[newton]", "[newton, newton]", 18, "newton is there twice", "keep one"),
+    "evaluation that ends early": ("{loops: 10}", "{loops: 3}", 17, "evaluate.loops is 3", "4 or more"),
+    "baseline twice": ("[newton]", "[newton, newton]", 18, "newton is listed twice", "keep one"),
     "baseline without its features": (
         "[newton]",
         "[{kind: newton, features: representation}]",

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from loopscale.studies.plan import Offer, plan
-from loopscale.studies.pruning import share
+from loopscale.studies.plan import Offer, plan_study
+from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.spec import Study
 from loopscale.training.cost import cost
 
@@ -30,7 +30,7 @@ def study(**changes: Any) -> Study:
 
 def test_trials_flops_and_hours_add_up():
     one = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
-    planned = plan(one, rate=1e9, workers=2)
+    planned = plan_study(one, rate=1e9, workers=2)
     exact = sum(6 * cost(one.at(cell, {}, 0)).flops_total for cell in one.cells())
     assert (planned.tuning, planned.replicates, planned.trials, planned.baselines) == (8, 4, 12, 2)
     assert planned.flops == (exact, exact)
@@ -40,17 +40,17 @@ def test_trials_flops_and_hours_add_up():
 
 
 def test_a_tuned_size_gives_a_span():
-    planned = plan(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
+    planned = plan_study(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
     low, high = planned.cells[0].flops
     assert 2 * low < high < 3 * low
 
 
 def test_a_plan_is_plain_data():
-    assert json.loads(json.dumps(plan(study(), rate=1e9).document()))["trials"] == 6
+    assert json.loads(json.dumps(plan_study(study(), rate=1e9).document()))["trials"] == 6
 
 
 def test_a_rate_is_measured_where_none_is_given():
-    planned = plan(study())
+    planned = plan_study(study())
     assert planned.rate_source.startswith("measured")
     assert 1e5 < planned.rate["looped"] < 1e13
 
@@ -64,7 +64,7 @@ def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
         lambda *_: seen.add(torch.get_num_threads()), always_call=True
     )
     try:
-        planned = plan(study(resources={"cpu": cpu}))
+        planned = plan_study(study(resources={"cpu": cpu}))
         assert torch.get_num_threads() == 3
     finally:
         hook.remove()
@@ -75,18 +75,18 @@ def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
 
 
 def test_a_share_of_a_gpu_is_counted():
-    planned = plan(study(resources={"gpu": 0.25}), rate=1e9)
+    planned = plan_study(study(resources={"gpu": 0.25}), rate=1e9)
     assert planned.gpu_hours[1] == pytest.approx(planned.core_hours[1] / 4)
 
 
 def test_what_a_cluster_charges_is_added_up():
     one = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
-    planned = plan(one, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
+    planned = plan_study(one, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
     assert planned.cost
     for end, price in enumerate((planned.cost.low, planned.cost.high)):
         assert price == pytest.approx(0.1 * planned.core_hours[end] + 3.0 * planned.gpu_hours[end])
     assert planned.core_hours[1] == pytest.approx(4 * planned.gpu_hours[1])
-    assert plan(one, rate=1e9, offer=Offer("there")).cost is None
+    assert plan_study(one, rate=1e9, offer=Offer("there")).cost is None
 
 
 def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
@@ -94,7 +94,7 @@ def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
     offer = Offer("there", gpu_memory=1.0)
 
     def said(offer: Offer | None = offer, **resources: float) -> str:
-        return "\n".join(plan(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
+        return "\n".join(plan_study(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
 
     assert "its share of a GPU holds 0.05" in said(gpu=0.55)
     assert "out of memory" not in said(gpu=0.55, offer=None)
@@ -105,18 +105,22 @@ def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
 
 def test_a_speed_that_was_measured_here_is_no_speed_of_a_cluster():
     assert "times and cost are at the speed of one thread" in "\n".join(
-        plan(study(), offer=Offer("there")).warnings
+        plan_study(study(), offer=Offer("there")).warnings
     )
-    assert "the speed of one thread" not in "\n".join(plan(study(), 1e9, offer=Offer("there")).warnings)
+    assert "the speed of one thread" not in "\n".join(plan_study(study(), 1e9, offer=Offer("there")).warnings)
 
 
-def test_what_pruning_saves_is_near_what_was_simulated():
-    # runner.md, section 3, stopping with the ceil rank: 0.38 at 8 trials and 0.17 at 81, curves crossing.
-    assert share("asha", 1, 3, 8, 81) == pytest.approx(0.38, abs=0.1)
-    assert share("asha", 1, 3, 81, 81) == pytest.approx(0.17, abs=0.06)
-    assert share("none", 1, 3, 8, 81) == share("asha", 1, 3, 0, 81) == 1
-    assert 0.3 < share("median", 10, 3, 20, 100) < 1
-    assert share("asha", 1, 3, 20, 81) < share("hyperband", 1, 3, 20, 81) < 1
+def share(kind: str, first_rung: int, trials: int, steps: int) -> float:
+    return Scheduler.model_validate({"kind": kind, "first_rung": first_rung}).trained_share(trials, steps)
+
+
+def test_the_expected_saving_of_a_scheduler_is_near_the_simulated_saving():
+    # Simulated with stopping by the ceil rank and crossing curves: 0.38 at 8 trials and 0.17 at 81 trials.
+    assert share("asha", 1, 8, 81) == pytest.approx(0.38, abs=0.1)
+    assert share("asha", 1, 81, 81) == pytest.approx(0.17, abs=0.06)
+    assert share("none", 1, 8, 81) == share("asha", 1, 0, 81) == 1
+    assert 0.3 < share("median", 10, 20, 100) < 1
+    assert share("asha", 1, 20, 81) < share("hyperband", 1, 20, 81) < 1
 
 
 @pytest.mark.parametrize(
@@ -132,13 +136,13 @@ def test_what_pruning_saves_is_near_what_was_simulated():
     ],
 )
 def test_what_deserves_a_second_thought_is_said(changes: Any, words: str):
-    assert words in "\n".join(plan(study(**changes), rate=1e9, workers=2).warnings)
+    assert words in "\n".join(plan_study(study(**changes), rate=1e9, workers=2).warnings)
 
 
 def test_pruning_within_the_curriculum_is_said_to_be_blind():
     training = BASE["fixed"]["training"] | {"curriculum": {"dim": 1, "points": 1, "every": 20}}
     fixed = BASE["fixed"] | {"training": training}
     asha = {"kind": "asha", "first_rung": 10}
-    assert "pruning is blind" in "\n".join(plan(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
+    assert "pruning is blind" in "\n".join(plan_study(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
     late = asha | {"first_rung": 50}
-    assert "blind" not in "\n".join(plan(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
+    assert "blind" not in "\n".join(plan_study(study(fixed=fixed, scheduler=late), rate=1e9).warnings)

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopscale.studies.space import Axis, Choice, Integer, Real, get, leaves, put
+from loopscale.studies.optuna_terms import distribution
+from loopscale.studies.settings import get, leaves, put
+from loopscale.studies.space import Axis, Choice, Integer, Real
 from loopscale.studies.where import holds, paths
 
 positive = st.floats(1e-8, 1e8)
@@ -34,14 +36,14 @@ def axes(draw: st.DrawFn) -> Axis:
 def test_what_a_sampler_draws_lies_within_the_ends(axis: Axis, seed: int):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-    value = study.ask({"x": axis.distribution()}).params["x"]
+    value = study.ask({"x": distribution(axis)}).params["x"]
     assert value in axis.ends if isinstance(axis, Choice) else min(axis.ends) <= value <= max(axis.ends)
 
 
 @given(axes())
 def test_both_ends_are_allowed_by_the_distribution_and_part_of_the_grid(axis: Axis):
     for end in axis.ends:
-        assert axis.distribution()._contains(axis.distribution().to_internal_repr(end))
+        assert distribution(axis)._contains(distribution(axis).to_internal_repr(end))
         assert end in axis.grid()
 
 

@@ -24,13 +24,15 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
 from loopscale.analysis.results import read
+from loopscale.analysis.tables import several_objectives
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Record
 from loopscale.records.model.run import Run
 from loopscale.records.read import trials
 from loopscale.records.stores.sources import source
 from loopscale.records.stores.store import Store
-from loopscale.studies.space import Space, told
+from loopscale.studies.optuna_terms import distribution, trial_state
+from loopscale.studies.space import Space
 
 SQLITE = "sqlite:///"
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -55,7 +57,7 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
         if metric == "error":
             curves.setdefault(run, {})[step] = value
     axes = TypeAdapter(Space).validate_python(described.get("nuisance") or {})
-    both = (described.get("search") or {}).get("kind") == "nsga2"
+    both = several_objectives(described)
     written = {}
     with _storage(target) as storage:
         for cell in described["cells"]:
@@ -71,7 +73,7 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
             for attribute, said in (about | dict(cell["values"])).items():
                 made.set_user_attr(attribute, said)
             space = {
-                path: _holding(axis.distribution(), [one.point[path] for one in mine if path in one.point])
+                path: _holding(distribution(axis), [one.point[path] for one in mine if path in one.point])
                 for path, axis in axes.items()
             }
             made.add_trials(
@@ -96,7 +98,7 @@ def _frozen(
     curve: Mapping[int, float],
     both: bool,
 ) -> FrozenTrial:
-    state, value = told(record.outcome, record.error)
+    state, value = trial_state(record.outcome, record.error)
     state = STATES.get(record.outcome, state)
     over = state.is_finished()
     flops = record.metrics.get("flops", math.inf)

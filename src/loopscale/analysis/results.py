@@ -28,7 +28,7 @@ from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.store import DEFAULT, Store
-from loopscale.studies.find import nearest_folder, recorded_name
+from loopscale.studies.files import recorded_name, studies_folder
 from loopscale.studies.mistakes import one_of
 
 if TYPE_CHECKING:  # `loopscale best` answers without figures and without torch
@@ -252,14 +252,14 @@ def _places(study: str, store: str | Path | None, beside: str | Path) -> Iterato
 
 def _defaults() -> list[Path | None]:
     """The default store, and the one beside the nearest `studies/`: the command line is used there, notebooks below."""
-    folder = nearest_folder()
+    folder = studies_folder()
     given = any(os.environ.get(name) for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"))
     return [None] if given or not folder else [None, folder.parent / DEFAULT]
 
 
 def _seen_from_here(store: Store) -> str:
     """The store's name; a folder of this project as a path from here, so that a notebook tells nobody where it lay."""
-    folder = nearest_folder()
+    folder = studies_folder()
     near = (Path.cwd(), *([folder.parent] if folder else []))
     if "://" in store.name or not any(Path(store.name).is_relative_to(each) for each in near):
         return store.name

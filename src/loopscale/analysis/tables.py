@@ -23,6 +23,11 @@ StudyTable = Mapping[str, Any]
 """The study.json of the records: name, question, cells, laws, baselines, replicates, ..."""
 
 
+def several_objectives(study: StudyTable) -> bool:
+    """True if the study's search minimises FLOPs as well as the error."""
+    return len((study.get("search") or {}).get("objectives") or ()) > 1
+
+
 def settings_of(row: pd.Series) -> dict[str, Any]:
     """The settings that apply to a trial, by dotted path, as plain Python values."""
     return {

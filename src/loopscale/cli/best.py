@@ -34,6 +34,7 @@ def command(
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
     from loopscale.analysis.answers.best import best, front
+    from loopscale.analysis.tables import several_objectives
     from loopscale.cli.recorded import meeting, recorded
 
     place = opened(context, store, storage)
@@ -42,7 +43,7 @@ def command(
     # Noise is pooled over all cells: what is not shown still counts.
     rows = [row for row in best(found.trials, found.study) if kept is None or row.trial in kept]
     points = None
-    if (found.study.get("search") or {}).get("kind") == "nsga2":
+    if several_objectives(found.study):
         points = [one for one in front(found.trials, found.study) if kept is None or one.trial in kept]
     if as_json:
         show_json([as_object(row, points) for row in rows])

@@ -60,6 +60,6 @@ def submission_of(name: str, cluster: "Cluster", study: str) -> "Submission":
 
 def _name(study: str) -> str:
     """The name of a study that may be given as a file."""
-    from loopscale.studies.find import SUFFIXES, name_of
+    from loopscale.studies.files import SUFFIXES, study_name
 
-    return name_of(Path(study)) if Path(study).suffix in SUFFIXES else study
+    return study_name(Path(study)) if Path(study).suffix in SUFFIXES else study

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def _studies(incomplete: str) -> list[str]:
     """The studies' names, for the shell to complete; paths it completes by itself."""
-    from loopscale.studies.find import names, nearest_folder
+    from loopscale.studies.files import studies_folder, study_names
 
-    folder = nearest_folder()
-    return [name for name in names(folder) if name.startswith(incomplete)] if folder else []
+    folder = studies_folder()
+    return [name for name in study_names(folder) if name.startswith(incomplete)] if folder else []
 
 
 StoreOption = Annotated[

@@ -10,7 +10,7 @@ from loopscale.cli.run import Workers, default_workers
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.studies.plan import CellPlan, Offer, Plan
+    from loopscale.studies.plan import CellPlan, Offer, StudyPlan
 
 ROWS = 40
 """Cells listed; --json has them all."""
@@ -39,12 +39,12 @@ def command(
     changes = assignments(overrides)
     if rate is not None and not 0 < rate < float("inf"):
         raise Wrong(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
-    from loopscale.studies.plan import plan
+    from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 
     found = Study.load(study, changes)
     offer, theirs = _offer(cluster) if cluster else (None, None)
-    planned = plan(found, rate, workers or theirs or default_workers(found), offer)
+    planned = plan_study(found, rate, workers or theirs or default_workers(found), offer)
     if as_json:
         show_json(planned.document())
     else:
@@ -62,7 +62,7 @@ def _offer(cluster: str) -> "tuple[Offer, int | None]":
     return Offer(name, prices.core_hour, prices.gpu_hour, prices.currency, found.gpu_memory), found.workers
 
 
-def _show(plan: "Plan") -> None:
+def _show(plan: "StudyPlan") -> None:
     say(f"{plan.study}: {plan.question}")
     columns = [
         "cell",

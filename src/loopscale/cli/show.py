@@ -140,18 +140,18 @@ def made(what: str, kind: str, changes: Mapping[str, str]) -> Any:
     from pydantic import ValidationError
 
     from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.override import value_of
-    from loopscale.studies.wording import faults, passed_off
+    from loopscale.studies.overrides import parse_value
+    from loopscale.studies.validation import coercions, validation_faults
 
     family = member(what, kind)
     said = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
-    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
+    tree = {path: parse_value(text, f"{path}={text}") for path, text in changes.items()}
     found, wrong = None, []
     try:
         found = family.model_validate(tree)
-        wrong = list(passed_off(tree, found))
+        wrong = list(coercions(tree, found))
     except ValidationError as problem:
-        wrong = faults(problem, family, tree)
+        wrong = validation_faults(problem, family, tree)
     if wrong:
         raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in wrong)
     return found

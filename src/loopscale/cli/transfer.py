@@ -64,7 +64,7 @@ def export(
     """
     from loopscale.records.sheets import write
     from loopscale.records.transfer import export as records
-    from loopscale.studies.find import recorded_name
+    from loopscale.studies.files import recorded_name
 
     if (study is None) is not everything:
         raise Wrong("export one study or all of them; give STUDY or --all")

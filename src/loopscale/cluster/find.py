@@ -9,10 +9,9 @@ from pydantic import ValidationError
 
 from loopscale.cluster.base import Cluster
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, one_of
-from loopscale.studies.parts import named
-from loopscale.studies.settings import chosen
-from loopscale.studies.source import Source, read
-from loopscale.studies.wording import faults, passed_off
+from loopscale.studies.settings import member_class
+from loopscale.studies.validation import coercions, validation_faults, with_kind
+from loopscale.studies.yaml_tree import YamlTree, read_yaml
 
 FOLDER, SUFFIXES = "cluster", (".yaml", ".yml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -40,7 +39,7 @@ def find(name_or_path: str | None = None) -> tuple[str, Cluster]:
         raise _wrong(text, "there is no such file", f"name a cluster, {_there(nearest_folder())}")
     if not NAME.fullmatch(path.stem):
         raise _wrong(text, f"{path.stem!r} cannot be a cluster's name", "use letters, digits, _ . and -")
-    return path.stem, _parse(read(path, text if path.suffix == Path(text).suffix else str(path)))
+    return path.stem, _parse(read_yaml(path, text if path.suffix == Path(text).suffix else str(path)))
 
 
 def names(folder: Path | None) -> list[str]:
@@ -70,22 +69,22 @@ def _there(folder: Path | None) -> str:
     return one_of("", [HERE, *(name for name in names(folder) if name != HERE)])
 
 
-def _parse(source: Source) -> Cluster:
+def _parse(source: YamlTree) -> Cluster:
     tree: dict[str, Any] = source.tree
     try:
-        named(Cluster, tree)
+        with_kind(Cluster, tree)
     except ValueError as problem:
         what, _, remedy = str(problem).partition("; ")
         place = ("kind",) if "kind" in tree else ()
         raise Mistakes([source.mistake(Fault(place, what, remedy))]) from None
-    kind = chosen(Cluster, tree)
+    kind = member_class(Cluster, tree)
     assert kind
     try:
         cluster = Cluster.model_validate(tree)
     except ValidationError as problem:
         settings = {name: value for name, value in tree.items() if name != "kind"}
-        raise Mistakes(map(source.mistake, faults(problem, kind, settings))) from None
-    if found := list(passed_off({k: v for k, v in tree.items() if k != "kind"}, cluster)):
+        raise Mistakes(map(source.mistake, validation_faults(problem, kind, settings))) from None
+    if found := list(coercions({k: v for k, v in tree.items() if k != "kind"}, cluster)):
         raise Mistakes(map(source.mistake, found))
     return cluster
 

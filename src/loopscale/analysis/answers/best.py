@@ -22,6 +22,7 @@ from loopscale.analysis.tables import (
     numbers,
     plain,
     settings_of,
+    several_objectives,
     solver_name,
 )
 from loopscale.stats.intervals import PooledVariance, mean_intervals, pool
@@ -96,7 +97,7 @@ def best(trials: pd.DataFrame, study: StudyTable) -> list[Best]:
     found = {cell["key"]: answers(trials, cell["key"]) for cell in study["cells"]}
     groups = [numbers(rows["error"]) if replicated else np.empty(0) for rows, replicated in found.values()]
     intervals = mean_intervals(groups)
-    fronts = {point.trial for point in front(trials, study)} if _two_objectives(study) else set()
+    fronts = {point.trial for point in front(trials, study)} if several_objectives(study) else set()
     return [
         _answer(trials, study, cell, *found[cell["key"]], interval, fronts)
         for cell, interval in zip(study["cells"], intervals, strict=True)
@@ -240,7 +241,3 @@ def _point(row: pd.Series) -> dict[str, Any]:
 
 def _rows(trials: pd.DataFrame, keys: set[str | None]) -> list[pd.Series]:
     return [row for _, row in trials[trials["trial"].isin(list(keys))].iterrows()]
-
-
-def _two_objectives(study: StudyTable) -> bool:
-    return (study.get("search") or {}).get("kind") == "nsga2"

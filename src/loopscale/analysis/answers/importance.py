@@ -21,6 +21,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from loopscale.analysis.answers.ranges import tuned
 from loopscale.analysis.tables import StudyTable, finished, plain
+from loopscale.studies.optuna_terms import distribution
 
 LEAST = 4
 """Finished trials without which a cell has no importance at all."""
@@ -48,7 +49,7 @@ class Importance:
 
 def importance(study: StudyTable, trials: pd.DataFrame) -> list[Importance]:
     """Of every cell in which something is tuned, in the study's order; pruned and diverged trials do not count."""
-    spaces = {path: axis.distribution() for path, axis in tuned(study).items()}
+    spaces = {path: distribution(axis) for path, axis in tuned(study).items()}
     found = []
     for cell in study["cells"]:
         rows = finished(trials, "tuning", cell["key"])

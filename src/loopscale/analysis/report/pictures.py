@@ -13,7 +13,7 @@ from loopscale.analysis.figures import tuning as tuning_figures
 from loopscale.analysis.figures.curves import MEDIANS_ARE
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.report.page import Figure
-from loopscale.analysis.tables import StudyTable, by_task, finished
+from loopscale.analysis.tables import StudyTable, by_task, finished, several_objectives
 
 MOST_GROUPS = 12
 """Task settings, and tuned cells, that get figures of their own."""
@@ -101,7 +101,7 @@ def _of_tuning(study: StudyTable, trials: pd.DataFrame, mattered: Sequence[Impor
             f" of a sum of 1. Hollow marks rest on fewer than {RELIABLE} trials and are unreliable."
         )
         yield Figure("Importance of what was tuned", text, "importance", tuning_figures.importances(mattered))
-    if (study.get("search") or {}).get("kind") == "nsga2":
+    if several_objectives(study):
         text = "Error against training cost of every finished point; the table above lists the front."
         yield Figure("Error against cost", text, "front", figures.front(study, trials))
 

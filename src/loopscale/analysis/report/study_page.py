@@ -16,7 +16,7 @@ from loopscale.analysis.answers.findings import Findings, find
 from loopscale.analysis.answers.importance import importance
 from loopscale.analysis.report.page import render, text
 from loopscale.analysis.report.pictures import pictures
-from loopscale.analysis.tables import StudyTable
+from loopscale.analysis.tables import StudyTable, several_objectives
 
 MOST_FATES = 3000
 """Rows of the table of fates; a larger study's finished tuning trials beyond it are only counted."""
@@ -46,7 +46,7 @@ def report(
         found=found,
         impossible=[one.text for one in found.impossible],
         mattered=[one for one in mattered if one.note],
-        points=front(trials, study) if (study.get("search") or {}).get("kind") == "nsga2" else [],
+        points=front(trials, study) if several_objectives(study) else [],
         counts=fates["outcome"].fillna("running").replace("", "running").value_counts().to_dict(),
         reasons=_reasons(fates),
         fates=_fates(fates),

@@ -8,8 +8,9 @@ from loopscale.runner.baseline import Baseline
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.rungs import Rungs
 from loopscale.runner.decide.search import Exhausted, Sampler
+from loopscale.studies.cells import Cell
 from loopscale.studies.space import Axis, Choice
-from loopscale.studies.spec import Cell, Study
+from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
 
