@@ -49,10 +49,7 @@ class Layout:
 def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout:
     """Cross the axes, and validate the trials of every cell at the ends of the ranges.
 
-    Parameters
-    ----------
-    axes, space
-        The scientific axes and the nuisance ranges of the study that have no fault.
+    `axes` and `space` are the scientific axes and nuisance ranges of the study that have no fault.
     """
     layout, combinations = Layout(), dict[str, Combination]()
     kept = 0

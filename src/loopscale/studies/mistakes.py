@@ -36,15 +36,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake as it is printed.
-
-    Parameters
-    ----------
-    file
-        Path of the file, or the `--set` option that brought the value in.
-    line
-        Counted from 1; `None` without a file.
-    """
+    """A mistake as it is printed. `file` may also be a `--set` option; `line` counts from 1, `None` without a file."""
 
     file: str
     line: int | None

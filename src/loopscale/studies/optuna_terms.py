@@ -6,21 +6,16 @@ from loopscale.studies.space import Axis, Choice, Integer
 
 with warnings.catch_warnings():  # in a notebook, Optuna's progress bar asks for another package
     warnings.filterwarnings("ignore", message="IProgress not found")
-    from optuna.distributions import (
-        BaseDistribution,
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna import distributions
     from optuna.trial import TrialState
 
 
-def distribution(axis: Axis) -> BaseDistribution:
+def distribution(axis: Axis) -> distributions.BaseDistribution:
     if isinstance(axis, Choice):
-        return CategoricalDistribution(axis.choice)
+        return distributions.CategoricalDistribution(axis.choice)
     if isinstance(axis, Integer):
-        return IntDistribution(*axis.integer, log=axis.scale == "log")
-    return FloatDistribution(*axis.real, log=axis.scale == "log")
+        return distributions.IntDistribution(*axis.integer, log=axis.scale == "log")
+    return distributions.FloatDistribution(*axis.real, log=axis.scale == "log")
 
 
 def trial_state(outcome: str, error: float) -> tuple[TrialState, float | None]:

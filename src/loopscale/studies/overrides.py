@@ -16,18 +16,9 @@ ROLES = ("scientific", "nuisance")
 
 
 def with_overrides(source: YamlTree, overrides: Mapping[str, str]) -> YamlTree:
-    """A copy of the tree with other values.
+    """A copy of the tree with other values: dotted path -> value as YAML. Raises Mistakes, which name the `--set`.
 
-    Parameters
-    ----------
-    overrides
-        Dotted path -> value as YAML. A path begins with a key of the study, or with a part of a trial; paths of the
-        second form are set under `fixed`.
-
-    Raises
-    ------
-    Mistakes
-        With the `--set` option in the place of the file.
+    A path begins with a key of the study, or with a part of a trial, which is set under `fixed`.
     """
     tree = copy.deepcopy(source.tree)
     changed = YamlTree(tree, source.file, source.text, dict(source.lines), dict(source.overrides))

@@ -104,16 +104,10 @@ class StudyPlan:
 def plan_study(
     study: Study, rate: float | None = None, workers: int | None = None, offer: Offer | None = None
 ) -> StudyPlan:
-    """Plan a study.
+    """Plan a study, on this machine or on the cluster of the `offer`.
 
-    Parameters
-    ----------
-    rate
-        FLOP/s of one trial; measured here by default.
-    workers
-        Trials at a time; by default as many as the cores of this machine allow.
-    offer
-        The cluster to plan for.
+    `rate` is in FLOP/s of one trial and is measured here by default. `workers` trials run at a time, by default as many
+    as the cores of this machine allow.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}

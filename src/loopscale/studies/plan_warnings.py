@@ -24,14 +24,8 @@ def warnings(
 ) -> Iterator[str]:
     """Yield one sentence for each remark.
 
-    Parameters
-    ----------
-    hours
-        Hours of all trials one after the other, at the cheapest and at the dearest points.
-    memory_bytes
-        Tensors of the largest trial.
-    gpu_memory
-        GiB of one GPU, if known.
+    `hours` are those of all trials one after the other, at the cheapest and at the dearest points. `memory_bytes` are
+    the tensors of the largest trial. `gpu_memory` is in GiB of one GPU.
     """
     yield from _pruning(study)
     if points := [study.points(cell) for cell in study.cells() if study.space(cell)]:

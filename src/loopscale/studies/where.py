@@ -13,22 +13,6 @@ MOST_CHARACTERS, MOST_PARTS = 500, 100
 ALLOWED = "write comparisons of settings, numbers and strings with and, or, not, in, + - * / // %"
 
 
-def _is_in(value: Any, container: Any) -> bool:
-    return value in container
-
-
-def _is_not_in(value: Any, container: Any) -> bool:
-    return value not in container
-
-
-def _divided(a: Any, b: Any) -> Any:
-    return a / b
-
-
-def _floor_divided(a: Any, b: Any) -> Any:
-    return a // b
-
-
 OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -39,30 +23,21 @@ OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: _divided,
-    ast.FloorDiv: _floor_divided,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: operator.mod,
-    ast.In: _is_in,
-    ast.NotIn: _is_not_in,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
 }
 CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 LookUp = Callable[[str], Any]
 
 
 def holds(condition: str, tree: Mapping[str, Any] | LookUp) -> bool:
-    """True if the condition is true of a trial's settings.
+    """True if the condition is true of a trial's settings; `tree` may also be a function from a path to its value.
 
-    Parameters
-    ----------
-    tree
-        The settings, or a function from a dotted path to its value.
-
-    Raises
-    ------
-    ValueError
-        For an operation that is not allowed or fails, in the form `what is wrong; what would be right`.
-    KeyError
-        With the path, if a setting that the result depends on is absent.
+    Raises ValueError for an operation that is not allowed or fails, in the form `what is wrong; what would be right`.
+    Raises KeyError(path) for a missing setting that the result depends on.
     """
     look_up = tree if callable(tree) else partial(get, tree)
     value = _value(parse(condition), look_up)
