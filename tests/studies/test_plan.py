@@ -1,6 +1,9 @@
 """What a study would cost."""
 
+import importlib
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -146,3 +149,16 @@ def test_pruning_within_the_curriculum_is_said_to_be_blind():
     assert "pruning is blind" in "\n".join(plan_study(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
     late = asha | {"first_rung": 50}
     assert "blind" not in "\n".join(plan_study(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
+
+
+def test_counting_without_the_compiler_of_torch_gives_the_same_costs():
+    code = (
+        "import json, sys; from loopscale.studies.plan import measured_rate, trial_cost; "
+        "from loopscale.studies.spec import Study; "
+        f"[trial] = Study.parse({BASE!r}).layout.trials.values(); measured_rate(trial); "
+        "print(json.dumps([vars(trial_cost(trial)), 'torch._dynamo' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    importlib.import_module("torch._dynamo")
+    [trial] = study().layout.trials.values()
+    assert json.loads(done.stdout) == [vars(cost(trial)), False]

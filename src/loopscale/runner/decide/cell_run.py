@@ -43,7 +43,7 @@ class CellRun:
             job.place = place
             self._compare(job)
             if job.key in self._under_way:
-                self.sampler.again(job.key, job.point)
+                self.sampler.again(job.key, job.point, job.memory)
 
     @property
     def replicates(self) -> list[Job]:

@@ -49,6 +49,7 @@ class Sampler:
         self.asked: dict[str, optuna.Trial] = {}
         done = list(done)
         self.study.add_trials([self._frozen(record) for record in done])
+        search.restore(self.study, size)
         self._tried = {self._identity(record.point) for record in done}
         self._next = 0
         """All listed points before this one have been tried."""
@@ -69,9 +70,10 @@ class Sampler:
         trial = self.study.ask(self.space)
         return trial, dict(trial.params)
 
-    def again(self, key: str, point: dict[str, Any]) -> None:
+    def again(self, key: str, point: dict[str, Any], memory: Mapping[str, Any]) -> None:
         """Tell the sampler of a point that is being trained, so that other points keep away from it."""
-        self.asked[key] = self._enqueued(point)[0]
+        self.asked[key] = self._enqueued(point, memory)[0]
+        self.search.restore(self.study, self.size)
 
     def memory(self, trial: optuna.Trial) -> dict[str, Any]:
         """The attributes that the sampler stores with a trial, such as a generation. The trial's record keeps them."""
@@ -98,9 +100,13 @@ class Sampler:
         values = (point[path] for path in self.space)
         return tuple((type(v), float(f"{v:.12g}") if isinstance(v, float) else v) for v in values)
 
-    def _enqueued(self, point: dict[str, Any]) -> tuple[optuna.Trial, dict[str, Any]]:
+    def _enqueued(
+        self, point: dict[str, Any], memory: Mapping[str, Any] = {}
+    ) -> tuple[optuna.Trial, dict[str, Any]]:
         self._tried.add(self._identity(point))
-        self.study.enqueue_trial(point)
+        attributes = {"fixed_params": point, **memory}  # as `enqueue_trial` does, which takes no attributes
+        waiting = optuna.trial.create_trial(state=TrialState.WAITING, system_attrs=attributes)
+        self.study.add_trial(waiting)
         # Optuna calls the sampler although every value is fixed: use the cheapest one.
         self.study.sampler = optuna.samplers.RandomSampler(seed=0)
         return self.study.ask(self.space), dict(point)

@@ -13,8 +13,9 @@ from loopscale.studies.space import Axis
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
     from optuna.samplers import BaseSampler as OptunaSampler
+    from optuna.study import Study as OptunaStudy
 else:
-    OptunaSampler = Any
+    OptunaSampler = OptunaStudy = Any
 
 Objective = Literal["error", "flops"]
 Point = dict[str, Any]
@@ -46,6 +47,9 @@ class Search(Family, package="loopscale.studies.searches"):
 
         Members import Optuna here, not at the top of their file: `loopscale plan` and `best` read studies without it.
         """
+
+    def restore(self, study: OptunaStudy, size: int) -> None:
+        """Restore what Optuna keeps with a study and not with its trials, after records have rebuilt the study."""
 
     def listed_points(self, space: Mapping[str, Axis], seed: int) -> list[Point] | None:
         """All points in the order in which they are tried. `None`: `sampler` draws each point."""
