@@ -1,4 +1,4 @@
-"""What a study would cost."""
+"""The cost of a study before it runs."""
 
 import importlib
 import json
@@ -32,9 +32,9 @@ def study(**changes: Any) -> Study:
 
 
 def test_trials_flops_and_hours_add_up():
-    one = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
-    planned = plan_study(one, rate=1e9, workers=2)
-    exact = sum(6 * cost(one.at(cell, {}, 0)).flops_total for cell in one.cells())
+    made = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
+    planned = plan_study(made, rate=1e9, workers=2)
+    exact = sum(6 * cost(made.at(cell, {}, 0)).flops_total for cell in made.cells())
     assert (planned.tuning, planned.replicates, planned.trials, planned.baselines) == (8, 4, 12, 2)
     assert planned.flops == (exact, exact)
     assert planned.hours[1] == pytest.approx(exact / 1e9 / 3600 / 2)
@@ -52,14 +52,14 @@ def test_a_plan_is_plain_data():
     assert json.loads(json.dumps(plan_study(study(), rate=1e9).document()))["trials"] == 6
 
 
-def test_a_rate_is_measured_where_none_is_given():
+def test_a_rate_is_measured_by_default():
     planned = plan_study(study())
     assert planned.rate_source.startswith("measured")
     assert 1e5 < planned.rate["looped"] < 1e13
 
 
-@pytest.mark.parametrize(("cpu", "said"), [(0.5, "1 thread of"), (1, "1 thread of"), (2, "2 threads of")])
-def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
+@pytest.mark.parametrize(("cpu", "words"), [(0.5, "1 thread of"), (1, "1 thread of"), (2, "2 threads of")])
+def test_a_rate_is_measured_on_the_threads_that_a_trial_will_have(cpu, words):
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     seen = set[int]()
@@ -72,9 +72,9 @@ def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
     finally:
         hook.remove()
         torch.set_num_threads(before)
-    assert said in planned.rate_source
+    assert words in planned.rate_source
     assert max(1, int(cpu)) in seen
-    assert seen <= {max(1, int(cpu)), 3}  # counting FLOPs computes nothing, on whatever threads there are
+    assert seen <= {max(1, int(cpu)), 3}  # counting FLOPs runs on the meta device, with any number of threads
 
 
 def test_a_share_of_a_gpu_is_counted():
@@ -82,31 +82,31 @@ def test_a_share_of_a_gpu_is_counted():
     assert planned.gpu_hours[1] == pytest.approx(planned.core_hours[1] / 4)
 
 
-def test_what_a_cluster_charges_is_added_up():
-    one = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
-    planned = plan_study(one, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
+def test_the_cost_on_a_cluster_is_the_sum_of_its_prices():
+    made = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
+    planned = plan_study(made, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
     assert planned.cost
     for end, price in enumerate((planned.cost.low, planned.cost.high)):
         assert price == pytest.approx(0.1 * planned.core_hours[end] + 3.0 * planned.gpu_hours[end])
     assert planned.core_hours[1] == pytest.approx(4 * planned.gpu_hours[1])
-    assert plan_study(one, rate=1e9, offer=Offer("there")).cost is None
+    assert plan_study(made, rate=1e9, offer=Offer("there")).cost is None
 
 
-def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
+def test_a_trial_larger_than_its_share_of_memory_gets_a_remark():
     large = BASE["fixed"] | {"training": BASE["fixed"]["training"] | {"batch_size": 20_000}}
     offer = Offer("there", gpu_memory=1.0)
 
-    def said(offer: Offer | None = offer, **resources: float) -> str:
+    def remarks(offer: Offer | None = offer, **resources: float) -> str:
         return "\n".join(plan_study(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
 
-    assert "its share of a GPU holds 0.05" in said(gpu=0.55)
-    assert "out of memory" not in said(gpu=0.55, offer=None)
-    assert "out of memory" not in said(gpu=1, offer=Offer("there", gpu_memory=80))
-    assert "resources.memory is 0.25: it would end out of memory" in said(memory=0.25)
-    assert "out of memory" not in said(memory=64)
+    assert "its share of a GPU holds 0.05" in remarks(gpu=0.55)
+    assert "out of memory" not in remarks(gpu=0.55, offer=None)
+    assert "out of memory" not in remarks(gpu=1, offer=Offer("there", gpu_memory=80))
+    assert "resources.memory is 0.25: it would end out of memory" in remarks(memory=0.25)
+    assert "out of memory" not in remarks(memory=64)
 
 
-def test_a_speed_that_was_measured_here_is_no_speed_of_a_cluster():
+def test_a_speed_measured_here_gets_a_remark_in_the_plan_for_a_cluster():
     assert "times and cost are at the speed of one thread" in "\n".join(
         plan_study(study(), offer=Offer("there")).warnings
     )
@@ -138,11 +138,11 @@ def test_the_expected_saving_of_a_scheduler_is_near_the_simulated_saving():
         ({"nuisance": {"training.lr": {"choice": [1e-3, 1e-2]}}}, "only 2 different points"),
     ],
 )
-def test_what_deserves_a_second_thought_is_said(changes: Any, words: str):
+def test_choices_that_deserve_a_second_thought_get_a_remark(changes: Any, words: str):
     assert words in "\n".join(plan_study(study(**changes), rate=1e9, workers=2).warnings)
 
 
-def test_pruning_within_the_curriculum_is_said_to_be_blind():
+def test_pruning_within_the_curriculum_gets_a_remark():
     training = BASE["fixed"]["training"] | {"curriculum": {"dim": 1, "points": 1, "every": 20}}
     fixed = BASE["fixed"] | {"training": training}
     asha = {"kind": "asha", "first_rung": 10}
