@@ -223,10 +223,10 @@ def main() -> None:
 def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Create a store with the study's records. Returns the number of trials."""
     from loopscale.records.stores.store import Store
-    from loopscale.studies.find import name_of
+    from loopscale.studies.files import study_name
 
     store = Store.open(where, storage=storage, create=True)
-    return fill(database or store.uri, store.experiment(name_of(file)), file)
+    return fill(database or store.uri, store.experiment(study_name(file)), file)
 
 
 if __name__ == "__main__":

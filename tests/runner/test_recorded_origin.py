@@ -9,7 +9,7 @@ from loopscale.runner.decide.job import Job
 from loopscale.runner.machine.hardware import machine, used
 from loopscale.runner.messages import Report
 from loopscale.runner.simulation.ledger import Ledger
-from loopscale.studies.plan import counted, plan
+from loopscale.studies.plan import cell_counts, plan_study
 from loopscale.studies.spec import Study
 
 TREE = {
@@ -45,7 +45,7 @@ def test_the_machine_is_named_with_its_threads():
 
 def test_what_the_records_keep_of_the_plan_is_what_the_plan_says():
     study = Study.parse(TREE)
-    for kept, planned in zip(counted(study), plan(study, rate=1e9).cells, strict=True):
+    for kept, planned in zip(cell_counts(study), plan_study(study, rate=1e9).cells, strict=True):
         assert kept["key"] == planned.key
         assert tuple(kept["flops"]) == pytest.approx(planned.flops)
         assert kept["flops"][0] < kept["flops"][1]

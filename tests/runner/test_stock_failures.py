@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.messages import Report
-from loopscale.studies.spec import Mistakes
+from loopscale.studies.mistakes import Mistakes
 from loopscale.training.checkpoint import CorruptCheckpoint, load
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from tests.runner.drivers import Driver

@@ -30,7 +30,8 @@ from loopscale.records.model.run import Run
 from loopscale.records.read import trials
 from loopscale.records.stores.sources import source
 from loopscale.records.stores.store import Store
-from loopscale.studies.space import Space, told
+from loopscale.studies.optuna_terms import distribution, trial_state
+from loopscale.studies.space import Space
 
 SQLITE = "sqlite:///"
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -72,7 +73,7 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
             for attribute, said in (about | dict(cell["values"])).items():
                 made.set_user_attr(attribute, said)
             space = {
-                path: _holding(axis.distribution(), [one.point[path] for one in mine if path in one.point])
+                path: _holding(distribution(axis), [one.point[path] for one in mine if path in one.point])
                 for path, axis in axes.items()
             }
             made.add_trials(
@@ -97,7 +98,7 @@ def _frozen(
     curve: Mapping[int, float],
     both: bool,
 ) -> FrozenTrial:
-    state, value = told(record.outcome, record.error)
+    state, value = trial_state(record.outcome, record.error)
     state = STATES.get(record.outcome, state)
     over = state.is_finished()
     flops = record.metrics.get("flops", math.inf)

@@ -8,8 +8,9 @@ from loopscale.runner.baseline import Baseline
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.rungs import Rungs
 from loopscale.runner.decide.search import Exhausted, Sampler
+from loopscale.studies.cells import Cell
 from loopscale.studies.space import Axis, Choice
-from loopscale.studies.spec import Cell, Study
+from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
 
@@ -42,7 +43,7 @@ class CellRun:
             job.place = place
             self._compare(job)
             if job.key in self._under_way:
-                self.sampler.again(job.key, job.point)
+                self.sampler.again(job.key, job.point, job.memory)
 
     @property
     def replicates(self) -> list[Job]:

@@ -1,6 +1,7 @@
 """One thing to train or evaluate, how far it is known to have got, and how it ended."""
 
 import enum
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -69,6 +70,7 @@ class Job:
         """Take over what the records know. What says something about the machine or the code is begun again."""
         over, self.begun = record.outcome in OVER, True
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
+        self.memory = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
         self.retries, self.lost_hosts = (

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from loopscale.studies.spec import Resources
+from loopscale.studies.parts import Resources
 
 
 class Lacking(RuntimeError):

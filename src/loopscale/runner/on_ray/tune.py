@@ -20,7 +20,7 @@ from loopscale.runner.messages import Order
 from loopscale.runner.on_ray.faults import LOST, OUT_OF_MEMORY, fault
 from loopscale.runner.on_ray.memory_limit import kills
 from loopscale.runner.on_ray.worker import in_actor
-from loopscale.studies.spec import Resources
+from loopscale.studies.parts import Resources
 
 OrderOf = Callable[[Job], Order]
 

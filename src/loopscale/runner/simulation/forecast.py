@@ -158,6 +158,6 @@ def _resumed(study: Study, curves: Curves, setting: Setting, whole: Simulation) 
         for each in (whole, again)
     )
     same = sum(one.get(key) == other[key] for key in other)
-    harmless = study.search.kind == "random" and study.scheduler.kind == "none"
+    harmless = study.search.order_free and not study.scheduler.prunes
     promised = (harmless or setting.slots == 1) and not setting.faults
     return Resumed(again.killed, len(one.keys() | other.keys()), same, promised)

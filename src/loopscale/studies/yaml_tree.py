@@ -1,35 +1,34 @@
-"""A YAML file as a plain tree, with the line of everything in it.
+"""A YAML file as a tree of plain values, with the line of each value.
 
-YAML 1.2's numbers and booleans, so that 1e-4 is a number and `no` a word. Of YAML only what data
-needs: no tags, no merge keys, and aliases only as far as they stay small.
+Numbers and booleans follow YAML 1.2: 1e-4 is a number, and `no` is a word. Only the part of YAML that data needs is
+read: no tags, no merge keys, and aliases only as long as they stay small.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import yaml
 
 from loopscale.core.visible import UNSEEN
-from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place, shown
+from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place, quoted
 
-LARGEST = 2**18
-"""Bytes."""
+MOST_BYTES = 2**18
 MOST_NODES, MOST_ENTRIES, DEEPEST = 5_000, 1_000, 50
-"""Values in a file, and in one list or mapping; levels of lists and mappings. Beyond, reading would take minutes."""
+"""Values in a file; values in one list or mapping; levels. Larger files would take minutes to read."""
 LONGEST_NUMBER, LONGEST_KEY = 40, 200
 """Characters."""
 TOO_MANY = f"more than {MOST_NODES:,} values are written"
-TOO_DEEP = "is nested too deeply"
+TOO_DEEP = "the file is nested too deeply"
 PREFIX = "tag:yaml.org,2002:"
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2, and 500_000 beside them; stops at what is too much."""
+    """SafeLoader with the scalars of YAML 1.2 and numbers such as 500_000. Stops at the limits above."""
 
     nodes = depth = 0
 
@@ -37,18 +36,17 @@ class Loader(yaml.SafeLoader):
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
         for amount, most, what in ((self.nodes, MOST_NODES, TOO_MANY), (self.depth, DEEPEST, TOO_DEEP)):
             if amount > most:
-                mark = self.peek_event().start_mark  # pyright: ignore[reportOptionalMemberAccess]
-                raise yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+                raise yaml.MarkedYAMLError(problem=what, problem_mark=cast(Any, self).peek_event().start_mark)
         try:
             return super().compose_node(parent, index)
         finally:
             self.depth -= 1
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  (PyYAML's name)
-        """Found before anything is composed, since looking ahead takes PyYAML longer with every open bracket."""
+        """Check the depth before composing: PyYAML's scanner becomes slower with every open bracket."""
         if self.flow_level >= DEEPEST:
-            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
-        super().fetch_flow_collection_start(TokenClass)
+            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=cast(Any, self).get_mark())
+        cast(Any, super()).fetch_flow_collection_start(TokenClass)
 
 
 Loader.yaml_implicit_resolvers = {}
@@ -58,30 +56,30 @@ for _tag, _pattern, _first in (
     ("int", r"[-+]?[0-9][0-9_]*", list("-+0123456789")),
     ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
 ):
-    Loader.add_implicit_resolver(PREFIX + _tag, re.compile(f"^(?:{_pattern})$"), _first)
+    cast(Any, Loader).add_implicit_resolver(PREFIX + _tag, re.compile(f"^(?:{_pattern})$"), _first)
 
 
 @dataclass
-class Source:
-    """A tree, and where everything in it was written: in `file`, but for what an override put there."""
+class YamlTree:
+    """Plain values, and where each value comes from: a line of `file`, or a `--set` option."""
 
     tree: dict[str, Any]
     file: str
     text: str = ""
-    lines: dict[Place, int] = field(default_factory=dict)
-    overrides: dict[Place, str] = field(default_factory=dict)
-    """What came in by `--set`, by its place."""
+    lines: dict[Place, int] = field(default_factory=dict[Place, int])
+    overrides: dict[Place, str] = field(default_factory=dict[Place, str])
+    """Place -> the `--set` option that put the value there."""
 
-    def line_of(self, place: Place | str) -> int | None:
-        """The line of the nearest thing that was written; a dotted path or, where keys hold dots, a tuple."""
-        place = tuple(place.split(".")) if isinstance(place, str) else place
+    def line_of(self, place: Place) -> int:
+        """The line of the value at `place`, or of the nearest value above it."""
         return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), 1)
 
     def mistake(self, fault: Fault) -> Mistake:
+        """The fault with the file and the line, or with the `--set` option."""
         for n in range(len(fault.place), 0, -1):
             if override := self.overrides.get(fault.place[:n]):
                 return Mistake(f"--set {override}", None, fault.what, fault.remedy)
-        if fault.place not in self.lines:  # the file does not have it: an override opened it
+        if fault.place not in self.lines:  # an override created the component
             for place, override in self.overrides.items():
                 if place[: len(fault.place)] == fault.place:
                     return Mistake(f"--set {override}", None, fault.what, fault.remedy)
@@ -89,78 +87,72 @@ class Source:
 
     @classmethod
     def of(cls, tree: Any, name: str) -> Self:
-        """A tree that comes from no file, as in tests and notebooks."""
+        """A tree without a file, as in tests and notebooks."""
         if not isinstance(tree, dict):
-            raise Mistakes([Mistake(name, None, "a study is a mapping", "write question: and fixed: first")])
-        return cls(tree, name)
+            raise Mistakes.one(name, "a study is a mapping", "write question: and fixed: first")
+        return cls(cast(dict[str, Any], tree), name)
 
 
-def read(path: Path, name: str | None = None) -> Source:
-    """The file as a tree; `name` is what mistakes call it. Raises Mistakes."""
+def read_yaml(path: Path, name: str | None = None) -> YamlTree:
+    """Read a file; mistakes call it `name`. Raises Mistakes."""
     name = name or str(path)
-    return text_source(_text(path, name), name)
+    return parse_yaml(_text(path, name), name)
 
 
-def text_source(text: str, name: str) -> Source:
+def parse_yaml(text: str, name: str) -> YamlTree:
     with _yaml_errors(name):
-        node = yaml.compose(text, Loader)
+        node: yaml.Node | None = cast(Any, yaml).compose(text, Loader)
     reader = _Reader(name)
     with _yaml_errors(name):
         tree = reader.value(node, ()) if node is not None else None
     if reader.mistakes:
         raise Mistakes(reader.mistakes)
     if not isinstance(tree, dict):
-        found = "empty" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
-        raise Mistakes(
-            [Mistake(name, 1, f"the file is {found}, not a mapping", "begin with question: and fixed:")]
-        )
-    return Source(tree, name, text, reader.lines)
+        form = "empty" if tree is None else "a list" if isinstance(tree, list) else "a single value"
+        raise Mistakes.one(name, f"the file is {form}, not a mapping", "begin with question: and fixed:", 1)
+    return YamlTree(cast(dict[str, Any], tree), name, text, reader.lines)
 
 
 def _text(path: Path, name: str) -> str:
-    def wrong(what: str, remedy: str) -> Mistakes:
-        return Mistakes([Mistake(name, None, what, remedy)])
-
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise wrong("this is no file but a device or a pipe", "name a file")  # reading it might never end
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading might never end
+        raise Mistakes.one(name, "this is a device or a pipe, not a file", "name a file")
     if path.is_dir():
-        raise wrong("this is a folder", "name one study file in it, as in " + str(Path(name) / "study.yaml"))
+        example = Path(name) / "study.yaml"
+        raise Mistakes.one(name, "this is a folder", f"name one study file in it, as in {example}")
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MOST_BYTES + 1)
     except OSError as problem:
-        raise wrong(
-            f"cannot be read ({problem.strerror})", "name a file that exists and may be read"
-        ) from None
-    if len(data) > LARGEST:
-        raise wrong(f"is larger than {LARGEST // 2**10} KiB", "name a study, not a data file")
+        what = f"the file cannot be read ({problem.strerror})"
+        raise Mistakes.one(name, what, "name a file that exists and may be read") from None
+    if len(data) > MOST_BYTES:
+        what = f"the file is larger than {MOST_BYTES // 2**10} KiB"
+        raise Mistakes.one(name, what, "name a study, not a data file")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = data[: problem.start].count(b"\n") + 1
-        mistake = Mistake(
-            name, line, f"byte {data[problem.start]:#04x} is not UTF-8 text", "save the file as UTF-8"
-        )
-        raise Mistakes([mistake]) from None
+        what = f"byte {data[problem.start]:#04x} is not UTF-8 text"
+        raise Mistakes.one(name, what, "save the file as UTF-8", line) from None
 
 
 @contextmanager
-def _yaml_errors(name: str) -> Iterator[None]:
+def _yaml_errors(name: str) -> Generator[None]:
     try:
         yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, (error.context, error.problem)))
         line = mark.line + 1 if mark else 1
-        remedy = {TOO_MANY: "name a study, not a data file", TOO_DEEP: "a study is at most a few levels deep"}
+        remedy = {TOO_MANY: "name a study, not a data file", TOO_DEEP: "write at most a few levels"}
         if what in remedy:
-            raise Mistakes([Mistake(name, line, what, remedy[what])]) from None
-        raise Mistakes([Mistake(name, line, f"not YAML: {what}", _yaml_remedy(what))]) from None
+            raise Mistakes.one(name, what, remedy[what], line) from None
+        raise Mistakes.one(name, f"not YAML: {what}", _yaml_remedy(what), line) from None
     except yaml.reader.ReaderError as error:
         what = f"character {error.character!r} is not allowed in YAML"
-        raise Mistakes([Mistake(name, 1, what, "take it out")]) from None
+        raise Mistakes.one(name, what, "remove the character", 1) from None
     except RecursionError:
-        raise Mistakes([Mistake(name, 1, TOO_DEEP, "a study is at most a few levels deep")]) from None
+        raise Mistakes.one(name, TOO_DEEP, "write at most a few levels", 1) from None
 
 
 def _yaml_remedy(what: str) -> str:
@@ -169,17 +161,17 @@ def _yaml_remedy(what: str) -> str:
     if "alias" in what or "anchor" in what:
         return "write the value out"
     if "expected a single document" in what:
-        return "keep one study in a file: take out the ---"
+        return "keep one study in a file: remove the ---"
     return "check the indentation, brackets, quotes and colons there and on the line before"
 
 
 class _Reader:
-    """Nodes to plain values, noting lines. What is wrong is collected, and None stands in its place."""
+    """Turns nodes into plain values and notes their lines. Mistakes are collected; `None` replaces the wrong value."""
 
     def __init__(self, name: str) -> None:
         self.name, self.mistakes = name, list[Mistake]()
         self.lines: dict[Place, int] = {}
-        self.nodes, self.open, self.unfolded = 0, set[int](), False
+        self.nodes, self.open, self.too_large = 0, set[int](), False
 
     def wrong(self, node: yaml.Node, what: str, remedy: str) -> None:
         self.mistakes.append(Mistake(self.name, node.start_mark.line + 1, what, remedy))
@@ -188,9 +180,9 @@ class _Reader:
         self.lines.setdefault(place, node.start_mark.line + 1)
         self.nodes += 1
         if id(node) in self.open or self.nodes > MOST_NODES:
-            if not self.unfolded:
+            if not self.too_large:
                 self.wrong(node, "aliases unfold into too much", "write the values out, without & and *")
-            self.unfolded = True
+            self.too_large = True
             return None
         if node.tag.removeprefix(PREFIX) not in ("map", "seq", "str", "int", "float", "bool", "null"):
             self.wrong(node, f"the tag {node.tag.replace(PREFIX, '!!')} is not allowed", "write plain data")
@@ -206,14 +198,13 @@ class _Reader:
             what = f"{len(node.value):,} values are written here"
             self.wrong(node, what, f"write at most {MOST_ENTRIES} in one place")
             return None
-        match node:
-            case yaml.MappingNode():
-                return self._mapping(node, place)
-            case yaml.SequenceNode():
-                return [self.value(child, (*place, n)) for n, child in enumerate(node.value)]
-        if found := UNSEEN.search(node.value):
-            what = f"a text holds the character {found[0]!a}, which cannot be seen"
-            self.wrong(node, what, "take it out")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(child, (*place, n)) for n, child in enumerate(node.value)]
+        if unseen := UNSEEN.search(node.value):
+            what = f"a text holds the character {unseen[0]!a}, which is invisible"
+            self.wrong(node, what, "remove the character")
             return None
         try:
             return _scalar(node.tag.removeprefix(PREFIX), node.value)
@@ -227,12 +218,12 @@ class _Reader:
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != PREFIX + "str" or key.value == "<<":
                 text = f"{key.value!r}" if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-                self.wrong(key, f"the key is {text}", "a key is the name of a setting")
+                self.wrong(key, f"the key is {text}", "write the name of a setting")
             elif UNSEEN.search(key.value) or len(key.value) > LONGEST_KEY:
-                self.wrong(key, f"the key is {shown(key.value)}", "a key is the name of a setting")
+                self.wrong(key, f"the key is {quoted(key.value)}", "write the name of a setting")
             elif key.value in tree:
                 first = self.lines[*place, key.value]
-                self.wrong(key, f"{key.value} is there twice, first in line {first}", "keep one of the two")
+                self.wrong(key, f"{key.value} is written twice, first in line {first}", "keep one of the two")
             else:
                 self.lines[*place, key.value] = key.start_mark.line + 1
                 tree[key.value] = self.value(child, (*place, key.value))
@@ -253,4 +244,5 @@ def _scalar(tag: str, text: str) -> Any:
             if math.isinf(number := float(text)):
                 raise ValueError(text)
             return number
-    return text
+        case _:
+            return text
