@@ -42,7 +42,7 @@ hosts: $(READY)  ## clusters of several hosts: the walk-through, Slurm, random f
 soak: $(READY)  ## every fault by itself, many more kills and drawn examples, a hundred faults of a cluster (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
-	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
+	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
 
 bench: $(READY)  ## what is measured against what; see benchmarks/README.md

@@ -51,14 +51,14 @@ from loopscale.records.read import load, trials
 from loopscale.records.stores.store import Store
 from loopscale.records.writing.writer import Writer
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.simulation.ledger import Ledger
+from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
 ended = None if store.root else recall(store, study.name)
 found = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
-conductor = Conductor(study, found, Ledger()); lap("conductor")
+conductor = Conductor(study, found, MemoryRecords()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 with Writer(store, study.name, {}, ended=ended) as writer:
@@ -81,18 +81,18 @@ def fill(uri: str, experiment: str, file: Path) -> int:
     from mlflow.store.tracking.dbmodels import models
 
     from loopscale.records.model.note import encode
-    from loopscale.runner.simulation.replay import Curves
-    from loopscale.runner.simulation.simulate import Setting, Simulation
+    from loopscale.runner.simulation.curves import LearningCurves
+    from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
     from loopscale.studies.spec import Study
 
     study = Study.load(file)
-    whole = Simulation(study, Curves(study, []), Setting(slots=200))
+    whole = Simulation(study, LearningCurves(study, []), SimulatedCluster(slots=200))
     whole.run()
     rows = {table: [] for table in (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlLatestMetric)}
     rows |= {models.SqlMetric: []}
-    params = {note.key: note.params for note in whole.ledger.notes if note.params}
+    params = {note.key: note.params for note in whole.records.notes if note.params}
     at = int(time.time() * 1000)
-    for number, record in enumerate(whole.ledger.records()):
+    for number, record in enumerate(whole.records.records()):
         run = uuid.uuid4().hex
         rows[models.SqlRun].append({
             "run_uuid": run, "experiment_id": int(experiment), "status": record.status, "start_time": at + number,

@@ -249,6 +249,6 @@ def test_what_the_machine_has_not_got_is_said_before_ray_waits_for_it(tmp_path: 
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "a trial is to have" in done.stderr
+    assert "a trial needs" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (Path(__file__).parents[2] / "new").exists()

@@ -78,23 +78,23 @@ def _run(
     storage: str | None,
 ) -> int:
     from loopscale.cli.summary import summarised, summary
-    from loopscale.runner.machine.resources import Lacking, check
-    from loopscale.runner.progress import watching
-    from loopscale.runner.run import Interrupted, NoWorkers, Spent, Unrecorded, run
+    from loopscale.runner.machine.resources import InsufficientResources, require_resources
+    from loopscale.runner.progress import show_progress
+    from loopscale.runner.run import BudgetSpent, Interrupted, NoWorkers, Unrecorded, run
     from loopscale.studies.spec import Study
     from loopscale.training.storage import StorageUnavailable
 
     study = Study.load(name, overrides)
     try:
-        check(study.resources, address)
-    except Lacking as problem:
+        require_resources(study.resources, address)
+    except InsufficientResources as problem:
         raise Wrong(str(problem)) from problem
     place = opened(context, store, storage, create=True)
     try:
-        conductor = run(study, place, workers, address, watching, weight, tell)
+        conductor = run(study, place, workers, address, show_progress, weight, tell)
     except Interrupted:
         raise KeyboardInterrupt from None
-    except Spent as problem:
+    except BudgetSpent as problem:
         tell(f"{problem} and `loopscale run {name}` goes on from here")
         return STOPPED
     except (NoWorkers, Unrecorded, StorageUnavailable) as problem:
@@ -111,6 +111,6 @@ def _run(
 
 def default_workers(study: "Study") -> int:
     """As many trials at a time as this machine has room for."""
-    from loopscale.runner.machine.resources import here_fit
+    from loopscale.runner.machine.resources import local_workers
 
-    return here_fit(study.resources)
+    return local_workers(study.resources)

@@ -11,7 +11,7 @@ from loopscale.cli.wrong import Wrong
 if TYPE_CHECKING:
     from loopscale.cluster.base import Prices
     from loopscale.runner.simulation.forecast import Forecast
-    from loopscale.runner.simulation.simulate import Setting
+    from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.studies.spec import Study
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -55,19 +55,18 @@ def command(
     changes = assignments(overrides)
     if rate is not None and not 0 < rate < float("inf"):
         raise Wrong(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
+    from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast
-    from loopscale.runner.simulation.recorded_curves import read
-    from loopscale.runner.simulation.replay import Curves
-    from loopscale.runner.simulation.simulate import Setting
+    from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.studies.spec import Study
 
     found = Study.load(study, changes)
     prices = _prices(cluster) if cluster else None
-    setting = Setting(_slots(found, gpus, workers), start_up, faults, kill, seed)
-    recorded = read(curves) if curves else []
+    setting = SimulatedCluster(_slots(found, gpus, workers), start_up, faults, kill, seed)
+    recorded = read_recorded_trials(curves) if curves else []
     if curves and not recorded:
         raise Wrong(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
-    made = forecast(found, Curves(found, recorded, rate), setting)
+    made = forecast(found, LearningCurves(found, recorded, rate), setting)
     if as_json:
         cost = prices and {"low": _cost(made, prices), "currency": prices.currency}
         show_json(made.document() | {"cost": cost and cost["low"], "currency": cost and cost["currency"]})
@@ -102,7 +101,9 @@ def _cost(made: "Forecast", prices: "Prices") -> float:
     return prices.cost(made.core_hours, made.gpu_hours)
 
 
-def _show(study: "Study", made: "Forecast", setting: "Setting", prices: "Prices | None", given: bool) -> None:
+def _show(
+    study: "Study", made: "Forecast", setting: "SimulatedCluster", prices: "Prices | None", given: bool
+) -> None:
     say(f"{study.name}, simulated: {counted(made.trials, 'trial')} in {counted(made.cells, 'cell')}, "
         f"{made.slots:,} at a time")  # fmt: skip
     say(_origin(made.curves))

@@ -41,14 +41,14 @@ def command(
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises Wrong."""
     from loopscale.analysis.papers.theorems import verified
-    from loopscale.runner.on_ray.memory_limit import full
+    from loopscale.runner.machine.resources import is_out_of_memory
 
     try:
         return verified(construction, seed)
     except ValueError as problem:
         raise Wrong(f"{problem}; change what --set says") from problem
     except (MemoryError, RuntimeError) as problem:
-        if not full(problem):
+        if not is_out_of_memory(problem):
             raise
         raise Wrong(
             "the net needs more memory than there is; make smaller what --set made large"
