@@ -16,7 +16,7 @@ from loopscale.studies.parts import Budget, Resources
 STOP_SECONDS = 15.0
 """Longest clean stop, with all workers held (3 to 10 s were seen)."""
 MIN_WORK_SECONDS = 15.0
-"""Shortest time for which a worker is started, besides the stop. A worker imports for 5 s."""
+"""A worker starts only if the budget covers this time besides the stop. Its imports alone take 5 s."""
 NOTE_SECONDS = 10.0
 """Time between two notes of the use."""
 LINGER_SECONDS = 5.0

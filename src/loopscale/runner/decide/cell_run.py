@@ -74,7 +74,7 @@ class CellRun:
         return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
 
     def new_job(self) -> Job | None:
-        """A trial without a record: a new point, or a replicate of the best point. None if there is none now."""
+        """A trial without a record: a new point or a replicate of the best point. None if the cell has to wait."""
         if self._wants_points and (job := self._ask_point()):
             return job
         if self.searching or (self.space and not self.best):
@@ -226,7 +226,7 @@ class JobQueue:
     Parameters
     ----------
     outdated
-        Whether a job that is over must be evaluated again. A job for which this is false stays so.
+        Whether a job that is over must be evaluated again. A job that is not outdated never becomes outdated.
     """
 
     def __init__(

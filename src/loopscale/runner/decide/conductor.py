@@ -178,7 +178,7 @@ class Conductor:
         """Reopen finished trials whose checkpoint is older than their record. Returns whether there are any.
 
         A host without connection sends its saved checkpoint when it is back, and so replaces a later checkpoint of
-        another worker. Only a trial that has lost a worker can have such a checkpoint.
+        another worker. This only happens to trials that have lost a worker.
         """
         suspects = (
             job
@@ -243,8 +243,8 @@ class Conductor:
     def _yield_slot(self, job: Job) -> bool:
         """Whether the job gives its slot to another study.
 
-        If more trials run than this study's share allows, the least advanced trials give up their slots. Such a job
-        is neither lost nor retried. It waits, and later resumes from the checkpoint that was just saved.
+        If more trials run than this study's share allows, the least advanced trials give up their slots. These trials
+        are neither lost nor retried. They wait, and later resume from the checkpoint that was just saved.
         """
         excess = len(self._running) - self.share.trials
         if not self.share.contested or excess <= 0 or job.order_kind != "train" or job.step >= job.steps:

@@ -1,8 +1,8 @@
 """Shares of studies that use one cluster at the same time, as numbers of trials.
 
 The shares are max-min fair by weight. Trials are assigned one at a time, always to the study with the least share for
-its weight. The share is measured by the resource of which the study's trials take most (dominant resource fairness,
-Ghodsi et al. 2011). Rounding follows Sainte-Lague, as in elections. Slots that a study cannot use go to the others.
+its weight. Each study counts with the resource that its trials use most (dominant resource fairness, Ghodsi et
+al. 2011). Rounding follows Sainte-Lague, as in elections. Slots that a study cannot use go to the others.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """Resources of a trial on this machine: whether they exist, how many trials fit, and a limit on memory.
 
 Ray waits without a message for resources that never come, so the resources are checked before Ray starts. Ray's
-`memory` only decides where a trial runs, and CUDA does not know shares of a GPU, so `memory_limit` enforces both: a
-trial that needs more ends as out_of_memory and does not disturb its neighbours.
+`memory` only decides where a trial runs, and CUDA does not know shares of a GPU. `memory_limit` enforces both limits:
+a larger trial ends as out_of_memory and does not disturb its neighbours.
 """
 
 import os

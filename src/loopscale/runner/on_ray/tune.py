@@ -170,7 +170,7 @@ class IdleWorkers:
 
 
 def _waiting_without_actor(controller: Any) -> Any:
-    """The first waiting trial for which no actor is being started.
+    """The first waiting trial without a starting actor.
 
     Tune would choose the first waiting trial of all. It gives that trial an idle actor, and kills the actor that is
     being started for it. If trials are shorter than the start of a worker, a host that has lost its worker would then
