@@ -29,11 +29,8 @@ FLUSH_SECONDS = 600.0
 def retain_weights(conductor: Conductor, store: Store, records: Iterable[Record]) -> None:
     """Strip the checkpoints of trials that are over, and hand the kept weights to the records.
 
-    Call this function after the whole history is written, because stripped checkpoints do not repeat it.
-
-    Raises
-    ------
-    StorageUnavailable, CorruptCheckpoint
+    Call this function after the whole history is written, because stripped checkpoints do not repeat it. Raises
+    StorageUnavailable, CorruptCheckpoint.
     """
     checkpoints, jobs = store.checkpoints, {job.key: job for job in conductor.jobs()}
     decisions = dict(_decide(conductor, records))

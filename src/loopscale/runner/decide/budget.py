@@ -31,18 +31,8 @@ class BudgetSpent(BaseException):
 class Meter:
     """Measures the use of a study, and says when the study must stop. Call `update` about ten times a second.
 
-    Parameters
-    ----------
-    budget
-        Limits in hours, by name.
-    resources
-        Resources of one trial.
-    write
-        Writes a note to the records.
-    clock
-        Returns seconds, as `time.monotonic` does.
-    spent
-        Hours that earlier drivers have used, by the names of the budget.
+    `resources` are those of one trial. `clock` returns seconds. `spent` are the hours that earlier drivers have used,
+    by the names of the budget.
     """
 
     def __init__(
@@ -82,12 +72,7 @@ class Meter:
     def update(self, held: int, assigned: int | None = None) -> None:
         """Charge the time since the last update.
 
-        Parameters
-        ----------
-        held
-            Number of workers that hold resources now.
-        assigned
-            Number of trials that have been handed out, including trials that wait for a worker.
+        `held` workers hold resources now. `assigned` trials have been handed out, including trials that wait.
         """
         now = self._clock()
         # The moment of a change since the last update is unknown. The higher number is charged.

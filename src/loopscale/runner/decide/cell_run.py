@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from loopscale.records.model.note import OVER, Record
-from loopscale.runner.decide.job import Job, Role
+from loopscale.records.model.note import OVER, Record, Role
+from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.rungs import Rungs
 from loopscale.runner.decide.search import Exhausted, Sampler
 from loopscale.runner.messages import Baseline
@@ -21,10 +21,7 @@ MAX_ATTEMPTS = 16
 class CellRun:
     """The run of one cell: its search, its rungs, and its replicates.
 
-    Parameters
-    ----------
-    records
-        Records of the cell. Records that do not fit the study as it is now are ignored.
+    Records that do not fit the study as it is now are ignored.
     """
 
     def __init__(self, study: Study, cell: Cell, records: Iterable[Record]) -> None:
@@ -52,33 +49,17 @@ class CellRun:
                 self.sampler.again(job.key, job.point)
 
     @property
-    def replicates(self) -> list[Job]:
-        """Replicates of the best point. Replicates of an earlier best point stay recorded and do not count."""
-        point = self.best.point if self.best else {}
-        return [job for job in self.jobs.values() if job.role == "replicate" and job.point == point]
-
-    @property
     def planned(self) -> int:
         """Planned number of trials of the cell."""
         return self.sampler.size + self.study.replicates
 
-    @property
-    def searching(self) -> bool:
-        """Whether the cell's best point may still change."""
-        if not self.space:
-            return False
-        return self._wants_points or bool(self._unfinished)
-
-    @property
-    def _wants_points(self) -> bool:
-        return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
-
     def new_job(self) -> Job | None:
         """A trial without a record: a new point or a replicate of the best point. None if the cell has to wait."""
-        if self._wants_points and (job := self._ask_point()):
+        wants_points = bool(self.space) and self._asked < self.sampler.size and not self.exhausted
+        if wants_points and (job := self._ask_point()):
             return job
-        if self.searching or (self.space and not self.best):
-            return None
+        if self.space and (self._unfinished or not self.best):
+            return None  # the best point may still change, or there is none
         point = self.best.point if self.best else {}
         for seed in range(1, self.study.replicates + 1):
             if (replicate := _replicate_id(point, seed)) in self._replicated:
@@ -90,7 +71,6 @@ class CellRun:
         return None
 
     def state_changed(self, job: Job) -> None:
-        """Must be called after each change of the job's state."""
         if job.role == "tuning":
             (self._unfinished.discard if job.state == "over" else self._unfinished.add)(job.key)
 
@@ -220,13 +200,9 @@ Entry = tuple[int, int, Job]
 class JobQueue:
     """Chooses the next job without a look at all jobs, because a study may have 10,000 trials and more.
 
-    The queue consists of three heaps in the order of the study's jobs. Entries are only removed at the top: an
-    outdated entry is skipped when it gets there. `state_changed` must be called after each change of a job's state.
-
-    Parameters
-    ----------
-    outdated
-        Whether a job that is over must be evaluated again. A job that is not outdated never becomes outdated.
+    The queue consists of three heaps in the order of the study's jobs. Entries are only removed at the top, where
+    entries that no longer hold are skipped. `outdated` says whether a job that is over must be evaluated again. A job
+    that is not outdated never becomes outdated.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ changes no decision.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,29 +54,13 @@ class NoteSink(Protocol):
 
 
 class Conductor:
-    """Answers `next`, `report` and `report_lost`, and writes a note of each decision.
-
-    Parameters
-    ----------
-    records
-        Records of the study's earlier runs.
-    writer
-        Receives the notes.
-    retries
-        Number of further workers for a trial whose worker died.
-    meter
-        Measures the use of the study and limits it to the budget. None for no measure.
-    """
+    """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
 
     def __init__(
-        self,
-        study: Study,
-        records: Iterable[Record],
-        writer: NoteSink,
-        retries: int = MAX_RETRIES,
-        meter: Meter | None = None,
+        self, study: Study, records: Iterable[Record], writer: NoteSink, meter: Meter | None = None
     ) -> None:
-        self.study, self.writer, self.retries, self.meter = study, writer, retries, meter
+        """`records` are those of the study's earlier runs. `meter` limits the study to its budget."""
+        self.study, self.writer, self.meter = study, writer, meter
         self.stopping = False
         """Whether somebody has asked the study to stop."""
         self.share = Share()
@@ -95,15 +79,10 @@ class Conductor:
         self._any_report, self._silent_deaths = False, 0
         self._evaluation = study.evaluate.key
         records = list(records)
-        by_cell: dict[str, list[Record]] = {}
-        for record in records:
-            by_cell.setdefault(record.cell, []).append(record)
-        self.cell_runs = {
-            cell.key: CellRun(
-                study, cell, sorted(by_cell.get(cell.key, []), key=lambda r: (r.role, r.number))
-            )
-            for cell in study.cells()
-        }
+        by_cell = defaultdict[str, list[Record]](list)
+        for record in sorted(records, key=lambda r: (r.role, r.number)):
+            by_cell[record.cell].append(record)
+        self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
         self.baselines = Baselines(study, [record for record in records if record.role == "baseline"])
         self._jobs_by_key = {job.key: job for job in self.jobs()}
         self._queue = JobQueue(self.baselines.jobs.values(), list(self.cell_runs.values()), self._outdated)
@@ -140,12 +119,8 @@ class Conductor:
         2. A new job of the cell with the fewest jobs.
         3. A finished job whose curve is of another evaluation than the study's.
 
-        Raises
-        ------
-        NoWorkers
-            If all workers died before their first report.
-        BudgetSpent
-            If the budget does not suffice for another job, and no job runs.
+        Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
+        suffice for a job and no job runs.
         """
         if not self._any_report and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
@@ -224,7 +199,7 @@ class Conductor:
         self.reasons[key] = reason
         counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
         self._note(job, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {}))
-        if job.worker_deaths <= self.retries and job.host_deaths <= MAX_LOST_HOSTS:
+        if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
             job.state = "over" if job.outcome else "waiting"
             self._queue.state_changed(job)
         else:
@@ -343,14 +318,8 @@ class Conductor:
         self.writer.write(Note(job.key, step, metrics or {}, params or {}, tags or {}, status, artifacts))
 
     def _start_tags(self, job: Job) -> dict[str, str]:
-        tags = {
-            "cell": job.cell,
-            "label": job.label,
-            "role": job.role,
-            "number": str(job.number),
-            "point": json.dumps(job.point),
-            "outcome": "running",
-        }
+        tags: dict[str, str] = {"cell": job.cell, "label": job.label, "role": job.role}
+        tags |= {"number": str(job.number), "point": json.dumps(job.point), "outcome": "running"}
         tags |= self.commit_tags
         if job.seed is not None:
             tags["seed"] = str(job.seed)

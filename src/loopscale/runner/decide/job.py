@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from loopscale.records.model.note import OVER, Record
+from loopscale.records.model.note import OVER, Record, Role
 from loopscale.runner.messages import Baseline, Order
 from loopscale.training.trial import Trial
 
-Role = Literal["tuning", "replicate", "baseline"]
 Fault = Literal["worker", "host", "memory"]
 """Cause of a worker's death: the worker's process, its host, or a lack of main memory."""
 
@@ -48,13 +47,11 @@ class Job:
     weights: str = ""
     """`kept` or `dropped`, after the decision."""
     worker_deaths: int = 0
-    """Deaths of the job's worker in this run of the study."""
     host_deaths: int = 0
-    """Deaths of the worker's host in this run of the study."""
+    """Deaths of the job's worker, alone and with its host, in this run of the study."""
     retries: int = 0
-    """Deaths of the job's worker in all runs of the study."""
     lost_hosts: int = 0
-    """Deaths of the worker's host in all runs of the study."""
+    """The same numbers in all runs of the study."""
     recorded: bool = False
     """Whether the records contain the job."""
     order_kind: Literal["train", "evaluate", "baseline"] = "train"

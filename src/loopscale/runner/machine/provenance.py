@@ -18,13 +18,7 @@ ORIGIN = "origin.json"
 
 
 def provenance_tags(folder: Path) -> dict[str, str]:
-    """Tags for a study's parent run. Unknown values are left out.
-
-    Parameters
-    ----------
-    folder
-        Folder of the study file. The commit is that of its repository.
-    """
+    """Tags for the parent run of a study whose file lies in `folder`. Unknown values are left out."""
     tags = {f"version.{name}": number for name, number in versions(PACKAGES).items()}
     tags |= {"version.python": platform.python_version(), "platform": platform.platform()}
     tags |= {"command": " ".join(sys.argv)[:500], "hardware": describe_machine()}

@@ -27,13 +27,7 @@ class InsufficientResources(RuntimeError):
 
 
 def require_resources(resources: Resources, address: str | None) -> None:
-    """Check that this machine has the resources of one trial. A cluster at an address may grow, so it passes.
-
-    Raises
-    ------
-    InsufficientResources
-        With the missing resource, and the settings that help.
-    """
+    """Raises InsufficientResources if this machine lacks the resources of one trial. A cluster may grow and passes."""
     if address:
         return
     cpus, gpus = len(os.sched_getaffinity(0)), torch.cuda.device_count()

@@ -29,15 +29,7 @@ RAY_ENVIRONMENT = {
 
 @contextmanager
 def ray_session(cpus: int, address: str | None) -> Iterator[None]:
-    """Connect to Ray for the length of the context.
-
-    Parameters
-    ----------
-    cpus
-        CPUs of a local Ray, which also has all GPUs of this machine.
-    address
-        Address of a running cluster. None starts a local Ray.
-    """
+    """Connect to the cluster at `address`, or start a local Ray with `cpus` CPUs and all GPUs of this machine."""
     os.environ |= {name: os.environ.get(name, value) for name, value in RAY_ENVIRONMENT.items()}
     import ray  # reads the variables above when it is imported
 

@@ -207,20 +207,9 @@ def _error_text(trial: Any) -> str:
 
 
 def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Path, concurrent: int) -> None:
-    """Run the study with Ray Tune to its end.
+    """Run the study with Ray Tune to its end. Raises Interrupted, NoWorkers, BudgetSpent.
 
-    Parameters
-    ----------
-    first
-        Job to start with, which the conductor has already handed out.
-    folder
-        Folder for Tune's files. Nothing reads them.
-    concurrent
-        Number of trials that run or wait for a worker at the same time.
-
-    Raises
-    ------
-    Interrupted, NoWorkers, BudgetSpent
+    The conductor has already handed out the job `first`. `concurrent` trials run or wait for a worker at a time.
     """
     for logger in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)

@@ -9,15 +9,15 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 
 from loopscale.evaluate import Curve, evaluate, summary
+from loopscale.records.model.note import EVALUATE
 from loopscale.runner.machine.provenance import training_hardware
 from loopscale.runner.machine.resources import is_out_of_memory, memory_limit
 from loopscale.runner.messages import Order, Report
-from loopscale.tasks.base import Task
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.loop import Diverged, train
@@ -28,10 +28,7 @@ from loopscale.training.trial import Trial
 def work(order: Order) -> Iterator[Report]:
     """Carry out the order. Each report of saved progress follows its checkpoint, so it can be repeated.
 
-    Raises
-    ------
-    StorageUnavailable, torch.AcceleratorError
-        If the worker cannot go on. Ray then discards the process.
+    Raises StorageUnavailable or torch.AcceleratorError if the worker cannot go on. Ray then discards the process.
     """
     try:
         with memory_limit(order.memory, order.gpu_share):
@@ -39,15 +36,15 @@ def work(order: Order) -> Iterator[Report]:
                 yield from _train_to_end(order)
             yield _evaluate(order)
     except Diverged as error:
-        yield Report(outcome="diverged", detail=str(error), **_place(order))
+        yield _final_report(order, "diverged", str(error))
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        yield Report(outcome="out_of_memory", detail=str(error), **_place(order))
+        yield _final_report(order, "out_of_memory", str(error))
     except (torch.AcceleratorError, StorageUnavailable):
         raise
     except Exception as error:
         outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
-        yield Report(outcome=outcome, detail=traceback.format_exc(), **_place(order))
+        yield _final_report(order, outcome, traceback.format_exc())
 
 
 def _train_to_end(order: Order) -> Iterator[Report]:
@@ -108,26 +105,21 @@ def _evaluate(order: Order) -> Report:
         try:
             net = checkpoint.load_net(CheckpointStore.open(order.checkpoints), order.key, order.trial)
         except (FileNotFoundError, checkpoint.Stripped) as error:
-            return Report(outcome="finished", detail=f"not evaluated: {error}", **_place(order))
+            return _final_report(order, "finished", f"not evaluated: {error}")
         curve = evaluate(net, task, order.evaluation, _device(order))
-    metrics = _summary_metrics(curve, task, steps)
-    return Report(outcome="finished", metrics=metrics, curve=curve, **_place(order))
-
-
-def _summary_metrics(curve: Curve, task: Task, steps: int) -> dict[str, float]:
     values = summary(curve, task, min(steps, len(curve.error)))
-    return {f"evaluate/{name}": value for name, value in values.items()}
+    metrics = {EVALUATE + name: value for name, value in values.items()}
+    return _final_report(order, "finished", metrics=metrics, curve=curve)
 
 
-class Place(TypedDict):
-    """Where a worker runs, for the record."""
-
-    host: str
-    hardware: str
-
-
-def _place(order: Order) -> Place:
-    return {"host": socket.gethostname(), "hardware": training_hardware(order.gpu)}
+def _final_report(
+    order: Order,
+    outcome: str,
+    detail: str = "",
+    metrics: dict[str, float] | None = None,
+    curve: Curve | None = None,
+) -> Report:
+    return Report((), outcome, detail, metrics, curve, socket.gethostname(), training_hardware(order.gpu))
 
 
 def _device(order: Order) -> str:

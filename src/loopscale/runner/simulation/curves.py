@@ -44,17 +44,7 @@ class RecordedTrial:
 
 
 def read_recorded_trials(source: str) -> list[RecordedTrial]:
-    """Read all trials with a validation error.
-
-    Parameters
-    ----------
-    source
-        A store: a folder, a server, a database, or an export.
-
-    Raises
-    ------
-    StoreError
-    """
+    """Trials with a validation error in a store: a folder, a server, a database, or an export. Raises StoreError."""
     mirror = Mirror(Store.open(source))
     mirror.sync()
     trials = mirror.query("SELECT * FROM trials WHERE role IN ('tuning', 'replicate')").to_pylist()
@@ -108,19 +98,12 @@ class LearningCurve:
 
 @dataclass
 class LearningCurves:
-    """The learning curves of a study's jobs.
-
-    Parameters
-    ----------
-    recorded
-        Trials of the records.
-    rate
-        FLOP/s of a trial. None for recorded times, or DEFAULT_RATE where there are none.
-    """
+    """The learning curves of a study's jobs."""
 
     study: Study
     recorded: Iterable[RecordedTrial]
     rate: float | None = None
+    """FLOP/s of a trial. None for recorded times, or DEFAULT_RATE where there are none."""
     origins: dict[str, str] = field(default_factory=dict)
     """Origin of each job's curve: exact, nearest or surrogate."""
 

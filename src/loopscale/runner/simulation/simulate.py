@@ -55,24 +55,21 @@ class MemoryRecords:
 
 
 def _make_record(key: str, metrics: dict[str, float], tags: dict[str, str], status: str) -> Record:
+    rungs = {int(name.removeprefix(RUNG)): value for name, value in metrics.items() if name.startswith(RUNG)}
+    number, point = int(tags["number"]), json.loads(tags["point"])
+    seed = int(tags["seed"]) if "seed" in tags else None
+    step, error = int(metrics.get("step", 0)), metrics.get("error", math.nan)
+    identity = key, key, tags["cell"], tags["role"], number, point, seed
     return Record(
-        run=key,
-        key=key,
-        cell=tags["cell"],
-        role=tags["role"],
-        number=int(tags["number"]),
-        point=json.loads(tags["point"]),
-        seed=int(tags["seed"]) if "seed" in tags else None,
-        outcome=tags["outcome"],
-        status=status,
-        step=int(metrics.get("step", 0)),
-        error=metrics.get("error", math.nan),
-        error_last=metrics.get("error_last", math.nan),
-        rungs={
-            int(name.removeprefix(RUNG)): value for name, value in metrics.items() if name.startswith(RUNG)
-        },
-        tags=tags,
-        metrics=metrics,
+        *identity,
+        tags["outcome"],
+        status,
+        step,
+        error,
+        metrics.get("error_last", math.nan),
+        rungs,
+        tags,
+        metrics,
     )
 
 
@@ -129,13 +126,7 @@ class Simulation:
         self.conductor = Conductor(self.study, [], self.records)
 
     def run(self, expected_events: int = 0) -> Conductor:
-        """Run the study to its end.
-
-        Parameters
-        ----------
-        expected_events
-            Number of events of the same study without kills. The kills are spread over these events.
-        """
+        """Run the study to its end. The kills are spread over the number of events of the study without kills."""
         kills = sorted(
             (self._random.randint(1, max(expected_events, 1)) for _ in range(self.cluster.kills)),
             reverse=True,
