@@ -42,15 +42,13 @@ class StudyProgress:
         for cell_run in cell_runs:
             cell_jobs = list(cell_run.jobs.values())
             flops_done = [job.flops * job.step / job.steps for job in cell_jobs]
-            flops_left = [
-                job.flops - flops
-                for job, flops in zip(cell_jobs, flops_done, strict=True)
-                if job.state != "over"
+            unfinished = [
+                (job, flops) for job, flops in zip(cell_jobs, flops_done, strict=True) if job.state != "over"
             ]
             done += sum(flops_done)
-            left += sum(flops_left)
+            left += sum(job.flops - flops for job, flops in unfinished)
             # A planned trial counts as the mean of the cell's trials: their cost so far, or their whole cost.
-            cost = sum(flops_done) + sum(job.flops for job in cell_jobs if job.state != "over")
+            cost = sum(flops_done) + sum(job.flops for job, _ in unfinished)
             left += max(cell_run.planned - len(cell_jobs), 0) * cost / max(len(cell_jobs), 1)
         return cls(over, planned, done / (done + left) if done + left else 0.0)
 

@@ -137,7 +137,7 @@ class Conductor:
         if not job:
             return Idle.WAIT if self._running else Idle.DONE
         if not affordable:
-            raise BudgetSpent
+            raise self.budget_spent()
         self._jobs_by_key[job.key] = job
         job.recorded = True
         if job.state == "waiting":
@@ -148,6 +148,18 @@ class Conductor:
         self._queue.state_changed(job)
         self._running.add(job.key)
         return job
+
+    def budget_spent(self) -> BudgetSpent:
+        """Error of a study that stops at its budget, with the use, the trials that remain, and the remedy."""
+        assert self.meter
+        left, limits = self.meter.spending.left, self.meter.limits
+        tightest = min(left, key=lambda name: left[name] / limits[name])
+        planned = sum(cell_run.planned for cell_run in self.cell_runs.values()) + len(self.baselines.jobs)
+        over = sum(job.state == "over" for job in self.jobs())
+        return BudgetSpent(
+            f"the budget is spent, except for a reserve for starting and stopping: {self.meter.spending} used; "
+            f"{max(0, planned - over):,} of {planned:,} trials remain; raise it with --set budget.{tightest}=..."
+        )
 
     def _reopen_overwritten(self) -> bool:
         """Reopen finished trials whose checkpoint is older than their record. Returns whether there are any.

@@ -33,10 +33,10 @@ def ray_session(cpus: int, address: str | None) -> Iterator[None]:
     os.environ |= {name: os.environ.get(name, value) for name, value in RAY_ENVIRONMENT.items()}
     import ray  # reads the variables above when it is imported
 
-    local: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-    target: dict[str, Any] = {"address": address} if address else local
+    local = {"num_cpus": cpus, "include_dashboard": False}
+    options: dict[str, Any] = {"address": address} if address else local
     try:
-        ray.init(**target, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
         yield
     finally:
         ray.shutdown()
@@ -47,7 +47,7 @@ def cluster_slots(resources: Resources) -> int:
     return max(1, _count_slots(resources))
 
 
-def unplaceable_notice(resources: Resources) -> str:
+def placement_notice(resources: Resources) -> str:
     """Message for a cluster without any machine that can hold a trial; empty if a trial fits.
 
     Ray does not say whether the cluster can grow. An autoscaler sees pending trials, if the cluster has one.

@@ -9,11 +9,12 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from loopscale.evaluate import Curve, evaluate, summary
+from loopscale.evaluate import evaluate, summary
 from loopscale.records.model.note import EVALUATE
 from loopscale.runner.machine.provenance import training_hardware
 from loopscale.runner.machine.resources import is_out_of_memory, memory_limit
@@ -36,15 +37,15 @@ def work(order: Order) -> Iterator[Report]:
                 yield from _train_to_end(order)
             yield _evaluate(order)
     except Diverged as error:
-        yield _final_report(order, "diverged", str(error))
+        yield _with_place(order, Report(outcome="diverged", detail=str(error)))
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        yield _final_report(order, "out_of_memory", str(error))
+        yield _with_place(order, Report(outcome="out_of_memory", detail=str(error)))
     except (torch.AcceleratorError, StorageUnavailable):
         raise
     except Exception as error:
         outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
-        yield _final_report(order, outcome, traceback.format_exc())
+        yield _with_place(order, Report(outcome=outcome, detail=traceback.format_exc()))
 
 
 def _train_to_end(order: Order) -> Iterator[Report]:
@@ -105,21 +106,16 @@ def _evaluate(order: Order) -> Report:
         try:
             net = checkpoint.load_net(CheckpointStore.open(order.checkpoints), order.key, order.trial)
         except (FileNotFoundError, checkpoint.Stripped) as error:
-            return _final_report(order, "finished", f"not evaluated: {error}")
+            return _with_place(order, Report(outcome="finished", detail=f"not evaluated: {error}"))
         curve = evaluate(net, task, order.evaluation, _device(order))
     values = summary(curve, task, min(steps, len(curve.error)))
     metrics = {EVALUATE + name: value for name, value in values.items()}
-    return _final_report(order, "finished", metrics=metrics, curve=curve)
+    return _with_place(order, Report(outcome="finished", metrics=metrics, curve=curve))
 
 
-def _final_report(
-    order: Order,
-    outcome: str,
-    detail: str = "",
-    metrics: dict[str, float] | None = None,
-    curve: Curve | None = None,
-) -> Report:
-    return Report((), outcome, detail, metrics, curve, socket.gethostname(), training_hardware(order.gpu))
+def _with_place(order: Order, report: Report) -> Report:
+    """The report with the host and the hardware, for the record."""
+    return replace(report, host=socket.gethostname(), hardware=training_hardware(order.gpu))
 
 
 def _device(order: Order) -> str:
