@@ -42,7 +42,7 @@ hosts: $(READY)  ## run tests on clusters of several hosts: walk-through, Slurm,
 soak: $(READY)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
-	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
+	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
 
 bench: $(READY)  ## measure speed against references; see benchmarks/README.md

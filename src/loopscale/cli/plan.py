@@ -43,13 +43,13 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.runner.machine.resources import here_fit
+    from loopscale.runner.machine.resources import local_workers
     from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 
     loaded = Study.load(study, changes)
     offer, cluster_workers = _offer(cluster) if cluster else (None, None)
-    planned = plan_study(loaded, rate, workers or cluster_workers or here_fit(loaded.resources), offer)
+    planned = plan_study(loaded, rate, workers or cluster_workers or local_workers(loaded.resources), offer)
     if as_json:
         show_json(planned.document())
     else:

@@ -97,7 +97,7 @@ class Sampler:
 
         Numbers are rounded: the old values of a grid whose range has grown return with rounding errors.
         """
-        values = (point[path] for path in self.space)
+        values: list[Any] = [point[path] for path in self.space]
         return tuple((type(v), float(f"{v:.12g}") if isinstance(v, float) else v) for v in values)
 
     def _enqueued(

@@ -1,4 +1,4 @@
-"""Two studies, two drivers, one Ray cluster: shares by weight, and neither can stop the other."""
+"""Two studies with two drivers on one Ray cluster: shares by weight, and no study can block the other."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.drivers import TRACING, Driver
+from tests.runner.drivers import TRACING, Driver, python_path
 
 STUDY = """\
 question: May I have some?
@@ -30,27 +30,30 @@ SECRET = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef012345678
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a Ray of four CPUs, whose workers trace what they save to `saves`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Address of a Ray cluster with four CPUs. Its workers write a line to `saves` for each checkpoint."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
     for name, value in SECRET.items():
         monkeypatch.setenv(name, value)
     ray = Path(sys.executable).with_name("ray")
-    words = [str(ray), "start", "--head", "--block", f"--port={port}", "--num-cpus=4", "--num-gpus=0"]
-    words += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
-    traced = os.environ | {"TRACE_SAVES": str(tmp_path / "saves"), "PYTHONPATH": str(TRACING)}
+    command = [str(ray), "start", "--head", "--block", f"--port={port}", "--num-cpus=4", "--num-gpus=0"]
+    command += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    environment = os.environ | {"TRACE_SAVES": str(tmp_path / "saves"), "PYTHONPATH": python_path(TRACING)}
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
         (tmp_path / "ray").open("w") as log,
     ):
         (tmp_path / "saves").touch()
         process = subprocess.Popen(
-            [*words, f"--temp-dir={folder}"], env=traced | {"OMP_NUM_THREADS": "1"}, stdout=log, stderr=log,
+            [*command, f"--temp-dir={folder}"],
+            env=environment | {"OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=log,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
-            _until(lambda: "runtime started" in (tmp_path / "ray").read_text(), 60)
+            _wait_until(lambda: "runtime started" in (tmp_path / "ray").read_text(), 60)
             yield f"127.0.0.1:{port}"
         finally:
             os.killpg(process.pid, signal.SIGTERM)
@@ -61,16 +64,16 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             process.wait()
 
 
-def _until(true: Callable[[], bool], seconds: float) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.2)
 
 
 @contextlib.contextmanager
-def driven(driver: Driver, address: str, weight: float) -> Iterator[subprocess.Popen[str]]:
-    """The driver's process, which does not outlive the test."""
+def started(driver: Driver, address: str, weight: float) -> Iterator[subprocess.Popen[str]]:
+    """The driver's process, which is killed at the end of the test."""
     process = driver.start("--address", address, "--weight", str(weight))
     try:
         yield process
@@ -79,18 +82,18 @@ def driven(driver: Driver, address: str, weight: float) -> Iterator[subprocess.P
         process.communicate()
 
 
-class Watched:
-    """Which trials of which study are at work, seen from what they save."""
+class SaveTrace:
+    """Trials of each study that are training, from the trace of saved checkpoints."""
 
     def __init__(self, file: Path, *drivers: Driver) -> None:
         self.file, self.drivers, self.read = file, drivers, 0
 
     def saves(self, driver: Driver) -> Counter[tuple[str, int]]:
-        found = (line.split(" ", 2) for line in self.file.read_text().split("\n") if line)
-        return Counter((key, int(step)) for key, step, shelf in found if str(driver.store) in shelf)
+        saves = (line.split(" ", 2) for line in self.file.read_text().split("\n") if line)
+        return Counter((key, int(step)) for key, step, url in saves if str(driver.store) in url)
 
-    def at_work(self, seconds: float) -> list[int]:
-        """How many trials of each driver save something within so many seconds."""
+    def training_trials(self, seconds: float) -> list[int]:
+        """Number of trials of each driver that save a checkpoint within so many seconds."""
         before = [self.saves(driver) for driver in self.drivers]
         time.sleep(seconds)
         after = [self.saves(driver) for driver in self.drivers]
@@ -101,7 +104,7 @@ class Watched:
 @pytest.mark.hosts
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_two_studies_share_a_cluster_by_weight_and_one_that_is_stopped_leaves_it_to_the_other(
+def test_two_studies_share_a_cluster_by_weight_and_a_stopped_study_leaves_it_to_the_other(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     drivers = []
@@ -110,27 +113,27 @@ def test_two_studies_share_a_cluster_by_weight_and_one_that_is_stopped_leaves_it
         (tmp_path / name).mkdir()
         drivers.append(Driver(file, tmp_path / name, workers=4))
     light, heavy = drivers
-    watched = Watched(tmp_path / "saves", light, heavy)
+    trace = SaveTrace(tmp_path / "saves", light, heavy)
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(driven(light, cluster, 1))
-        _until(lambda: watched.at_work(2) == [4, 0], 120)
-        second = stack.enter_context(driven(heavy, cluster, 3))
+        first = stack.enter_context(started(light, cluster, 1))
+        _wait_until(lambda: trace.training_trials(2) == [4, 0], 120)
+        second = stack.enter_context(started(heavy, cluster, 3))
         start = time.monotonic()
-        _until(lambda: watched.at_work(4) == [1, 3], 120)
+        _wait_until(lambda: trace.training_trials(4) == [1, 3], 120)
         settled = time.monotonic() - start
-        middle = [watched.at_work(4) for _ in range(6)]
+        middle = [trace.training_trials(4) for _ in range(6)]
         os.kill(first.pid, signal.SIGINT)
         out, err = first.communicate(timeout=60)
         assert first.returncode == 3, err
-        _until(lambda: watched.at_work(3)[1] == 4, 60)  # what one cannot use the other gets
+        _wait_until(lambda: trace.training_trials(3)[1] == 4, 60)  # unused slots go to the other study
         out, err = second.communicate(timeout=300)
         assert second.returncode == 0, err
-        third = stack.enter_context(driven(light, cluster, 0.5))
+        third = stack.enter_context(started(light, cluster, 0.5))
         out, err = third.communicate(timeout=300)
         assert third.returncode == 0, out + err
     for driver, trials in ((light, 5), (heavy, 12)):
         driver.check(trials=trials, baselines=0)
-        assert set(watched.saves(driver).values()) == {1}, "a step was trained twice"
+        assert set(trace.saves(driver).values()) == {1}, "a step was trained twice"
     means = [sum(each) / len(middle) for each in zip(*middle, strict=True)]
     with capsys.disabled():
         print(f"\nshares of 1 and 3 settled in {settled:.0f} s, then {middle}, on average {means}")

@@ -1,7 +1,5 @@
-"""A cluster with no room announces what waits, so that it can grow, and the study starts where room appears."""
+"""A cluster without free slots announces waiting trials, so that it can grow. The study starts on the new machine."""
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -10,13 +8,13 @@ import yaml
 from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.cluster_utils import Cluster
 
-from tests.runner.drivers import Driver
+from tests.runner.drivers import Driver, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(600)]
 
 
-def demanded(address: str) -> list[dict[str, float]]:
-    """What an autoscaler is asked for, one entry a bundle."""
+def demanded_bundles(address: str) -> list[dict[str, float]]:
+    """Resources that an autoscaler is asked for, with an entry per bundle."""
     status = get_cluster_status(address)
     return [
         bundle.bundle
@@ -27,7 +25,7 @@ def demanded(address: str) -> list[dict[str, float]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_trials_that_wait_are_announced_and_start_on_the_machine_that_comes(tmp_path: Path):
+def test_waiting_trials_are_announced_and_start_on_a_new_machine(tmp_path: Path):
     study = tmp_path / "elastic.yaml"
     tree = {
         "question": "Does it wait for a machine?",
@@ -43,26 +41,18 @@ def test_trials_that_wait_are_announced_and_start_on_the_machine_that_comes(tmp_
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     process = None
     try:
-        one = Driver(study, tmp_path, workers=3)
-        process = one.start("--address", cluster.address)
-        _until(lambda: len(demanded(cluster.address)) >= 3, process)
-        wanted = demanded(cluster.address)
-        assert {bundle["CPU"] for bundle in wanted} == {1.0}
+        driver = Driver(study, tmp_path, workers=3)
+        process = driver.start("--address", cluster.address)
+        wait_until(lambda: len(demanded_bundles(cluster.address)) >= 3, process)
+        bundles = demanded_bundles(cluster.address)
+        assert {bundle["CPU"] for bundle in bundles} == {1.0}
         cluster.add_node(num_cpus=1)
         _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
-        assert "no machine of the cluster has what a trial asks for (1 CPUs)" in err
-        one.check(trials=3, baselines=0)
+        assert "no machine of the cluster has the resources of a trial (1 CPUs)" in err
+        driver.check(trials=3, baselines=0)
     finally:
         if process and process.poll() is None:
             process.kill()
         ray.shutdown()
         cluster.shutdown()
-
-
-def _until(condition, process: subprocess.Popen, seconds: float = 120) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() - began < seconds
-        time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A budget through real Ray: the study stops itself, says what is left, and goes on when there is more."""
+"""A budget through real Ray: the study stops, says how much is left, and resumes with a larger budget."""
 
 import json
 import time
@@ -26,41 +26,41 @@ TREE: dict[str, Any] = {
 }
 
 
-def said(driver: Driver) -> Spending:
+def recorded_spending(driver: Driver) -> Spending:
     return spent(Store.open(str(driver.store), None), driver.name)
 
 
-def test_a_study_stops_before_its_budget_is_exceeded_and_goes_on_when_it_is_raised(tmp_path: Path):
+def test_a_study_stops_before_its_budget_is_exceeded_and_resumes_with_a_larger_budget(tmp_path: Path):
     study = tmp_path / "paid.yaml"
     study.write_text(yaml.safe_dump(TREE | {"budget": {"core_hours": 0.022}}))
-    one = Driver(study, tmp_path)
-    code, _, err = one.finish()
+    driver = Driver(study, tmp_path)
+    code, _, err = driver.finish()
     assert code == 3
     assert "of 0.022 core-hours (" in err
     assert f"--set budget.core_hours=... and `loopscale run {study}` goes on from here" in err
     assert "Traceback" not in err
-    assert one.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
-    used = said(one).used["core_hours"]
-    trained = one.query(
+    assert driver.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
+    used = recorded_spending(driver).used["core_hours"]
+    trained = driver.query(
         "SELECT sum(t) FROM (SELECT max(value) AS t FROM metrics WHERE key = 'seconds' GROUP BY run_uuid)"
     )
     assert trained[0][0] / 3600 < used < 0.022
-    assert said(one).left["core_hours"] == pytest.approx(0.022 - used)
+    assert recorded_spending(driver).left["core_hours"] == pytest.approx(0.022 - used)
 
-    before, began = one.saves(), time.monotonic()
-    code, _, err = one.finish()
-    assert (code, one.saves()) == (3, before)
+    before, start = driver.saves(), time.monotonic()
+    code, _, err = driver.finish()
+    assert (code, driver.saves()) == (3, before)
     assert "the budget is spent" in err
-    assert time.monotonic() - began < 60
-    assert said(one).used["core_hours"] == used, "Ray was not started"
+    assert time.monotonic() - start < 60
+    assert recorded_spending(driver).used["core_hours"] == used, "Ray was not started"
 
-    one.overrides = ("budget.core_hours=10",)
-    process = one.start("--json")
+    driver.overrides = ("budget.core_hours=10",)
+    process = driver.start("--json")
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    one.check(trials=4, baselines=0)
-    again = sum(times - 1 for times in one.saves().values())
-    assert again <= 2, "more than one checkpoint interval of a worker was repeated"
-    found = json.loads(out)
-    assert found["spent"]["used"]["core_hours"] > used
-    assert found["spent"]["left"]["core_hours"] == pytest.approx(10 - found["spent"]["used"]["core_hours"])
+    driver.check(trials=4, baselines=0)
+    repeated = sum(times - 1 for times in driver.saves().values())
+    assert repeated <= 2, "more than one checkpoint interval of a worker was repeated"
+    spending = json.loads(out)["spent"]
+    assert spending["used"]["core_hours"] > used
+    assert spending["left"]["core_hours"] == pytest.approx(10 - spending["used"]["core_hours"])

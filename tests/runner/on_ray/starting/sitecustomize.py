@@ -1,6 +1,6 @@
-"""On PYTHONPATH: every Ray worker but the first that comes to Tune waits until $ENOUGH trials have a checkpoint.
+"""On PYTHONPATH: each Ray worker except the first waits before Tune until $ENOUGH trials have a checkpoint.
 
-Each leaves a line in $STARTS.
+Each worker writes a line to $STARTS.
 """
 
 import importlib.abc
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 
-class Slow(importlib.abc.MetaPathFinder):
+class DelayTune(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != "ray.tune":
             return None
@@ -24,4 +24,4 @@ class Slow(importlib.abc.MetaPathFinder):
 
 
 if "STARTS" in os.environ and any("default_worker" in word for word in sys.orig_argv):
-    sys.meta_path.insert(0, Slow())
+    sys.meta_path.insert(0, DelayTune())

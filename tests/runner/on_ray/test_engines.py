@@ -1,4 +1,4 @@
-"""Every search and every scheduler through real Ray, Optuna and MLflow: small studies, run to their end."""
+"""Small studies with each search and each scheduler, through real Ray, Optuna and MLflow."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "grid_median": {
         "nuisance": {
             "training.lr": {"real": [1e-4, 1e-1], "scale": "log", "points": 6},
-            "training.window": {"choice": [1, 3]},  # looped nets alone have it
+            "training.window": {"choice": [1, 3]},  # a setting of looped nets only
         },
         "search": {"kind": "grid"},
         "scheduler": {"kind": "median", "first_rung": 5},
@@ -54,12 +54,12 @@ def test_a_study_with_this_search_and_scheduler_runs_to_its_end(tmp_path: Path, 
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     driver.check(TRIALS[name], baselines=0)
-    found = json.loads(out)
-    assert all(cell["error"] is not None for cell in found["best"])
+    result = json.loads(out)
+    assert all(cell["error"] is not None for cell in result["best"])
     if name == "nsga2":
-        assert any(cell["front"] for cell in found["best"])
+        assert any(cell["front"] for cell in result["best"])
         assert (
             len({values for (values,) in driver.query("SELECT value FROM metrics WHERE key = 'flops'")}) > 2
         )
     else:
-        assert found["outcomes"]["pruned"] > 0
+        assert result["outcomes"]["pruned"] > 0

@@ -1,4 +1,4 @@
-"""A study conducted without Ray, MLflow or training: a store whose tail may be lost, workers with checkpoints."""
+"""A study without Ray, MLflow or training: records whose last notes may be lost, and workers with checkpoints."""
 
 import math
 import random
@@ -13,7 +13,7 @@ from loopscale.records.model.note import Record
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Idle, Job
 from loopscale.runner.messages import Report
-from loopscale.runner.simulation.ledger import Ledger
+from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
@@ -32,28 +32,31 @@ TREE: dict[str, Any] = {
     "replicates": 2,
     "baselines": ["least_squares", "gradient_descent"],
 }
+CURVE = Curve(*[np.ones((2, 2))] * 3)
 
 
 def study(**changes: Any) -> Study:
     return Study.parse(TREE | changes)
 
 
-class Store(Ledger):
-    """MLflow as far as a conductor can tell. Its tail may be lost, as a queue's is when its driver dies."""
+class Store(MemoryRecords):
+    """MLflow as a conductor sees it."""
 
     def forget(self, keys: list[str]) -> None:
-        """Whatever was said of these trials."""
+        """Forget all notes of these trials."""
         self.notes = [note for note in self.notes if note.key not in keys]
 
     def points(self) -> list[tuple[str, int]]:
+        """(trial, step) of all recorded errors."""
         return [(note.key, note.step) for note in self.notes if "error" in note.metrics]
 
 
 def error(job: Job, step: int) -> float:
-    """Best at a learning rate of 0.01, better with steps, noisy in a way that depends on the trial alone."""
+    """Lowest at a learning rate of 0.01, falling with the steps, with noise that depends on the trial only."""
     assert isinstance(job.work, Trial)
-    away = math.log10(job.work.training.lr) + 2
-    return 0.1 + away**2 + job.work.training.loops / step + random.Random(f"{job.key}{step}").gauss(0, 0.01)
+    distance = math.log10(job.work.training.lr) + 2
+    noise = random.Random(f"{job.key}{step}").gauss(0, 0.01)
+    return 0.1 + distance**2 + job.work.training.loops / step + noise
 
 
 def diverges(job: Job) -> str:
@@ -63,22 +66,23 @@ def diverges(job: Job) -> str:
 
 @dataclass
 class Workers:
-    """Actors with checkpoints: what a trial has said, it says again to the next driver."""
+    """Workers with checkpoints. They repeat a trial's reports to the next driver."""
 
     count: int
     fate: Callable[[Job], str] = diverges
+    """Outcome of a trial, or "dies" for the death of its worker. Empty for a trial that goes on."""
     histories: dict[str, list] = field(default_factory=dict)
     trained: list[tuple[str, int]] = field(default_factory=list)
     evaluated: list[str] = field(default_factory=list)
 
     def drive(self, conductor: Conductor, dies_after: int | None = None) -> bool:
-        """Conduct to the end, or until the driver dies; whether it got to the end."""
+        """Run the study until its end, or until the driver dies after so many reports. Returns whether it ended."""
         active: list[Job] = []
         reports = 0
         while True:
             while len(active) < self.count and isinstance(job := conductor.next(), Job):
                 active.append(job)
-                history = self.histories.get(job.key) if job.order == "train" else None
+                history = self.histories.get(job.key) if job.order_kind == "train" else None
                 if history and not conductor.report(job.key, Report(tuple(history))):
                     active.remove(job)
             if not active:
@@ -87,33 +91,33 @@ class Workers:
             reports += 1
             if reports == dies_after:
                 return False
-            said = self._step(job)
-            if said is None:
-                conductor.lost(job.key, "its host caught fire")
-            elif conductor.report(job.key, said):
+            report = self.work(job)
+            if report is None:
+                conductor.report_lost(job.key, "its host caught fire")
+            elif conductor.report(job.key, report):
                 active.append(job)
 
-    def _step(self, job: Job) -> Report | None:
-        if job.order != "train":
-            return self._finished(job)
+    def work(self, job: Job) -> Report | None:
+        """The worker's next report on the job. None if the worker dies."""
+        if job.order_kind != "train":
+            return self._evaluate(job)
         history = self.histories.setdefault(job.key, [])
         step = history[-1][0] + 10 if history else 10
         if step > job.steps:
-            return self._finished(job)
+            return self._evaluate(job)
         if outcome := self.fate(job):
-            return None if outcome == "dies" else Report(outcome=outcome, detail="so it was to be")
+            return None if outcome == "dies" else Report(outcome=outcome, detail="as planned by the test")
         self.trained.append((job.key, step))
         history.append((step, {"error": error(job, step), "error_last": 0.0}))
         return Report((history[-1],))
 
-    def _finished(self, job: Job) -> Report:
+    def _evaluate(self, job: Job) -> Report:
         self.evaluated.append(job.key)
-        ones = np.ones((2, 2))
-        return Report(outcome="finished", metrics={"evaluate/error": 1.0}, curve=Curve(ones, ones, ones))
+        return Report(outcome="finished", metrics={"evaluate/error": 1.0}, curve=CURVE)
 
 
-def end(records: list[Record]) -> set[tuple]:
-    """All that two studies must have in common to be called equal."""
+def ends(records: list[Record]) -> set[tuple]:
+    """Identity and end of each trial: the parts that two equal studies share."""
     return {
         (r.key, r.cell, r.role, r.number, r.outcome, r.status, r.step, tuple(r.rungs.items()))
         for r in records
@@ -121,11 +125,16 @@ def end(records: list[Record]) -> set[tuple]:
 
 
 def complete(
-    study: Study, workers: Workers, store: Store, deaths: random.Random | None = None, unheard: int = 0
+    study: Study, workers: Workers, store: Store, deaths: random.Random | None = None, forgotten: int = 0
 ) -> list[Record]:
-    """The records of the study once it has ended, its driver having died now and then.
+    """Run the study to its end. Returns its records.
 
-    Of the trials begun last up to `unheard` are not known to the store at all, others after them are.
+    Parameters
+    ----------
+    deaths
+        Random moments at which the driver dies. None for a driver that lives.
+    forgotten
+        Largest number of recent trials that the store forgets with each death, while it keeps later trials.
     """
     while not workers.drive(Conductor(study, store.records(), store), deaths and deaths.randint(1, 60)):
         if not deaths:
@@ -133,6 +142,17 @@ def complete(
         for _ in range(deaths.randint(0, 5)):
             if store.notes:
                 store.notes.pop()
-        latest = list(dict.fromkeys(note.key for note in store.notes))[-2 * unheard :]
-        store.forget(deaths.sample(latest, min(deaths.randint(0, unheard), len(latest))))
+        recent = list(dict.fromkeys(note.key for note in store.notes))[-2 * forgotten :]
+        store.forget(deaths.sample(recent, min(deaths.randint(0, forgotten), len(recent))))
     return store.records()
+
+
+def start_jobs(count: int) -> tuple[Conductor, list[Job]]:
+    """A conductor of a study without pruning and baselines, and its first jobs."""
+    conductor = Conductor(study(scheduler={"kind": "none"}, baselines=[]), [], Store())
+    return conductor, [job for _ in range(count) if isinstance(job := conductor.next(), Job)]
+
+
+def progress_at(step: int, saved: bool = True) -> Report:
+    """A report of progress to this step, with or without a checkpoint."""
+    return Report(((step, {"error": 1.0, "error_last": 0.0}),), saved=saved)
