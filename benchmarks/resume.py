@@ -46,23 +46,23 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.writing.ended_runs import recall
-from loopscale.records.read import load, trials
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.ended_runs import recall_runs
+from loopscale.records.trial_records import as_records
+from loopscale.records.stores.opening import open_store
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.simulation.ledger import Ledger
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
-store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
-ended = None if store.root else recall(store, study.name)
-found = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
+store = open_store(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
+account = recall_runs(store, study.name)
+found = list(as_records(account.in_order)); lap("load")
 conductor = Conductor(study, found, Ledger()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-with Writer(store, study.name, {}, ended=ended) as writer:
-    writer.remember()
+with MlflowWriter(store, study.name, {}, account=account) as writer:
+    writer.renew_run_file()
 print(json.dumps({"trials": len(found), "first": str(first), "times": times, "MiB": peak}))
 """
 
@@ -221,11 +221,11 @@ def main() -> None:
 
 def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Make the store and fill it."""
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.opening import open_store
     from loopscale.studies.find import name_of
 
-    store = Store.open(where, storage=storage, create=True)
-    return fill(database or store.uri, store.experiment(name_of(file)), file)
+    store = open_store(where, storage=storage, create=True)
+    return fill(database or store.uri, store.make_experiment(name_of(file)), file)
 
 
 if __name__ == "__main__":

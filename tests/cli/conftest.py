@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.opening import open_store
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.baseline import Baseline
 from loopscale.studies.spec import Study
 
@@ -42,7 +42,7 @@ class Recording:
     """Writes what a driver would have written of a study, with made-up errors."""
 
     study: Study
-    writer: Writer
+    writer: MlflowWriter
 
     def parent(self, status: str = "FINISHED") -> None:
         files = (
@@ -97,7 +97,7 @@ class Recording:
             return
         measured |= {f"evaluate/{name}": error for name in ("error", "error_last", "raw_error", "excess")}
         grid = np.outer(np.exp(-0.5 * np.arange(4)), np.linspace(1, 0.5, 4)) * error
-        curve = ((CURVE, pack(grid, grid / 10, grid)),)
+        curve = ((CURVE, encode_curve(grid, grid / 10, grid)),)
         self.writer.write(Note(key, step, measured, tags=tags, status=status, artifacts=curve))
 
 
@@ -112,7 +112,7 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def record(root: Path, study: Study) -> Iterator[Recording]:
     """Write into a store, and wait until all is there."""
-    with Writer(Store.open(root, create=True), study.name, {}) as writer:
+    with MlflowWriter(open_store(root, create=True), study.name, {}) as writer:
         yield Recording(study, writer)
         assert writer.flush(300)
         assert not writer.refused

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import Note
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
 
 POSTGRES = Path("/usr/lib/postgresql")
 
@@ -26,20 +27,20 @@ POSTGRES = Path("/usr/lib/postgresql")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new store; MLflow needs two seconds to make its tables, so that tests copy them."""
     folder = tmp_path_factory.mktemp("pristine") / "store"
-    Store.open(folder, create=True)
+    open_store(folder, create=True)
     return folder
 
 
 @pytest.fixture
 def store(pristine: Path, tmp_path: Path) -> Store:
     shutil.copytree(pristine, tmp_path / "store")
-    return Store.open(tmp_path / "store", create=True)
+    return open_store(tmp_path / "store", create=True)
 
 
 class Trials:
     """Notes as a driver writes them."""
 
-    curve = pack(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
+    curve = encode_curve(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
 
     def begun(self, key: str, role: str = "replicate", seed: int = 1, **settings: object) -> Note:
         params = {"model.kind": "looped", "model.width": 8, "training.lr": 1e-3, "training.truncate": True}

@@ -10,13 +10,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import WEIGHTS, Note
-from loopscale.records.read import load, parent
+from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import COLUMNS
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.transfer import Imported, Written, export, import_
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.opening import open_store
+from loopscale.records.study_run import parent_run_id
+from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 ELSEWHERE = "/home/somebody/secret project"
 TAGS = {
@@ -39,7 +42,7 @@ TABLES = {
 
 
 def written(store: Store, trials) -> None:
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         description = (("study.json", b'{"question": "why?"}'), ("study.yaml", b"question: why?\n"))
         writer.write(Note("study", tags=TAGS, artifacts=description, status="FINISHED"))
         for note in [*trials.whole("a", 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
@@ -57,7 +60,7 @@ def filled(store: Store, trials) -> Store:
 
 @pytest.fixture
 def folder(filled: Store, tmp_path: Path) -> Path:
-    export(filled, "one", tmp_path / "out", weights=True)
+    export_records(filled, "one", tmp_path / "out", weights=True)
     return tmp_path / "out"
 
 
@@ -73,7 +76,7 @@ def everything(folder: Path) -> str:
 
 
 def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: Path):
-    exported, stored = answers(Store.open(folder)), answers(filled)
+    exported, stored = answers(open_store(folder)), answers(filled)
     for name in ("history", "curves"):
         assert exported[name] == [row for row in stored[name] if row["trial"] != "c"]
     finished = [row for row in stored["trials"] if row["trial"] != "c"]
@@ -83,22 +86,22 @@ def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: P
     assert [row["commit"] for row in exported["trials"]] == ["abc", None]
     assert exported["studies"][0]["commit"] == "abc-dirty"
     assert exported["studies"][0]["json"] == '{"question": "why?"}'
-    first, _ = load(Store.open(folder), "one")
+    first, _ = recorded_trials(open_store(folder), "one")
     assert (first.rungs, first.metrics["flops"], first.step) == ({10: 0.5}, 1e12, 20)
 
 
 def test_asking_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    answers(Store.open(folder))
+    answers(open_store(folder))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_nothing_is_recorded_in_an_export(folder: Path):
     with pytest.raises(StoreError, match="holds exported records, which are only read; give another --store"):
-        Store.open(folder, create=True)
-    with pytest.raises(StoreError, match="import them into a store"):
-        Store.open(folder).client  # noqa: B018
+        open_store(folder, create=True)
+    with pytest.raises(StoreError, match="`loopscale import` takes them into a store"):
+        open_store(folder).client  # noqa: B018
 
 
 def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
@@ -121,40 +124,40 @@ def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
 
 
 def test_weights_go_along_where_they_are_asked_for(filled: Store, pristine: Path, tmp_path: Path):
-    assert export(filled, None, tmp_path / "with", weights=True) == Written(trials=2, weights=1)
-    assert export(filled, None, tmp_path / "without") == Written(trials=2, weights=0)
+    assert export_records(filled, None, tmp_path / "with", weights=True) == ExportCounts(trials=2, weights=1)
+    assert export_records(filled, None, tmp_path / "without") == ExportCounts(trials=2, weights=0)
     assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
-    exported = Store.open(tmp_path / "with")
-    run = next(record.run for record in load(exported, "one") if record.key == "a")
+    exported = open_store(tmp_path / "with")
+    run = next(record.run for record in recorded_trials(exported, "one") if record.key == "a")
     assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / "with/weights/a.safetensors"
     shutil.copytree(pristine, tmp_path / "other")
-    other = Store.open(tmp_path / "other", create=True)
-    assert import_(other, tmp_path / "with") == Imported(new=2, present=0)
-    run = next(record.run for record in load(other, "one") if record.key == "a")
+    other = open_store(tmp_path / "other", create=True)
+    assert import_records(other, tmp_path / "with") == ImportCounts(new=2, present=0)
+    run = next(record.run for record in recorded_trials(other, "one") if record.key == "a")
     assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == b"w"
 
 
 def test_an_export_into_the_same_folder_replaces_the_one_before(filled: Store, folder: Path):
-    export(filled, "one", folder)
+    export_records(filled, "one", folder)
     assert not (folder / "weights").exists()
-    assert len(answers(Store.open(folder))["trials"]) == 2
+    assert len(answers(open_store(folder))["trials"]) == 2
 
 
 def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
-    export(Store.open(folder), None, tmp_path / "again", weights=True)
-    assert answers(Store.open(tmp_path / "again")) == answers(Store.open(folder))
-    assert parent(Store.open(tmp_path / "again"), "one")
+    export_records(open_store(folder), None, tmp_path / "again", weights=True)
+    assert answers(open_store(tmp_path / "again")) == answers(open_store(folder))
+    assert parent_run_id(open_store(tmp_path / "again"), "one")
     assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
 
 
 def test_a_store_is_not_exported_over(filled: Store):
     with pytest.raises(StoreError, match="is a store; give a folder of its own"):
-        export(filled, "one", filled.storage)
+        export_records(filled, "one", filled.storage)
 
 
 def test_an_empty_export_has_no_studies(store: Store, tmp_path: Path):
-    assert export(store, None, tmp_path / "out") == Written(0, 0)
-    assert Store.open(tmp_path / "out").studies() == []
+    assert export_records(store, None, tmp_path / "out") == ExportCounts(0, 0)
+    assert open_store(tmp_path / "out").studies() == []
 
 
 def rewritten(folder: Path, table: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -205,7 +208,7 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_a_damaged_export_is_one_line(folder: Path, harm: Callable[[Path], Any], said: str):
     harm(folder)
     with pytest.raises(StoreError) as caught:
-        answers(Store.open(folder))
+        answers(open_store(folder))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -214,7 +217,7 @@ def test_a_key_that_is_a_path_reaches_no_file(folder: Path, tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"secret")
     rewritten(folder, "trials", lambda row: row | {"trial": "../../x", "run": "r"})
     with pytest.raises(StoreError, match="is no trial's key"):
-        Store.open(folder).artifact("r", WEIGHTS, tmp_path)
+        open_store(folder).artifact("r", WEIGHTS, tmp_path)
 
 
 def test_every_table_of_an_export_is_checked(folder: Path):

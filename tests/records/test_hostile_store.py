@@ -17,8 +17,8 @@ import pytest
 from pyarrow import parquet
 
 from loopscale.cli.main import main
-from loopscale.records.mirror.mirror import Mirror
-from loopscale.records.stores.store import Store
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 
@@ -59,7 +59,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(TINY)
     with record(folder / "store", Study.load(folder / "tiny.yaml")) as made:
         made.whole()
-    Mirror(Store.open(folder / "store")).sync()
+    Mirror(open_store(folder / "store")).sync()
     return folder / "store"
 
 

@@ -10,20 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.mirror import replica
-from loopscale.records.mirror.mirror import Mirror, QueryError
-from loopscale.records.model.curves import pack
+from loopscale.records.mirror import study_mirror
+from loopscale.records.mirror.store_mirror import Mirror, QueryError
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
 
 
 def write(store: Store, *notes: Note, study: str = "one") -> None:
-    runs = {record.key: record.run for record in load(store, study)}
-    with Writer(store, study, runs) as writer:
+    runs = {record.key: record.run for record in recorded_trials(store, study)}
+    with MlflowWriter(store, study, runs) as writer:
         for note in notes:
             writer.write(note)
         assert writer.flush(30)
@@ -99,7 +100,7 @@ def test_a_curve_has_its_median_where_one_was_recorded(store: Store, trials):
     grid = np.arange(6.0).reshape(2, 3)
     newer = Note(
         "m", 2, {"evaluate/error": 0.1}, {}, {"role": "baseline"}, "FINISHED",
-        (("curve.parquet", pack(grid, grid, grid, grid + 30)),),
+        (("curve.parquet", encode_curve(grid, grid, grid, grid + 30)),),
     )  # fmt: skip
     write(store, *trials.whole("a"), newer)
     assert ask(store, "SELECT median FROM curves WHERE trial = 'm' AND loop = 2 AND point = 1") == [(34.0,)]
@@ -139,8 +140,8 @@ def test_what_is_deleted_is_gone(store: Store, trials):
     write(store, *trials.whole("a"), *trials.whole("b"))
     write(store, *trials.whole("c"), study="two")
     assert ask(store, "SELECT count(*) FROM curves") == [(18,)]
-    store.client.delete_run(next(record.run for record in load(store, "one") if record.key == "a"))
-    store.client.delete_experiment(store.experiment("two"))
+    store.client.delete_run(next(record.run for record in recorded_trials(store, "one") if record.key == "a"))
+    store.client.delete_experiment(store.make_experiment("two"))
     assert ask(store, "SELECT trial FROM trials") == [("b",)]
     assert ask(store, "SELECT DISTINCT trial FROM history") == [("b",)]
     assert ask(store, "SELECT DISTINCT trial FROM curves") == [("b",)]
@@ -149,7 +150,7 @@ def test_what_is_deleted_is_gone(store: Store, trials):
 def test_only_files_with_a_changed_run_are_written_again(
     store: Store, trials, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(replica, "RUNS_PER_FILE", 4)
+    monkeypatch.setattr(study_mirror, "RUNS_PER_FILE", 4)
     write(store, *(note for key in "abcdef" for note in trials.whole(key)))
     mirror = Mirror(store)
     mirror.sync()
@@ -166,9 +167,9 @@ def test_an_unchanged_store_is_not_even_looked_into(store: Store, trials, tmp_pa
     write(store, *trials.whole("a"))
     assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
     code = (
-        "import sys; from loopscale.records.stores.store import Store;"
-        "from loopscale.records.mirror.mirror import Mirror;"
-        f"m = Mirror(Store.open({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
+        "import sys; from loopscale.records.stores.opening import open_store;"
+        "from loopscale.records.mirror.store_mirror import Mirror;"
+        f"m = Mirror(open_store({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
         "assert m.query('SELECT trial FROM trials').to_pylist() == [{'trial': 'a'}];"
         "print([name for name in ('mlflow', 'torch', 'ray', 'optuna', 'sqlalchemy') if name in sys.modules])"
     )
@@ -206,7 +207,7 @@ def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: Sto
     assert store.root
     subprocess.run([sys.executable, "-c", code, str(store.root / "mlflow.db")], check=False)
     assert (store.root / "mlflow.db-journal").stat().st_size > 0
-    assert ask(Store.open(store.root), "SELECT role FROM trials") == [("replicate",)]
+    assert ask(open_store(store.root), "SELECT role FROM trials") == [("replicate",)]
 
 
 def test_readers_and_a_writer_at_once_all_see_whole_tables(store: Store, trials):
@@ -252,7 +253,7 @@ def test_the_connection_reaches_no_file(store: Store, tmp_path: Path):
 
     mirror = Mirror(store)
     mirror.sync()
-    with mirror.connect() as connection:
+    with mirror.database() as connection:
         for sql in (
             f"COPY trials TO '{tmp_path}/x'",
             "SET enable_external_access = true",
@@ -265,11 +266,11 @@ def test_the_connection_reaches_no_file(store: Store, tmp_path: Path):
 
 def test_the_mirror_of_a_store_that_may_only_be_read_lies_elsewhere(store: Store, trials):
     write(store, *trials.whole("a"))
-    readonly = Store.open(store.root, storage="/proc/loopscale")
+    readonly = open_store(store.root, storage="/proc/loopscale")
     assert ask(readonly, "SELECT trial FROM trials") == [("a",)]
 
 
 def test_a_moved_store_still_has_its_curves(store: Store, trials, tmp_path: Path):
     write(store, *trials.whole("a"))
     shutil.move(str(store.root), tmp_path / "moved")
-    assert ask(Store.open(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]
+    assert ask(open_store(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]

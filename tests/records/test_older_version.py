@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.transfer import Imported, import_
+from loopscale.records.stores.opening import open_store
+from loopscale.records.transfer import ImportCounts, import_records
+from loopscale.records.trial_records import recorded_trials
 from loopscale.records.weights import weights_of
 from loopscale.training.checkpoint import load_net, load_trial
 
@@ -78,7 +78,7 @@ def test_the_weights_of_the_older_version_still_make_nets(old: Path):
     shutil.copytree("store", "without-checkpoints", ignore=shutil.ignore_patterns("checkpoints"))
     for place in ("store", "without-checkpoints", "export"):
         for key in sorted(keys):
-            with weights_of(Store.open(place), key) as (checkpoints, found):
+            with weights_of(open_store(place), key) as (checkpoints, found):
                 trial = load_trial(checkpoints, found)
                 assert trial.key == key
                 load_net(checkpoints, found, trial)
@@ -95,22 +95,22 @@ def test_an_older_store_that_was_moved_takes_new_artifacts_in_its_new_place(old:
         return {row[0] for row in rows}
 
     assert {text[: len(MAKER_FOLDER)] for text in addresses()} == {MAKER_FOLDER}
-    assert Store.open("store").client.get_experiment_by_name("old_store")
+    assert open_store("store").client.get_experiment_by_name("old_store")
     new = (old / "store/artifacts").as_uri()
     assert {text[: len(new)] for text in addresses()} == {new}
 
 
 def test_an_older_export_is_imported_whole_and_an_older_store_has_all_of_it_already(old: Path, capfd):
-    assert import_(Store.open("store", create=True), "export") == Imported(new=0, present=18)
-    fresh = Store.open("fresh", create=True)
-    assert import_(fresh, "export") == Imported(new=18, present=0)
+    assert import_records(open_store("store", create=True), "export") == ImportCounts(new=0, present=18)
+    fresh = open_store("fresh", create=True)
+    assert import_records(fresh, "export") == ImportCounts(new=18, present=0)
     for name in ("trials", "curves", "history"):
         assert printed(capfd, "query", QUERIES[name], "--store", "fresh") == answer(old, name), name
 
 
 @pytest.mark.slow
 def test_a_study_that_the_older_version_finished_has_nothing_left_to_train(old: Path, capfd):
-    before = {record.key: record for record in load(Store.open("store"), "old_store")}
+    before = {record.key: record for record in recorded_trials(open_store("store"), "old_store")}
     assert main(["run", "studies/old_store.yaml", "--store", "store"]) == 0
-    assert {record.key: record for record in load(Store.open("store"), "old_store")} == before
+    assert {record.key: record for record in recorded_trials(open_store("store"), "old_store")} == before
     assert printed(capfd, "query", QUERIES["trials"], "--store", "store") == answer(old, "trials")

@@ -11,12 +11,13 @@ import requests
 from loopscale.cli.main import main
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY, STUDY_JSON, Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing import delivery
-from loopscale.records.writing.claim import TAG, Claim
 from loopscale.records.writing.delivery import Delivery, Denied
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.driver_lease import TAG, DriverLease
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.records.conftest import Server
 
 ADMIN = ("admin", "a long one for the tests")
@@ -101,12 +102,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Login:
 def write(store: Store, study: str, notes: list[Note]) -> str:
     """The study's experiment, with these notes in it."""
     about = b'{"question": "why?", "cells": [], "planned": 1}'
-    with Writer(store, study, {}) as writer:
+    with MlflowWriter(store, study, {}) as writer:
         for note in (Note(STUDY, artifacts=((STUDY_JSON, about),), status="FINISHED"), *notes):
             writer.write(note)
         assert writer.flush(120)
         assert not writer.refused
-    return store.experiment(study)
+    return store.make_experiment(study)
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_who_may_not_write_is_told_in_a_line_and_nothing_is_trained(
     guarded: Guarded, login: Login, call, tmp_path: Path, trials
 ):
     login("anna")
-    experiment = write(Store.open(guarded.uri, storage=tmp_path / "a", create=True), "one", trials.whole("a"))
+    experiment = write(open_store(guarded.uri, storage=tmp_path / "a", create=True), "one", trials.whole("a"))
     guarded.grant("bob", experiment, "READ")
 
     def stays_out(user: str | None, word: str | None, expected: str, *verbs: str) -> None:
@@ -157,7 +158,7 @@ def test_who_may_not_write_is_told_in_a_line_and_nothing_is_trained(
     login("carl")
     assert call("query", "SELECT trial FROM trials", "--json")[1] == ["[]"]
     login("anna")
-    tags = Store.open(guarded.uri, storage=tmp_path / "a").client.get_experiment(experiment).tags
+    tags = open_store(guarded.uri, storage=tmp_path / "a").client.get_experiment(experiment).tags
     assert TAG not in tags, "nobody who may not write has left a word"
 
 
@@ -167,16 +168,18 @@ def test_a_driver_that_may_not_write_is_not_told_that_another_one_runs(
     guarded: Guarded, login: Login, tmp_path: Path
 ):
     login("anna")
-    mine = Store.open(guarded.uri, storage=tmp_path / "a", create=True)
-    first = Claim(mine, "held", lambda _: None)
+    mine = open_store(guarded.uri, storage=tmp_path / "a", create=True)
+    first = DriverLease(mine, "held", lambda _: None)
     first.take(lambda _: None)
     try:
-        guarded.grant("bob", mine.experiment("held"), "READ")
+        guarded.grant("bob", mine.make_experiment("held"), "READ")
         login("bob")
-        claim = Claim(Store.open(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None)
+        lease = DriverLease(
+            open_store(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None
+        )
         begun = time.monotonic()
         with pytest.raises(StoreError, match="does not let the user bob write the records of held; ask"):
-            claim.take(lambda _: None)
+            lease.take(lambda _: None)
         assert time.monotonic() - begun < 30, "it does not watch the other for what it will never get"
     finally:
         login("anna")
@@ -190,11 +193,11 @@ def test_what_is_noted_while_rights_are_taken_away_is_written_when_they_are_back
 ):
     monkeypatch.setattr(delivery, "TOLERANCE", 1.0)
     login("bob")
-    store = Store.open(guarded.uri, storage=tmp_path / "b", create=True)
-    experiment = store.experiment("taken")
-    claim, told = Claim(store, "taken", lambda _: None), list[str]()
-    claim.take(lambda _: None)
-    with Writer(store, "taken", {}, claim=claim, shut=told.append) as writer:
+    store = open_store(guarded.uri, storage=tmp_path / "b", create=True)
+    experiment = store.make_experiment("taken")
+    lease, told = DriverLease(store, "taken", lambda _: None), list[str]()
+    lease.take(lambda _: None)
+    with MlflowWriter(store, "taken", {}, lease=lease, on_denied=told.append) as writer:
         for note in (trials.begun("a"), trials.at("a", 10)):
             writer.write(note)
         assert writer.flush(120)
@@ -214,8 +217,8 @@ def test_what_is_noted_while_rights_are_taken_away_is_written_when_they_are_back
         assert writer.flush(120)
         assert writer.refused == []
         assert writer.away_since is None
-    claim.release()
-    records = {record.key: record for record in load(store, "taken")}
+    lease.release()
+    records = {record.key: record for record in recorded_trials(store, "taken")}
     assert {key: record.outcome for key, record in records.items()} == {"a": "finished", "b": "finished"}
     history = store.client.get_metric_history(records["a"].run, "error")
     assert sorted(point.step for point in history) == [10, 20]

@@ -14,16 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.buckets import CREDENTIALS, Bucket
 
 
 def problem(where: object, create: bool) -> str:
     with pytest.raises(StoreError) as caught:
-        Store.open(str(where), create=create)
+        open_store(str(where), create=create)
     text = str(caught.value)
     assert "\n" not in text
     assert "; " in text, "what is wrong; what to do"
@@ -38,17 +40,17 @@ def test_the_store_is_named_by_argument_then_by_our_variable_then_by_mlflows_the
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOOPSCALE_STORE", "ours")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflows").as_uri())
-    assert Store.open("argument").root == tmp_path / "argument"
-    assert Store.open().root == tmp_path / "ours"
+    assert open_store("argument").root == tmp_path / "argument"
+    assert open_store().root == tmp_path / "ours"
     monkeypatch.delenv("LOOPSCALE_STORE")
-    assert Store.open().root == tmp_path / "mlflows"
+    assert open_store().root == tmp_path / "mlflows"
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert Store.open().root == tmp_path / ".loopscale"
+    assert open_store().root == tmp_path / ".loopscale"
 
 
 def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store: Store, tmp_path: Path):
     assert store.checkpoints.url == str(tmp_path / "store" / "checkpoints")
-    fast = Store.open(store.root, storage=tmp_path / "fast")
+    fast = open_store(store.root, storage=tmp_path / "fast")
     assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
 
 
@@ -76,7 +78,7 @@ def test_a_bucket_that_cannot_be_used_is_a_mistake_and_leaves_no_store(
         else:
             storage = server.url.replace("s3://studies", f"s3://{storage}")
     with pytest.raises(StoreError, match=said) as found:
-        Store.open(tmp_path / "fresh", storage, create=True)
+        open_store(tmp_path / "fresh", storage, create=True)
     server.kill()
     assert "\n" not in str(found.value)
     assert "secret" not in str(found.value)
@@ -138,7 +140,7 @@ def test_a_database_of_another_mlflow_is_said_to_be_so(store: Store):
         connection.execute("UPDATE alembic_version SET version_num = 'abc'")
     connection.close()
     with pytest.raises(StoreError, match=r"another version of MLflow; .*mlflow db upgrade"):
-        _ = Store.open(store.root).client
+        _ = open_store(store.root).client
 
 
 def test_an_address_of_no_known_kind_names_those_that_are():
@@ -174,11 +176,11 @@ def test_any_path_will_do_and_any_working_directory(tmp_path: Path, trials, monk
     monkeypatch.chdir(tmp_path)
     Path("it's").mkdir()
     monkeypatch.chdir("it's")
-    store = Store.open("odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
-    with Writer(store, "odd ?#%/'name\"", {}) as writer:
+    store = open_store("odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
+    with MlflowWriter(store, "odd ?#%/'name\"", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
-    assert [record.outcome for record in load(store, "odd ?#%/'name\"")] == ["finished"]
+    assert [record.outcome for record in recorded_trials(store, "odd ?#%/'name\"")] == ["finished"]
     assert store.studies() == ["odd ?#%/'name\""]
     assert store.root
     assert [path.name for path in Path().iterdir()] == [store.root.name]
@@ -186,21 +188,21 @@ def test_any_path_will_do_and_any_working_directory(tmp_path: Path, trials, monk
 
 
 def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials):
-    with Writer(store, "study", {}) as writer:
+    with MlflowWriter(store, "study", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
         writer.flush(30)
         run = writer.runs["a"]
     shutil.copytree(tmp_path / "store", tmp_path / "moved")
     shutil.rmtree(tmp_path / "store")
-    found = Store.open(tmp_path / "moved").artifact(run, "curve.parquet")
+    found = open_store(tmp_path / "moved").artifact(run, "curve.parquet")
     assert found
     assert found.read_bytes() == trials.curve
 
 
 def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path: Path, trials):
     def record(into: Store, *keys: str) -> dict[str, str]:
-        with Writer(into, "study", {}) as writer:
+        with MlflowWriter(into, "study", {}) as writer:
             for note in (note for key in keys for note in trials.whole(key)):
                 writer.write(note)
             assert writer.flush(30)
@@ -209,7 +211,7 @@ def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path
 
     old = record(store, "a")["a"]
     shutil.copytree(tmp_path / "store", tmp_path / "copied")
-    copy = Store.open(tmp_path / "copied", create=True)
+    copy = open_store(tmp_path / "copied", create=True)
     new = record(copy, "b")["b"]
     assert (tmp_path / "copied/artifacts" / new).is_dir()
     assert not (tmp_path / "store/artifacts" / new).exists()
@@ -219,27 +221,28 @@ def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path
 
 def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
     store.client.create_experiment("mine")
-    store.experiment("ours")
+    store.make_experiment("ours")
     assert store.studies() == ["ours"]
     with pytest.raises(StoreError, match="an experiment mine that loopscale did not make"):
-        store.experiment("mine")
+        store.make_experiment("mine")
 
 
 def test_a_study_that_was_deleted_in_mlflow_says_how_to_bring_it_back(store: Store):
-    store.client.delete_experiment(store.experiment("gone"))
+    store.client.delete_experiment(store.make_experiment("gone"))
     with pytest.raises(StoreError, match=r"were deleted in MLflow; .mlflow experiments restore"):
-        store.experiment("gone")
+        store.make_experiment("gone")
 
 
 def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
-    store.client.set_experiment_tag(store.experiment("new"), "loopscale.format", "7")
+    store.client.set_experiment_tag(store.make_experiment("new"), "loopscale.format", "7")
     with pytest.raises(StoreError, match="have format 7"):
-        store.find("new")
+        store.find_experiment("new")
 
 
 def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
     code = (
-        "from loopscale.records.stores.store import Store; s = Store.open(); s.experiment('a'); s.studies();"
+        "from loopscale.records.stores.opening import open_store;"
+        "s = open_store(); s.make_experiment('a'); s.studies();"
         "from mlflow.telemetry.utils import is_telemetry_disabled; assert is_telemetry_disabled()"
     )
     environment = {
@@ -253,8 +256,8 @@ def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
 
 
 def _open(folder: str, results: multiprocessing.Queue) -> None:
-    store = Store.open(folder, create=True)
-    results.put(store.experiment("shared"))
+    store = open_store(folder, create=True)
+    results.put(store.make_experiment("shared"))
 
 
 @pytest.mark.slow
@@ -271,22 +274,20 @@ def test_processes_that_open_a_new_store_together_all_get_it(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_process_killed_while_making_a_store_leaves_one_that_opens(tmp_path: Path):
-    code = (
-        f"from loopscale.records.stores.store import Store; Store.open({str(tmp_path / 's')!r}, create=True)"
-    )
+    code = f"from loopscale.records.stores.opening import open_store; open_store({str(tmp_path / 's')!r}, create=True)"
     for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.5):
         process = subprocess.Popen([sys.executable, "-c", code])
         time.sleep(wait)
         process.kill()
         process.wait()
-    store = Store.open(tmp_path / "s", create=True)
-    assert store.experiment("a")
+    store = open_store(tmp_path / "s", create=True)
+    assert store.make_experiment("a")
     assert not (tmp_path / "s" / "new").exists()
 
 
 def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, trials):
     def record(study: str) -> None:
-        with Writer(store, study, {}) as writer:
+        with MlflowWriter(store, study, {}) as writer:
             for key in "abc":
                 for note in trials.whole(key):
                     writer.write(note)
@@ -298,17 +299,17 @@ def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, 
     for thread in threads:
         thread.join()
     for study in ("one", "two"):
-        assert [record.key for record in load(store, study)] == ["a", "b", "c"]
+        assert [record.key for record in recorded_trials(store, study)] == ["a", "b", "c"]
 
 
 def test_what_is_written_to_a_copy_of_a_store_stays_out_of_the_original(store: Store, tmp_path: Path):
     """In one process, which has written to the very same run before."""
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         writer.write(Note("study", tags={"commit": "1"}, artifacts=(("before.txt", b"1"),)))
         assert writer.flush(60)
     shutil.copytree(store.root or "", tmp_path / "copy")
-    copy = Store.open(tmp_path / "copy")
-    with Writer(copy, "one", {}) as writer:
+    copy = open_store(tmp_path / "copy")
+    with MlflowWriter(copy, "one", {}) as writer:
         writer.write(Note("study", artifacts=(("after.txt", b"2"),)))
         assert writer.flush(60)
     assert [file.name for file in (tmp_path / "copy").rglob("after.txt")] == ["after.txt"]

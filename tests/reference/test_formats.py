@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.runner.baseline import Baseline
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
@@ -53,10 +53,10 @@ def test_a_solver_answers_the_one_query_as_it_does_the_last_of_many(solver: dict
 
 def test_the_curve_of_one_query_says_how_many_pairs_it_has_seen():
     curve = evaluate(Solver.model_validate({"kind": "ridge"}), task(**WHOLE), Evaluation(loops=2, prompts=64))
-    table = parquet.read_table(io.BytesIO(pack(curve.error, curve.sem, curve.raw, seen=curve.seen)))
+    table = parquet.read_table(io.BytesIO(encode_curve(curve.error, curve.sem, curve.raw, seen=curve.seen)))
     assert table["point"].to_pylist() == [8, 8]
     np.testing.assert_array_equal(table["error"], curve.error[:, 0])
-    plain = parquet.read_table(io.BytesIO(pack(curve.error, curve.sem, curve.raw)))
+    plain = parquet.read_table(io.BytesIO(encode_curve(curve.error, curve.sem, curve.raw)))
     assert plain["point"].to_pylist() == [0, 0]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.spent import Spending, spent
+from loopscale.records.stores.opening import open_store
+from loopscale.records.study_run import Spending, spending_of
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,7 +27,7 @@ TREE: dict[str, Any] = {
 
 
 def said(driver: Driver) -> Spending:
-    return spent(Store.open(str(driver.store), None), driver.name)
+    return spending_of(open_store(str(driver.store), None), driver.name)
 
 
 def test_a_study_stops_before_its_budget_is_exceeded_and_goes_on_when_it_is_raised(tmp_path: Path):

@@ -234,9 +234,9 @@ def test_every_automatic_key_becomes_a_metric(ran: Driver):
 
 @pytest.mark.slow
 def test_settings_cannot_be_sorted_by_because_they_are_text(ran: Driver):
-    from loopscale.records.stores.store import Store as Records
+    from loopscale.records.stores.opening import open_store
 
-    client = Records.open(ran.store).client
+    client = open_store(ran.store).client
     (experiment,) = [e for e in client.search_experiments() if e.name == "whole"]
     found = client.search_runs(
         [experiment.experiment_id], "metrics.`training.loops` > 2", order_by=["metrics.`training.lr` ASC"]

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from loopscale.core.visible import visible
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
 from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
+from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
-from loopscale.records.stores.store import DEFAULT, Store
+from loopscale.records.stores.opening import DEFAULT, open_store
 from loopscale.studies.find import nearest_folder, recorded_name
 from loopscale.studies.mistakes import one_of
 
@@ -223,7 +224,7 @@ def read(store: Store, study: str, curves: bool = True) -> Reading:
         f"SELECT * FROM curves WHERE {of_study}",
         f"SELECT * FROM history WHERE {of_study}",
     ]
-    with mirror.connect() as connection:
+    with mirror.database() as connection:
         about = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
         row = connection.execute(about, [study]).fetchone()
         trials, curve, history = (connection.execute(sql, [study]).df() for sql in wanted)
@@ -238,15 +239,15 @@ def _places(study: str, store: str | Path | None, beside: str | Path) -> Iterato
     """Stores that may have the study, the likeliest first."""
     for where in _defaults() if store is None else [store]:
         try:
-            yield Store.open(where)
+            yield open_store(where)
         except NoRecords:
             continue
     if store is not None:
         return
     beside = Path(beside)
     for about in sorted([*beside.glob(ABOUT), *beside.glob(f"*/{ABOUT}")]):
-        exported = Store.open(about.parent)
-        if exported.find(study):
+        exported = open_store(about.parent)
+        if exported.find_experiment(study):
             yield exported
 
 
@@ -305,8 +306,7 @@ def _shaped(name: str, text: str) -> dict[str, Any]:
 
 
 def _unknown(mirror: Mirror, name: str) -> NoRecords:
-    if not mirror.store.root:
-        mirror.store.find(name)  # a server hides what one may not see; asked for by name, it says so
+    mirror.store.find_experiment(name)  # a server hides what one may not see; asked for by name, it says so
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     remedy = f"`loopscale run {name}` makes them"

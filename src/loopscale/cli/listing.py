@@ -11,7 +11,7 @@ from loopscale.cli.output import say, show_json, show_table
 from loopscale.cli.status import listed
 
 if TYPE_CHECKING:
-    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.mirror.store_mirror import Mirror
 
 STATES = {"FINISHED": "finished", "KILLED": "stopped", "RUNNING": "cut short"}
 """What nobody holds, by the last word on its parent run."""
@@ -38,7 +38,7 @@ def command(
     if cluster:
         listed(*chosen(context, cluster, store, storage), as_json)
         return
-    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.mirror.store_mirror import Mirror
 
     mirror = Mirror(opened(context, store, storage))
     mirror.sync()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 
 def _studies(incomplete: str) -> list[str]:
@@ -60,10 +60,10 @@ class Place:
 
 def opened(context: typer.Context, store: str | None, storage: str | None, create: bool = False) -> "Store":
     """The store that the options name, those after the verb first. Raises StoreError."""
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.opening import open_store
 
     before = context.obj or Place()
-    return Store.open(store or before.store, storage or before.storage, create=create)
+    return open_store(store or before.store, storage or before.storage, create=create)
 
 
 def assignments(texts: list[str] | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from loopscale.cli.wrong import Wrong
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Reading
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 
 def command(
@@ -64,7 +64,7 @@ def write_report(
             f"the study's name {name} leads out of {store.storage / 'reports'}; give a file with --out"
         )
     write_page(file, page, make_folder=out is None)
-    return file, not store.exported and _attach(store, name, page)
+    return file, not store.read_only and _attach(store, name, page)
 
 
 def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
@@ -83,11 +83,10 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
 
 def provenance(store: "Store", found: "Reading") -> dict[str, Any]:
     """Where a study's results come from, as a report shows it: tables by name, and the study's file."""
-    from loopscale.records.origin import origin
-    from loopscale.records.writing.spent import spent
+    from loopscale.records.study_run import origin_of, spending_of
 
-    where = origin(store, found.study["name"])
-    used = str(spent(store, found.study["name"]))
+    where = origin_of(store, found.study["name"])
+    used = str(spending_of(store, found.study["name"]))
     about = {
         "source": found.provenance.get("source"),
         "commit of the study": where.tags.get("git_commit") or found.provenance.get("commit"),
@@ -116,9 +115,9 @@ def _counts(found: Mapping[str, int]) -> str:
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:
     from loopscale.records.model.note import REPORT, STUDY, Note
-    from loopscale.records.writing.writer import Writer
+    from loopscale.records.writing.mlflow_writer import MlflowWriter
 
-    with Writer(store, study, {}) as writer:
+    with MlflowWriter(store, study, {}) as writer:
         writer.write(Note(STUDY, artifacts=((REPORT, page),)))
         if writer.flush(60) and not writer.refused:
             return True

@@ -67,18 +67,19 @@ def _row(each: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """What the records say, where they can be reached from here; else why not."""
-    from loopscale.records.mirror.mirror import Mirror
-    from loopscale.records.stores.store import Store, StoreError
-    from loopscale.records.writing.spent import spent
+    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.model.errors import StoreError
+    from loopscale.records.stores.opening import open_store
+    from loopscale.records.study_run import spending_of
 
     try:
-        store = Store.open(
+        store = open_store(
             cluster.store, None if cluster.store and "://" in cluster.store else cluster.storage
         )
         mirror = Mirror(store)
         mirror.sync()
         rows = mirror.query(TRIALS.format(study=study.replace("'", "''"))).to_pylist()
-        used = spent(store, study)
+        used = spending_of(store, study)
     except StoreError as problem:
         return {"records": str(problem)}
     errors = [row["error"] for row in rows if row["error"] is not None]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from loopscale.analysis.answers.best import Standing
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Reading
-    from loopscale.records.stores.store import Store
-    from loopscale.records.writing.spent import Spending
+    from loopscale.records.stores.base import Store
+    from loopscale.records.study_run import Spending
     from loopscale.runner.decide.conductor import Conductor
 
 WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
@@ -61,7 +61,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read back from the records what was answered, and write the report."""
     from loopscale.analysis.answers.findings import find
     from loopscale.analysis.results import read
-    from loopscale.records.writing.spent import Spending
+    from loopscale.records.study_run import Spending
 
     found = read(store, conductor.study.name)
     findings = find(found.study, found.trials, found.curves, found.history)

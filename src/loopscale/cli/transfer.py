@@ -62,8 +62,8 @@ def export(
 
     loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
-    from loopscale.records.sheets import write
-    from loopscale.records.transfer import export as records
+    from loopscale.records.sheets import write_sheets
+    from loopscale.records.transfer import export_records
     from loopscale.studies.find import recorded_name
 
     if (study is None) is not everything:
@@ -80,7 +80,7 @@ def export(
     done: dict[str, object] = {}
     lines: list[str] = []
     if to:
-        written = records(place, name, to, weights)
+        written = export_records(place, name, to, weights)
         done |= {"folder": to, "trials": written.trials, "weights": written.weights}
         what = counted(written.trials, "trial") + (f", of {written.weights:,} the weights" if weights else "")
         lines.append(
@@ -89,7 +89,7 @@ def export(
     sheets: tuple[tuple[Literal["csv", "parquet"], Path | None], ...] = (("csv", csv), ("parquet", parquet))
     for form, folder in sheets:
         if folder:
-            rows = write(place, name, folder, form)
+            rows = write_sheets(place, name, folder, form)
             done[form] = {"folder": folder, **rows}
             sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
             lines.append(f"{sizes}; columns.{form} says what they are; all in {folder}")
@@ -119,11 +119,11 @@ def import_(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.records.stores.exported import check
-    from loopscale.records.transfer import import_ as read
+    from loopscale.records.stores.exported import check_export
+    from loopscale.records.transfer import import_records
 
-    check(folder)  # before a store is made for nothing
-    imported = read(opened(context, store, storage, create=True), folder)
+    check_export(folder)  # before a store is made for nothing
+    imported = import_records(opened(context, store, storage, create=True), folder)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})
     else:

@@ -12,7 +12,7 @@ from loopscale.cli.output import say
 from loopscale.cli.wrong import Wrong
 
 if TYPE_CHECKING:
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -45,18 +45,13 @@ def command(
     [bold]Example[/bold]  loopscale ui quickstart --port 5001
     """
     place = opened(context, store, storage)
-    if place.exported:
-        raise Wrong(
-            f"{place.name} holds exported records, without MLflow; `loopscale import` takes them into a store"
-        )
-    if place.uri.startswith("http"):
-        say(f"the store is a tracking server, and its UI is at {place.name}{_page(place, study)}")
+    if address := place.running_ui():
+        say(f"the store is a tracking server, and its UI is at {address}{_page(place, study)}")
         return
     _free(host, port)
     page = _page(place, study)
     say(f"the MLflow UI on {place.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
-    place.settle()
     os.execve(sys.executable, serving(place, host, port), os.environ | QUIET)
 
 
@@ -64,17 +59,16 @@ def _page(store: "Store", study: str | None) -> str:
     """What follows the UI's address; nothing for all studies."""
     if study is None:
         return ""
-    from loopscale.records.browse import page
+    from loopscale.records.mlflow_ui import ui_page
     from loopscale.studies.find import recorded_name
 
-    return f"/{page(store, recorded_name(study))}"
+    return f"/{ui_page(store, recorded_name(study))}"
 
 
 def serving(store: "Store", host: str, port: int) -> list[str]:
     """MLflow's own command: one worker, since the database is a file and the reader one person."""
     command = [
-        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri),
-        *("--default-artifact-root", ((store.root or store.storage) / "artifacts").as_uri()),
+        *(sys.executable, "-m", "mlflow", "server", *store.ui_options()),
         *("--host", host, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"),
     ]
     if host in HERE:

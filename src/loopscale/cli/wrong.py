@@ -21,8 +21,8 @@ def explained(problem: Exception) -> str | None:
     if isinstance(problem, TyperException):
         return _usage(problem)
     from loopscale.cluster.base import ClusterError
-    from loopscale.records.mirror.mirror import QueryError
-    from loopscale.records.model.errors import StoreError, forbidden
+    from loopscale.records.mirror.store_mirror import QueryError
+    from loopscale.records.model.errors import StoreError, explain_denial
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
     from loopscale.training.storage import StorageUnavailable
@@ -32,7 +32,7 @@ def explained(problem: Exception) -> str | None:
     if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in BROKEN):
         return f"the store's database cannot be read ({problem}); restore it from a copy, or give another --store"
     from_store = isinstance(problem, StoreError) or type(problem).__module__.startswith("mlflow")
-    if from_store and (said := forbidden(str(problem))):
+    if from_store and (said := explain_denial(str(problem))):
         return said
     ours = (Wrong, StoreError, ClusterError, Held, Mistakes, StorageUnavailable)
     return str(problem) if isinstance(problem, ours) else None

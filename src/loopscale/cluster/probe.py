@@ -67,10 +67,11 @@ def _on(strategy: Any, node: dict[str, Any]) -> Any:
 
 def _store(store: str, storage: str | None, study: str) -> str:
     """What keeps a driver from recording the study; nothing if it can."""
-    from loopscale.records.stores.store import Store, StoreError
+    from loopscale.records.model.errors import StoreError
+    from loopscale.records.stores.opening import open_store
 
     try:
-        Store.open(store, storage, create=True).experiment(study)
+        open_store(store, storage, create=True).make_experiment(study)
     except StoreError as problem:
         return str(problem)
     return ""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from loopscale.records.model.note import STUDY, Note
-from loopscale.records.writing.spent import SPENT, Spending
+from loopscale.records.study_run import SPENT, Spending
 from loopscale.studies.parts import Budget, Resources
 
 MARGIN = 15.0
@@ -33,7 +33,7 @@ class Spent(BaseException):
 class Meter:
     """Told ten times a second how many workers are held, it says when to stop.
 
-    `spent` is what earlier drivers have used, in hours, as `records.spent` has it; `clock` tells seconds.
+    `spent` is what earlier drivers have used, in hours, as `records.study_run` has it; `clock` tells seconds.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, EVALUATED, OVER, STATUS, Note, Record, flatten
 from loopscale.runner.decide.budget import Meter, Spent
 from loopscale.runner.decide.cell_run import Baselines, CellRun
@@ -267,7 +267,7 @@ class Conductor:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
             tags |= self._evaluated(job, again)
-            artifacts = ((CURVE, pack(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
+            artifacts = ((CURVE, encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
         if report.host:

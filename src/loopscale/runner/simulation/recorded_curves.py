@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loopscale.records.mirror.mirror import Mirror
-from loopscale.records.stores.store import Store
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
 
 
 @dataclass
@@ -30,7 +31,7 @@ def read(source: str) -> list[Recorded]:
 
     The source is a store: a folder, a server, a database, or what `loopscale export` wrote.
     """
-    return list(_recorded_in(Store.open(source)))
+    return list(_recorded_in(open_store(source)))
 
 
 def _recorded_in(store: Store) -> Iterator[Recorded]:

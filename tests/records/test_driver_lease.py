@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.claim import BEAT, SILENCE, Claim, Taken, holder
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.driver_lease import BEAT, SILENCE, DriverLease, LeaseTaken
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -24,11 +25,11 @@ def database(pristine: Path, tmp_path: Path) -> str:
 
 def opened(uri: str, folder: Path) -> Store:
     """The store as a host with a storage of its own sees it."""
-    return Store.open(uri, storage=folder, create=True)
+    return open_store(uri, storage=folder, create=True)
 
 
-def claimed(store: Store, said: list[str] | None = None) -> Claim:
-    mine = Claim(store, "one", (said if said is not None else []).append)
+def claimed(store: Store, said: list[str] | None = None) -> DriverLease:
+    mine = DriverLease(store, "one", (said if said is not None else []).append)
     mine.take(lambda _: None)
     return mine
 
@@ -37,26 +38,26 @@ def test_of_two_hosts_one_drives_and_the_other_hears_who_does(database: str, tmp
     here, there = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
     mine = claimed(here)
     began = time.monotonic()
-    with pytest.raises(Taken, match="process"):
+    with pytest.raises(LeaseTaken, match="process"):
         claimed(there)
     assert time.monotonic() - began < 2 * BEAT + 5
-    assert "process" in (holder(there, "one") or "")
+    assert "process" in mine.holder
     mine.release()
-    assert holder(there, "one") is None
+    assert mine.holder == ""
     claimed(there).release()
 
 
 def test_of_two_that_claim_in_the_same_moment_one_gets_it(database: str, tmp_path: Path):
     stores = [opened(database, tmp_path / name) for name in "abcd"]
     for store in stores:
-        store.experiment("one")
-    got: list[Claim] = []
-    refused: list[Taken] = []
+        store.make_experiment("one")
+    got: list[DriverLease] = []
+    refused: list[LeaseTaken] = []
 
     def go(store: Store) -> None:
         try:
             got.append(claimed(store))
-        except Taken as problem:
+        except LeaseTaken as problem:
             refused.append(problem)
 
     threads = [threading.Thread(target=go, args=(store,)) for store in stores]
@@ -76,7 +77,7 @@ def test_a_holder_that_was_cut_off_writes_nothing_after_another_has_taken_over(
     mine = claimed(here, said)
     mine._over.set()  # its link is cut: it is not heard any more, and works on
     mine._thread.join()
-    with Writer(here, "one", {}, claim=mine) as writer:
+    with MlflowWriter(here, "one", {}, lease=mine) as writer:
         writer.write(trials.begun("k"))
         assert writer.flush(20)
         began = time.monotonic()
@@ -86,7 +87,7 @@ def test_a_holder_that_was_cut_off_writes_nothing_after_another_has_taken_over(
         assert writer.flush(20), "what it may not write does not wait for ever"
     assert said == [mine.overtaken] != [""]
     theirs.release()
-    assert [record.step for record in load(there, "one")] == [0]
+    assert [record.step for record in recorded_trials(there, "one")] == [0]
 
 
 def test_a_holder_outlives_a_server_that_is_away_longer_than_its_silence(server, tmp_path: Path):
@@ -94,7 +95,7 @@ def test_a_holder_outlives_a_server_that_is_away_longer_than_its_silence(server,
     server.kill()
     time.sleep(SILENCE + BEAT)
     server.start()
-    mine.hold()
-    with pytest.raises(Taken):
+    mine.ensure_held()
+    with pytest.raises(LeaseTaken):
         claimed(opened(server.uri, tmp_path / "b"))
     mine.release()

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.model import run as runs
 from loopscale.records.model.note import Note
 from loopscale.records.model.run import Run
-from loopscale.records.read import load, trials
-from loopscale.records.stores.store import Store
-from loopscale.records.transfer import export, import_
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.stores.tracking import ACTIVE, TrackingStore
+from loopscale.records.transfer import export_records, import_records
+from loopscale.records.trial_records import as_records, recorded_trials
 from loopscale.records.writing import ended_runs as ended
-from loopscale.records.writing.ended_runs import Ended, recall
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.ended_runs import RunAccount, recall_runs
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 
 @pytest.fixture
@@ -23,42 +24,43 @@ def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     database = tmp_path / "shared.db"
     database.write_bytes((pristine / "mlflow.db").read_bytes())
     monkeypatch.setattr(ended, "FEW", 2)
-    monkeypatch.setattr("loopscale.records.writing.writer.FEW", 2)
-    return Store.open(f"sqlite:///{database}", storage=tmp_path / "storage", create=True)
+    return open_store(f"sqlite:///{database}", storage=tmp_path / "storage", create=True)
 
 
-def drive(store: Store, *notes: Note, remember: bool = False) -> Ended:
+def drive(store: Store, *notes: Note, remember: bool = False) -> RunAccount:
     """What a driver does that resumes the study, and dies after these notes."""
-    known = recall(store, "one")
-    found = {record.key: record.run for record in trials(known.in_order)}
-    with Writer(store, "one", found, ended=known) as writer:
+    known = recall_runs(store, "one")
+    found = {record.key: record.run for record in as_records(known.in_order)}
+    with MlflowWriter(store, "one", found, account=known) as writer:
         for note in notes:
             writer.write(note)
         if remember:
             writer.flush(30)
-            writer.remember()
+            writer.renew_run_file()
         assert writer.flush(30)
         assert writer.refused == []
     return known
 
 
 def agree(store: Store) -> None:
-    assert list(trials(recall(store, "one").in_order)) == list(load(store, "one"))
+    assert list(as_records(recall_runs(store, "one").in_order)) == list(recorded_trials(store, "one"))
 
 
 def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The trials that the store is asked for to recall the study."""
     answered: list[Run] = []
-    page = runs._Asked.page
+    page = TrackingStore._page
 
-    def noted(self: runs._Asked, *arguments: str):
-        found, token = page(self, *arguments)
-        answered.extend(run for run in found if self.view == runs.ACTIVE)
-        return found, token
+    def noted(
+        self: TrackingStore, experiments: list[str], condition: str, view: str, token: str | None = None
+    ):
+        runs, token = page(self, experiments, condition, view, token)
+        answered.extend(run for run in runs if view == ACTIVE)
+        return runs, token
 
-    monkeypatch.setattr(runs._Asked, "page", noted)
-    recall(store, "one")
-    monkeypatch.setattr(runs._Asked, "page", page)
+    monkeypatch.setattr(TrackingStore, "_page", noted)
+    recall_runs(store, "one")
+    monkeypatch.setattr(TrackingStore, "_page", page)
     return {run.tags["trial"] for run in answered} - {"study"}
 
 
@@ -72,7 +74,7 @@ def test_a_driver_that_resumes_asks_for_what_may_have_changed_only(shared: Store
     drive(shared, trials.at("e", 10), trials.finished("e", 20), trials.begun("f"), trials.at("f", 10))
     agree(shared)
     assert asked(shared, monkeypatch) == {"e", "f"}
-    assert {record.outcome for record in load(shared, "one")} == {"finished", "running"}
+    assert {record.outcome for record in recorded_trials(shared, "one")} == {"finished", "running"}
 
 
 def test_it_holds_whatever_a_driver_may_have_done_to_an_ended_run(shared: Store, trials):
@@ -84,7 +86,7 @@ def test_it_holds_whatever_a_driver_may_have_done_to_an_ended_run(shared: Store,
     agree(shared)
     drive(shared, Note("c", 20, {"loss": float("nan")}, {}, {"weights": "kept"}), remember=True)
     agree(shared)
-    assert next(load(shared, "one")).metrics["evaluate/error"] == 0.125
+    assert next(recorded_trials(shared, "one")).metrics["evaluate/error"] == 0.125
 
 
 def test_a_clock_that_is_behind_loses_nothing(shared: Store, trials):
@@ -92,27 +94,27 @@ def test_a_clock_that_is_behind_loses_nothing(shared: Store, trials):
     slow = [replace(note, at=note.at - 3_600_000) for note in trials.whole("d")]
     drive(shared, *slow)
     agree(shared)
-    assert {record.key for record in load(shared, "one")} == set("abcd")
+    assert {record.key for record in recorded_trials(shared, "one")} == set("abcd")
 
 
 def test_runs_that_were_deleted_brought_back_or_imported_are_noticed(
     shared: Store, store: Store, tmp_path, trials
 ):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
-    victim = next(record.run for record in load(shared, "one") if record.key == "a")
+    victim = next(record.run for record in recorded_trials(shared, "one") if record.key == "a")
     shared.client.delete_run(victim)
     agree(shared)
     drive(shared, *trials.whole("d"), *trials.whole("e"))
     agree(shared)
     shared.client.restore_run(victim)
     agree(shared)
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         for note in trials.whole("f"):
             writer.write(replace(note, at=note.at - 3_600_000))
-    export(store, None, tmp_path / "out")
-    assert import_(shared, tmp_path / "out").new == 1
+    export_records(store, None, tmp_path / "out")
+    assert import_records(shared, tmp_path / "out").new == 1
     agree(shared)
-    assert {record.key for record in load(shared, "one")} == set("abcdef")
+    assert {record.key for record in recorded_trials(shared, "one")} == set("abcdef")
 
 
 DAMAGED = {
@@ -129,10 +131,10 @@ DAMAGED = {
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_is_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
-    with Writer(shared, "one", {}) as writer:
+    with MlflowWriter(shared, "one", {}) as writer:
         writer.write(Note("study", artifacts=((ended.FILE, content),)))
     agree(shared)
 
 
 def test_a_study_without_records_recalls_none(shared: Store):
-    assert recall(shared, "one") == Ended()
+    assert recall_runs(shared, "one") == RunAccount(has_file=True)

@@ -1,0 +1,61 @@
+"""Heavy packages, each imported at its first use: MLflow needs 2 s, pyarrow and DuckDB 0.2 s.
+
+`loopscale --help` and `loopscale best` must not wait for packages that they do not need. Modules import the names
+below at their top and use them like the packages; the same idea as SPEC 1 (Lazy Loading of Submodules and Functions)
+of Scientific Python. Do not use an attribute of these names while a module is loaded, and write them in quotes in
+annotations.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+class _Deferred:
+    """Stands for a module, and imports the module when an attribute is read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+if TYPE_CHECKING:  # for the types alone
+    import duckdb
+    import mlflow
+    import mlflow.entities
+    import mlflow.exceptions
+    import mlflow.store.tracking.sqlalchemy_store as mlflow_sql_store
+    import mlflow.tracking._tracking_service.utils as mlflow_tracking_utils
+    import mlflow.utils.credentials as mlflow_credentials
+    import mlflow.utils.rest_utils as mlflow_rest
+    import pyarrow
+    import requests
+    import sqlalchemy.exc
+    from pyarrow import csv, dataset, parquet
+else:
+    duckdb = _Deferred("duckdb")
+    mlflow = _Deferred("mlflow")
+    mlflow_credentials = _Deferred("mlflow.utils.credentials")
+    mlflow_rest = _Deferred("mlflow.utils.rest_utils")
+    mlflow_sql_store = _Deferred("mlflow.store.tracking.sqlalchemy_store")
+    mlflow_tracking_utils = _Deferred("mlflow.tracking._tracking_service.utils")
+    pyarrow = _Deferred("pyarrow")
+    csv, dataset, parquet = (_Deferred(f"pyarrow.{name}") for name in ("csv", "dataset", "parquet"))
+    requests = _Deferred("requests")
+    sqlalchemy = _Deferred("sqlalchemy")
+
+__all__ = [
+    "csv",
+    "dataset",
+    "duckdb",
+    "mlflow",
+    "mlflow_credentials",
+    "mlflow_rest",
+    "mlflow_sql_store",
+    "mlflow_tracking_utils",
+    "parquet",
+    "pyarrow",
+    "requests",
+    "sqlalchemy",
+]
