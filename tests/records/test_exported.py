@@ -16,7 +16,6 @@ from loopscale.records.model.note import WEIGHTS, Note
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import COLUMNS
 from loopscale.records.stores.opening import open_store
-from loopscale.records.study_run import parent_run_id
 from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
 from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -146,7 +145,7 @@ def test_an_export_into_the_same_folder_replaces_the_one_before(filled: Store, f
 def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
     export_records(open_store(folder), None, tmp_path / "again", weights=True)
     assert answers(open_store(tmp_path / "again")) == answers(open_store(folder))
-    assert parent_run_id(open_store(tmp_path / "again"), "one")
+    assert open_store(tmp_path / "again").parent_run("one")
     assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
 
 

@@ -12,7 +12,6 @@ from loopscale.records.model.note import Note, decode, encode
 from loopscale.records.stores import tracking
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.tracking import TrackingStore
-from loopscale.records.study_run import parent_run_id
 from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.delivery import Delivery, Refused
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -61,10 +60,10 @@ def test_records_come_in_the_order_in_which_they_were_begun(store: Store, trials
 def test_every_trial_is_a_child_of_the_studys_one_parent_run(store: Store, trials):
     write(store, trials.begun("a"))
     write(store, trials.begun("b"), Note("study", tags={"commit": "abc"}, artifacts=(("study.json", b"{}"),)))
-    parent = parent_run_id(store, "study")
-    assert {record.tags["mlflow.parentRunId"] for record in recorded_trials(store, "study")} == {parent}
+    parent = store.parent_run("study")
     assert parent
-    assert store.client.get_run(parent).data.tags["commit"] == "abc"
+    assert {record.tags["mlflow.parentRunId"] for record in recorded_trials(store, "study")} == {parent.id}
+    assert store.client.get_run(parent.id).data.tags["commit"] == "abc"
     assert len(store.client.search_runs([store.make_experiment("study")])) == 3
 
 

@@ -11,7 +11,6 @@ from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-from loopscale.records.study_run import parent_run_id
 from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
 from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -76,10 +75,13 @@ def test_what_is_brought_in_twice_is_there_once(filled: Store, other: Store, tmp
     export_records(filled, None, tmp_path / "out")
     import_records(other, tmp_path / "out")
     before = {name: answers(other, name) for name in TABLES}
-    parent = parent_run_id(other, "one")
+    parent = other.parent_run("one")
     assert import_records(other, tmp_path / "out") == ImportCounts(new=0, present=2)
     assert {name: answers(other, name) for name in TABLES} == before
-    assert parent_run_id(other, "one") == parent
+    again = other.parent_run("one")
+    assert parent
+    assert again
+    assert again.id == parent.id
 
 
 def test_a_trial_that_is_under_way_is_completed_and_no_point_doubled(

@@ -1,9 +1,8 @@
 """Heavy packages, each imported at its first use: MLflow needs 2 s, pyarrow and DuckDB 0.2 s.
 
-`loopscale --help` and `loopscale best` must not wait for packages that they do not need. Modules import the names
-below at their top and use them like the packages; the same idea as SPEC 1 (Lazy Loading of Submodules and Functions)
-of Scientific Python. Do not use an attribute of these names while a module is loaded, and write them in quotes in
-annotations.
+`loopscale --help` and `loopscale best` do not wait for packages that they do not need. Modules import the names below
+at their top and use them like the packages (as in SPEC 1 of Scientific Python). While a module is loaded, it must not
+read an attribute of these names. Annotations with these names stand in quotes.
 """
 
 from importlib import import_module
@@ -29,7 +28,7 @@ if TYPE_CHECKING:  # for the types alone
     import mlflow.tracking._tracking_service.utils as mlflow_tracking_utils
     import mlflow.utils.credentials as mlflow_credentials
     import mlflow.utils.rest_utils as mlflow_rest
-    import pyarrow
+    import pyarrow as pa
     import requests
     import sqlalchemy.exc
     from pyarrow import csv, dataset, parquet
@@ -40,22 +39,7 @@ else:
     mlflow_rest = _Deferred("mlflow.utils.rest_utils")
     mlflow_sql_store = _Deferred("mlflow.store.tracking.sqlalchemy_store")
     mlflow_tracking_utils = _Deferred("mlflow.tracking._tracking_service.utils")
-    pyarrow = _Deferred("pyarrow")
+    pa = _Deferred("pyarrow")
     csv, dataset, parquet = (_Deferred(f"pyarrow.{name}") for name in ("csv", "dataset", "parquet"))
     requests = _Deferred("requests")
     sqlalchemy = _Deferred("sqlalchemy")
-
-__all__ = [
-    "csv",
-    "dataset",
-    "duckdb",
-    "mlflow",
-    "mlflow_credentials",
-    "mlflow_rest",
-    "mlflow_sql_store",
-    "mlflow_tracking_utils",
-    "parquet",
-    "pyarrow",
-    "requests",
-    "sqlalchemy",
-]

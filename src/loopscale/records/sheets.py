@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from loopscale.records.deferred_imports import csv, parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import csv, pa, parquet
 from loopscale.records.mirror.store_mirror import Mirror
 from loopscale.records.model.columns import TABLES
 from loopscale.records.model.errors import StoreError
@@ -17,16 +16,8 @@ def write_sheets(
 ) -> dict[str, int]:
     """Write every table of one study, or of all studies, and a table `columns` with their descriptions.
 
-    Unfinished trials are included. A missing value is an empty cell.
-
-    Returns
-    -------
-    The number of rows by table.
-
-    Raises
-    ------
-    StoreError
-        The study has no records, or the folder cannot be written.
+    Unfinished trials are included. A missing value is an empty cell. Returns the number of rows by table. Raises
+    StoreError if the study has no records or the folder cannot be written.
     """
     mirror = Mirror(store)
     names = recorded_studies(store, study)

@@ -16,7 +16,7 @@ VERSION = "version."
 """Prefix of the tags with versions of packages."""
 NOT_RECORDED = "not recorded"
 SHOWN_ELSEWHERE = {SPENT, "question", "source", "trial", "role", "study"}
-"""Tags of the parent run for which a report has another place."""
+"""Tags of the parent run that a report shows in other places."""
 UNITS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours", "hours": "h of wall clock"}
 
 
@@ -47,7 +47,7 @@ def spending_of(store: Store, study: str) -> Spending:
 
     A running driver charges up to 15 s in advance.
     """
-    parent = _parent_run(store, study)
+    parent = store.parent_run(study)
     text = parent.tags.get(SPENT, "{}") if parent else "{}"
     try:
         document = json.loads(text)
@@ -60,17 +60,6 @@ def spending_of(store: Store, study: str) -> Spending:
         remedy = "mend the tag of the parent run, or delete it to count from nothing"
         raise StoreError(what, remedy) from problem
     return Spending(used, budget)
-
-
-def parent_run_id(store: Store, study: str) -> str | None:
-    """The id of the study's parent run, which holds its file, its description and its report."""
-    parent = _parent_run(store, study)
-    return parent.id if parent else None
-
-
-def _parent_run(store: Store, study: str) -> Run | None:
-    experiment = store.find_experiment(study)
-    return store.parent_run(experiment) if experiment else None
 
 
 @dataclass(frozen=True)

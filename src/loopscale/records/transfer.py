@@ -17,21 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import loopscale
-from loopscale.records.deferred_imports import dataset, parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import dataset, pa, parquet
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Note, decode
 from loopscale.records.model.run import Run, parent_among
 from loopscale.records.stores.base import Store
-from loopscale.records.stores.exported import (
-    ABOUT,
-    FORMAT,
-    WEIGHTS_FOLDER,
-    ExportedStore,
-    damage_in_one_line,
-)
+from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, ExportedStore, damage_as_error
 from loopscale.records.stores.folder import FolderStore
-from loopscale.records.study_run import parent_run_id
 from loopscale.records.trial_records import recorded_studies, recorded_trials
 from loopscale.records.writing.ended_runs import FORGET
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -106,7 +98,7 @@ def import_records(store: Store, folder: str | Path) -> ImportCounts:
     """Record an export, except for trials that are finished in the store. The caller holds the leases."""
     folder = Path(folder)
     exported = ExportedStore(folder, folder)
-    with damage_in_one_line(folder):
+    with damage_as_error(folder):
         return _import(store, exported)
 
 
@@ -122,7 +114,7 @@ def _import(store: Store, exported: ExportedStore) -> ImportCounts:
         name = study["study"]
         known = {record.key: record for record in recorded_trials(store, name)}
         with MlflowWriter(store, name, {key: record.run for key, record in known.items()}) as writer:
-            if parent_run_id(store, name) is None:
+            if store.parent_run(name) is None:
                 writer.write(_parent_note(study))
             elif store.shared:
                 writer.write(FORGET)  # imported runs end before the runs that the file holds

@@ -31,11 +31,9 @@ def recorded_studies(store: Store, study: str | None) -> list[str]:
 
 
 def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
-    """The keys of trials that other studies need.
+    """Keys of trials that other studies need.
 
-    Returns
-    -------
-    The trials of other studies that have not ended, and may continue from the checkpoints; and the trials whose weights
+    First the trials of studies that have not ended, which continue from the checkpoints; then the trials whose weights
     other studies keep.
     """
     others = [experiment for name, experiment in store.experiments().items() if name != study]

@@ -50,7 +50,7 @@ def _recorded_weights(store: Store, start: str, folder: Path) -> Path:
 
 
 def _only_key(start: str, keys: Iterable[str]) -> str | None:
-    """The only key that begins with `start`; None if there is none. Raises StoreError for several keys."""
+    """The only key that begins with `start`, or None. Raises StoreError for several keys."""
     matches = sorted({key for key in keys if key.startswith(start)})
     if start in matches:
         return start

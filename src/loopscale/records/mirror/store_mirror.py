@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from loopscale.records.deferred_imports import dataset, duckdb
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import dataset, duckdb, pa
 from loopscale.records.mirror.study_mirror import StudyMirror, load_json, save_json
 from loopscale.records.model import tables
 from loopscale.records.model.columns import TABLES
@@ -138,7 +137,7 @@ class Mirror:
 
     @contextmanager
     def _read_lock(self) -> Iterator[None]:
-        """A lock against `sync`. There is no lock if nobody can write to the mirror's folder."""
+        """A lock against `sync`, unless the mirror's folder has none because it is read only."""
         try:
             handle = (self.folder / LOCK).open()
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """One study's records as Parquet files: `trials`, `study`, and `history-<n>`, `curves-<n>` of up to 64 runs each.
 
-A run stays in the file that it was first put into, and a file is written anew only if one of its runs has changed. So a
+A run stays in its first file, and a file is written anew only if one of its runs has changed. So a
 study under way changes only its last files. Every file is replaced as a whole, and readers need no lock.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loopscale.records.deferred_imports import parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model import tables
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY_JSON
@@ -121,15 +120,13 @@ def save_json(path: Path, content: dict[str, Any]) -> None:
 
 def _sound_state(state: dict[str, Any]) -> dict[str, list[Any]]:
     """Fingerprint and file of every run, as saved; empty if the state is malformed."""
-    sound = all(
-        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int | None)
-        for entry in state.values()
-    )
+    entries = state.values()
+    sound = all(isinstance(e, list) and len(e) == 2 and isinstance(e[1], int | None) for e in entries)
     return state if sound else {}
 
 
 def study_description(store: Store, study: str, parent: Run) -> str:
-    """The text of the study's description (study.json), empty if there is none. Raises StoreError for damage."""
+    """The text of the study's description (study.json), or an empty text. Raises StoreError for damage."""
     try:
         content = store.read_artifact(parent.id, STUDY_JSON)
         if content is None:

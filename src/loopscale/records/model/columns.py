@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """One column: the Arrow name of its type, its unit (empty if there is none), and its description."""
+    """One column: the Arrow name of its type, its unit or an empty text, and its description."""
 
     kind: str
     unit: str

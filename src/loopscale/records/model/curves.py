@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loopscale.records.deferred_imports import parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import pa, parquet
 
 Grid = NDArray[np.float64]
 LATER = ("median",)
@@ -17,14 +16,10 @@ LATER = ("median",)
 def encode_curve(
     error: Grid, sem: Grid, raw: Grid, median: Grid | None = None, seen: Sequence[int] | None = None
 ) -> bytes:
-    """Write a curve as a Parquet file with columns loop (from 1), point, error, sem, raw, median.
+    """Write arrays [loops, points] as a Parquet file with columns loop (from 1), point, error, sem, raw, median.
 
-    Parameters
-    ----------
-    error, sem, raw, median
-        Arrays [loops, points]. Without a median the file has no such column.
-    seen
-        For every point the number of pairs that the query has seen; by default 0, 1, 2, ...
+    Without a median the file has no such column. `seen` has the number of pairs before every point, by default 0, 1,
+    ...
     """
     loops, points = error.shape
     pairs = np.arange(points) if seen is None else np.array(seen)

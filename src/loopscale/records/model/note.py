@@ -40,18 +40,8 @@ def now() -> int:
 class Note:
     """One thing to write on a trial's run. A note keeps its own time, so that a repeated note is still one point.
 
-    Parameters
-    ----------
-    key
-        The trial's key, or `STUDY` for the parent run.
-    params
-        Settings as values (not text), by dotted path. A setting of a run never changes.
-    status
-        MLflow's new status of the run; empty for no change.
-    artifacts
-        Pairs of the path in the run and the content or file. A repeated path replaces the artifact.
-    at
-        Milliseconds since 1970.
+    `params` are settings as values (not text) by dotted path; they never change. An empty `status` changes nothing.
+    `artifacts` are pairs of path in the run and content or file; a repeated path replaces the artifact. `at` is in ms.
     """
 
     key: str

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import pa
 from loopscale.records.model.columns import column_types
 from loopscale.records.model.note import EVALUATE, EVALUATED, decode
 from loopscale.records.model.run import Run

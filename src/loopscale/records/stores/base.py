@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
-from loopscale.records.deferred_imports import mlflow, parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import mlflow, pa, parquet
 from loopscale.records.model.curves import with_later_columns
 from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.note import CURVE
-from loopscale.records.model.run import Run
+from loopscale.records.model.run import Run, parent_among
 from loopscale.records.model.tables import CURVES, HISTORY, arrow_schema
 from loopscale.training.storage import CheckpointStore
 
@@ -27,14 +26,9 @@ Point = tuple[str, int, str, float]
 class Store(ABC):
     """An open store of records.
 
-    Attributes
-    ----------
-    uri
-        MLflow's address of the store; for exported records, the folder.
-    storage
-        A folder of this machine for everything that is not a record: locks, mirror, reports, Ray's folder.
-    checkpoints
-        Where checkpoints lie; by default a folder in the storage.
+    `uri` is MLflow's address; for exported records, the folder. `name` is the store as a person writes it, without a
+    password. `storage` is a folder of this machine for locks, the mirror, reports and Ray's folder. `checkpoints` lie
+    by default in the storage.
     """
 
     read_only: ClassVar[bool] = False
@@ -45,30 +39,16 @@ class Store(ABC):
     """Artifacts to fetch at a time."""
 
     def __init__(self, uri: str, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
-        self.uri, self.storage = uri, storage
+        self.uri, self.name, self.storage = uri, without_password(uri), storage
         self.checkpoints = checkpoints or CheckpointStore.open(storage / CHECKPOINTS)
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The store as a person writes it, without a password."""
-
-    @property
-    @abstractmethod
-    def client(self) -> "mlflow.MlflowClient":
-        """MLflow's client, connected. Raises StoreError."""
 
     @abstractmethod
     def experiments(self) -> dict[str, str]:
         """The id of every study's experiment, by the study's name, also for records of a newer format."""
 
-    @abstractmethod
     def find_experiment(self, study: str) -> str | None:
         """The id of the study's experiment, if the study has records. Raises StoreError."""
-
-    @abstractmethod
-    def make_experiment(self, study: str) -> str:
-        """The id of the study's experiment, made if it is absent. Raises StoreError."""
+        return self.experiments().get(study)
 
     @abstractmethod
     def runs(self, experiment: str, params: bool = True) -> list[Run]:
@@ -77,13 +57,10 @@ class Store(ABC):
         Without `params`, kinds that read faster without settings leave the settings out.
         """
 
-    @abstractmethod
-    def parent_run(self, experiment: str) -> Run | None:
-        """The parent run of a study's trials. Raises what MLflow's client raises."""
-
-    @abstractmethod
-    def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
-        """The runs that meet MLflow's `condition`, in no order. Raises what MLflow's client raises."""
+    def parent_run(self, study: str) -> Run | None:
+        """The parent run of a study's trials, which holds the study's file, description and report."""
+        experiment = self.find_experiment(study)
+        return parent_among(self.runs(experiment)) if experiment else None
 
     @abstractmethod
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
@@ -91,20 +68,7 @@ class Store(ABC):
 
     @abstractmethod
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
-        """A run's artifact as a local file; None if there is none. A remote artifact is fetched into `folder`."""
-
-    def missing_weights(self, trial: str, study: str) -> StoreError:
-        """The error for a trial whose weights are not in the records."""
-        remedy = f"those of replicates and of each cell's best are, `loopscale best {study}` shows them"
-        return StoreError(f"the weights of trial {trial} were not kept", remedy)
-
-    def running_ui(self) -> str | None:
-        """The address of an MLflow UI that already serves the store. Raises StoreError if MLflow cannot serve it."""
-        return None
-
-    @abstractmethod
-    def ui_options(self) -> list[str]:
-        """Options of `mlflow server` that serve the store."""
+        """A run's artifact as a local file, or None. A remote artifact is fetched into `folder`."""
 
     def change_stamp(self) -> str | None:
         """A text that changes with every change of the records; None if only a search can tell."""
@@ -114,6 +78,38 @@ class Store(ABC):
     def mirror_name(self) -> str:
         """The mirror's folder in the storage, because several stores may share a storage."""
         return sha256(self.uri.encode()).hexdigest()[:12]
+
+    # Only stores that MLflow serves have the following. The other kinds raise StoreError.
+
+    @property
+    def client(self) -> "mlflow.MlflowClient":
+        """MLflow's client, connected. Raises StoreError."""
+        self._lacks_mlflow()
+
+    def make_experiment(self, study: str) -> str:
+        """The id of the study's experiment, made if it is absent. Raises StoreError."""
+        self._lacks_mlflow()
+
+    def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
+        """The runs that meet MLflow's `condition`, in no order. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
+    def running_ui(self) -> str | None:
+        """The address of an MLflow UI that already serves the store, if there is one."""
+        self._lacks_mlflow()
+
+    def ui_options(self) -> list[str]:
+        """Options of `mlflow server` that serve the store."""
+        self._lacks_mlflow()
+
+    def _lacks_mlflow(self) -> NoReturn:
+        what = f"{self.name} holds exported records, without MLflow"
+        raise StoreError(what, "`loopscale import` takes them into a store")
+
+    def missing_weights(self, trial: str, study: str) -> StoreError:
+        """The error for a trial whose weights are not in the records."""
+        remedy = f"those of replicates and of each cell's best are, `loopscale best {study}` shows them"
+        return StoreError(f"the weights of trial {trial} were not kept", remedy)
 
     def studies(self) -> list[str]:
         """The names of the studies with records."""
@@ -126,7 +122,7 @@ class Store(ABC):
         raise NoRecords(f"no records of {study} in {self.name} yet", f"`loopscale run {study}` makes them")
 
     def read_artifact(self, run: str, path: str) -> bytes | None:
-        """The content of a run's artifact; None if there is none."""
+        """The content of a run's artifact, or None."""
         with TemporaryDirectory(prefix="loopscale-") as folder:
             file = self.artifact(run, path, Path(folder))
             return file.read_bytes() if file else None
@@ -157,3 +153,9 @@ class Store(ABC):
         except (pa.ArrowException, OSError, KeyError) as problem:
             what = f"the curve of trial {run.tags['trial']} is damaged ({problem})"
             raise StoreError(what, "evaluate it again") from problem
+
+
+def without_password(uri: str) -> str:
+    before, at, after = uri.rpartition("@")
+    scheme, slashes, login = before.partition("://")
+    return f"{scheme}{slashes}{login.split(':')[0]}{at}{after}" if at and slashes else uri

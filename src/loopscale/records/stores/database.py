@@ -6,8 +6,9 @@ from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
 from loopscale.records.model.errors import NoRecords, StoreError
+from loopscale.records.stores.base import without_password
 from loopscale.records.stores.local_folder import file_lock
-from loopscale.records.stores.tracking import TrackingStore, without_password
+from loopscale.records.stores.tracking import TrackingStore
 
 SCHEMES = ("postgresql", "mysql", "mssql", "sqlite")
 PATIENCE = 5

@@ -10,16 +10,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from typing_extensions import override
 
-from loopscale.records.deferred_imports import mlflow, parquet
-from loopscale.records.deferred_imports import pyarrow as pa
+from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model.curves import with_later_columns
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS
-from loopscale.records.model.run import Run, parent_among
+from loopscale.records.model.run import Run
 from loopscale.records.model.tables import CURVES, arrow_schema
 from loopscale.records.stores.base import Point, Store
 from loopscale.training.storage import CheckpointStore
@@ -28,19 +27,17 @@ FORMAT, ABOUT = 1, "export.json"
 WEIGHTS_FOLDER = "weights"
 """Folder of an export with the weights of its trials, each in a file with the trial's key as name."""
 AGAIN = "export again"
-_NAMED = {"study": "text", "tags": "text", "settings": "text", "start": "number"}
-_RUN = {"trial": "text", "run": "text", "status": "text", "end": "number", "metrics": "text"}
-_LOOP_AND_POINT = {"loop": "integer", "point": "integer"}
+
+
+def _kinds(**columns: str) -> dict[str, str]:
+    return {name: kind for kind, names in columns.items() for name in names.split()}
+
+
 COLUMNS = {
-    "studies": {**_NAMED, STUDY_JSON: "bytes", STUDY_FILE: "bytes"},
-    "trials": {**_NAMED, **_RUN},
-    "history": {"run": "text", "step": "integer", "metric": "text", "value": "number"},
-    "curves": {
-        "run": "text",
-        "trial": "text",
-        **_LOOP_AND_POINT,
-        **dict.fromkeys(("error", "sem", "raw"), "number"),
-    },
+    "studies": _kinds(text="study tags settings", number="start", bytes=f"{STUDY_JSON} {STUDY_FILE}"),
+    "trials": _kinds(text="study tags settings trial run status metrics", number="start end"),
+    "history": _kinds(text="run metric", integer="step", number="value"),
+    "curves": _kinds(text="run trial", integer="loop point", number="error sem raw"),
 }
 """The required columns of every table, with the kind of their values. A column without any value has no kind."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
@@ -65,53 +62,19 @@ class ExportedStore(Store):
         except (OSError, ValueError):
             return False
 
-    @property
-    @override
-    def name(self) -> str:
-        return str(self.folder)
-
-    @property
-    @override
-    def client(self) -> "mlflow.MlflowClient":
-        self._needs_import()
-
-    def _needs_import(self) -> NoReturn:
-        what = f"{self.name} holds exported records, without MLflow"
-        raise StoreError(what, "`loopscale import` takes them into a store")
-
-    @override
-    def make_experiment(self, study: str) -> str:
-        self._needs_import()
-
-    @override
-    def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
-        self._needs_import()
-
     @override
     def missing_weights(self, trial: str, study: str) -> StoreError:
         remedy = f"`loopscale export {study} --weights` takes those that were kept along"
         return StoreError(f"the weights of trial {trial} are not in {self.name}", remedy)
 
     @override
-    def running_ui(self) -> str | None:
-        self._needs_import()
-
-    @override
-    def ui_options(self) -> list[str]:
-        self._needs_import()
-
-    @override
     def experiments(self) -> dict[str, str]:
-        with damage_in_one_line(self.folder):
+        with damage_as_error(self.folder):
             return {str(row["study"]): str(row["study"]) for row in self.rows("studies")}
 
     @override
-    def find_experiment(self, study: str) -> str | None:
-        return self.experiments().get(study)
-
-    @override
     def runs(self, experiment: str, params: bool = True) -> list[Run]:
-        with damage_in_one_line(self.folder):
+        with damage_as_error(self.folder):
             parents = [_parent(row) for row in self.rows("studies") if row["study"] == experiment]
             trials = [_trial(row) for row in self.rows("trials", [("study", "=", experiment)])]
             by_id = {run.id: run for run in trials}
@@ -121,18 +84,14 @@ class ExportedStore(Store):
         return parents + sorted(by_id.values(), key=lambda run: (run.start, run.id))
 
     @override
-    def parent_run(self, experiment: str) -> Run | None:
-        return parent_among(self.runs(experiment))
-
-    @override
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
-        with damage_in_one_line(self.folder):
+        with damage_as_error(self.folder):
             yield from self._points([run.id for run in runs])
 
     @override
     def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
         schema = arrow_schema(CURVES)
-        with damage_in_one_line(self.folder):
+        with damage_as_error(self.folder):
             curves = self._table("curves", [("run", "in", [run.id for run in runs])]) if runs else None
             if curves is None:
                 return schema.empty_table()
@@ -141,7 +100,7 @@ class ExportedStore(Store):
     @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         """A study's file or description, written into `folder`; or a trial's weights."""
-        with damage_in_one_line(self.folder):
+        with damage_as_error(self.folder):
             if path == WEIGHTS:
                 rows = self.rows("trials", [("run", "=", run)])
                 file = self.weights(rows[0]["trial"]) if rows else None
@@ -179,7 +138,7 @@ class ExportedStore(Store):
 
 
 @contextmanager
-def damage_in_one_line(folder: Path) -> Iterator[None]:
+def damage_as_error(folder: Path) -> Iterator[None]:
     """Raise StoreError for every exception that damaged files cause."""
     try:
         yield
@@ -235,17 +194,14 @@ def _is_kind(column: "pa.DataType", kind: str) -> bool:
 def _trial(row: dict[str, Any]) -> Run:
     tags = _texts(row["tags"]) | {"trial": str(row["trial"])}
     metrics = {str(name): float(value) for name, value in json.loads(row["metrics"]).items()}
-    start, end = int(row["start"]), int(row["end"])
-    return Run(
-        row["run"], row["status"], start, end, tags, _texts(row["settings"]), metrics, str(row["study"])
-    )
+    run, status, start, end = row["run"], row["status"], int(row["start"]), int(row["end"])
+    return Run(run, status, start, end, tags, _texts(row["settings"]), metrics, str(row["study"]))
 
 
 def _parent(row: dict[str, Any]) -> Run:
     """The parent run. An exported study counts as finished."""
-    tags = _texts(row["tags"]) | {"trial": STUDY, "role": STUDY}
+    study, tags = str(row["study"]), _texts(row["tags"]) | {"trial": STUDY, "role": STUDY}
     status, start, end = row.get("status") or "FINISHED", int(row["start"]), int(row.get("end") or 0)
-    study = str(row["study"])
     return Run(_parent_id(study), status, start, end, tags, _texts(row["settings"]), experiment=study)
 
 

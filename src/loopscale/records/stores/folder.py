@@ -21,7 +21,7 @@ from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.run import Run
 from loopscale.records.stores.base import Point
 from loopscale.records.stores.local_folder import file_lock, unwritable
-from loopscale.records.stores.tracking import FORMAT, FORMAT_TAG, Experiment, TrackingStore, mlflow_client
+from loopscale.records.stores.tracking import FORMAT, FORMAT_TAG, TrackingStore, mlflow_client
 from loopscale.training.storage import CheckpointStore
 
 DATABASE, FORMAT_FILE, ARTIFACTS = "mlflow.db", "format.json", "artifacts"
@@ -39,7 +39,7 @@ class FolderStore(TrackingStore):
 
     def __init__(self, root: Path, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
         super().__init__(database_uri(root), storage, checkpoints)
-        self.root = root
+        self.root, self.name = root, str(root)
 
     @staticmethod
     def lies_in(folder: Path) -> bool:
@@ -63,11 +63,6 @@ class FolderStore(TrackingStore):
         _check_database(root)
         if create:
             _create(root)
-
-    @property
-    @override
-    def name(self) -> str:
-        return str(self.root)
 
     @property
     @override
@@ -110,14 +105,14 @@ class FolderStore(TrackingStore):
         return {name: str(experiment) for name, experiment in rows}
 
     @override
-    def _experiment(self, name: str) -> Experiment | None:
+    def _experiment(self, name: str) -> tuple[str, str, str | None] | None:
         rows = self._select(
             "SELECT experiments.experiment_id, lifecycle_stage, value FROM experiments LEFT JOIN experiment_tags"
             " ON experiment_tags.experiment_id = experiments.experiment_id AND key = ? WHERE name = ?",
             FORMAT_TAG,
             name,
         )
-        return next((Experiment(str(row[0]), name, row[1] == "deleted", row[2]) for row in rows), None)
+        return next(((str(experiment), stage, made_in) for experiment, stage, made_in in rows), None)
 
     @override
     def runs(self, experiment: str, params: bool = True) -> list[Run]:
@@ -168,26 +163,20 @@ class FolderStore(TrackingStore):
         Otherwise a copy would write into the original, and somebody else's store into any folder that it names. A
         database that cannot be written stays as it is: readers find artifacts by their place in the folder.
         """
-        place = self._artifact_root()
-        with (
-            suppress(sqlite3.OperationalError),
-            closing(sqlite3.connect(self.root / DATABASE)) as database,
-        ):
-            stray = database.execute(
-                f"SELECT 1 FROM experiments WHERE artifact_location != ? AND {OURS} UNION ALL"
-                f" SELECT 1 FROM runs WHERE artifact_uri != ? || '/' || run_uuid || '/artifacts' AND {OURS} LIMIT 1",
-                (place, FORMAT_TAG, place, FORMAT_TAG),
-            )
-            if not stray.fetchone():
+        place, here = self._artifact_root(), "? || '/' || run_uuid || '/artifacts'"
+        strays = (
+            f"SELECT 1 FROM experiments WHERE artifact_location != ? AND {OURS}"
+            f" UNION ALL SELECT 1 FROM runs WHERE artifact_uri != {here} AND {OURS} LIMIT 1"
+        )
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.root / DATABASE)) as database:
+            if not database.execute(strays, (place, FORMAT_TAG, place, FORMAT_TAG)).fetchone():
                 return
             with database:
-                database.execute(
-                    f"UPDATE runs SET artifact_uri = ? || '/' || run_uuid || '/artifacts' WHERE {OURS}",
-                    (place, FORMAT_TAG),
-                )
-                database.execute(
-                    f"UPDATE experiments SET artifact_location = ? WHERE {OURS}", (place, FORMAT_TAG)
-                )
+                for assignment in (
+                    f"runs SET artifact_uri = {here}",
+                    "experiments SET artifact_location = ?",
+                ):
+                    database.execute(f"UPDATE {assignment} WHERE {OURS}", (place, FORMAT_TAG))
 
 
 def database_uri(root: Path) -> str:

@@ -16,7 +16,7 @@ from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnava
 
 DEFAULT = ".loopscale"
 READER_PATIENCE = 5.0
-"""Seconds for which a reader retries a bucket that does not answer."""
+"""Seconds before a reader gives up a silent bucket."""
 
 
 def open_store(
@@ -24,21 +24,11 @@ def open_store(
 ) -> Store:
     """Open a store, which may be a folder, a tracking server, a database, or a folder that `loopscale export` wrote.
 
-    Parameters
-    ----------
-    where
-        By default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`.
-    storage
-        A folder, or the URL of a bucket for the checkpoints. By default the store if it is a folder, else `.loopscale`.
-    create
-        Make the store if it is absent, and require that it can be written. Without `create`, nothing is written.
+    `where` is by default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`. `storage` is a folder, or the
+    URL of a bucket for the checkpoints; by default the store if it is a folder, else `.loopscale`. With `create`, an
+    absent store is made and must be writable. Without `create`, nothing is written.
 
-    Raises
-    ------
-    NoRecords
-        There is no store, and `create` is False.
-    StoreError
-        The store or the storage cannot be used.
+    Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
     """
     text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
     if text.startswith("file:"):

@@ -11,7 +11,8 @@ from typing_extensions import override
 from loopscale.records.deferred_imports import mlflow_credentials, mlflow_rest
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.run import Run
-from loopscale.records.stores.tracking import PAGE, TrackingStore, without_password
+from loopscale.records.stores.base import without_password
+from loopscale.records.stores.tracking import PAGE, TrackingStore
 
 SCHEMES = ("http", "https")
 PATIENCE = 5.0
@@ -30,20 +31,17 @@ class ServerStore(TrackingStore):
         try:
             urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PATIENCE).close()
         except urllib.error.HTTPError as problem:
-            problem.close()  # a server answers; MLflow's client will report what is wrong
+            problem.close()  # a server answers, and MLflow's client will report the problem
         except (urllib.error.URLError, OSError) as problem:
             reason = getattr(problem, "reason", problem)
             unreachable = (ConnectionError, TimeoutError, socket.gaierror)
             if isinstance(reason, OSError) and not isinstance(reason, unreachable):
                 return  # certificates and similar: MLflow has settings for them
-            raise StoreError(
-                f"no tracking server answers at {without_password(uri)} ({reason})",
-                "start it, or give another --store",
-            ) from problem
+            what = f"no tracking server answers at {without_password(uri)} ({reason})"
+            raise StoreError(what, "start it, or give another --store") from problem
         except (ValueError, http.client.InvalidURL) as problem:
-            raise StoreError(
-                f"{uri} is no address ({problem})", "give --store as http://host:port"
-            ) from problem
+            what = f"{uri} is no address ({problem})"
+            raise StoreError(what, "give --store as http://host:port") from problem
 
     @override
     def running_ui(self) -> str:

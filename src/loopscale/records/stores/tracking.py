@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from typing_extensions import override
 
@@ -17,7 +17,7 @@ from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY
 from loopscale.records.model.run import Run
-from loopscale.records.stores.base import Point, Store
+from loopscale.records.stores.base import Point, Store, without_password
 
 FORMAT = 1
 """The format of records that this version writes. A newer number means that older versions cannot read them."""
@@ -66,12 +66,6 @@ def mlflow_client(uri: str, default_artifacts: str | None = None) -> "mlflow.Mlf
     return client
 
 
-def without_password(uri: str) -> str:
-    before, at, after = uri.rpartition("@")
-    scheme, slashes, login = before.partition("://")
-    return f"{scheme}{slashes}{login.split(':')[0]}{at}{after}" if at and slashes else uri
-
-
 def _unusable(uri: str, message: str) -> StoreError:
     address = without_password(uri)
     if "out-of-date database schema" in message:
@@ -82,24 +76,10 @@ def _unusable(uri: str, message: str) -> StoreError:
     return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
 
 
-class Experiment(NamedTuple):
-    """An experiment of MLflow. `format` is the text of `FORMAT_TAG`; None for an experiment of somebody else."""
-
-    id: str
-    name: str
-    deleted: bool
-    format: str | None
-
-
 class TrackingStore(Store):
     """A store that MLflow writes. The methods here go through MLflow's client."""
 
     artifact_threads = THREADS
-
-    @property
-    @override
-    def name(self) -> str:
-        return without_password(self.uri)
 
     @cached_property
     @override
@@ -127,30 +107,26 @@ class TrackingStore(Store):
     @override
     def find_experiment(self, study: str) -> str | None:
         experiment = self._experiment(study)
-        if experiment and experiment.deleted:
-            raise StoreError(
-                f"the records of {study} were deleted in MLflow",
-                f"`mlflow experiments restore -x {experiment.id}` brings them back",
-            )
-        return self._checked(experiment) if experiment else None
+        if experiment is None:
+            return None
+        experiment_id, stage, made_in = experiment
+        if stage == "deleted":
+            what = f"the records of {study} were deleted in MLflow"
+            raise StoreError(what, f"`mlflow experiments restore -x {experiment_id}` brings them back")
+        if made_in is None:
+            what = f"{self.name} has an experiment {study} that loopscale did not make"
+            raise StoreError(what, "name the study otherwise, or use another store")
+        if int(made_in) > FORMAT:
+            what = f"the records of {study} have format {made_in}, this version reads {FORMAT}"
+            raise StoreError(what, "install a newer loopscale, or use another store")
+        return experiment_id
 
-    def _experiment(self, name: str) -> Experiment | None:
-        found = self.client.get_experiment_by_name(name)
-        return _experiment(found) if found else None
-
-    def _checked(self, experiment: Experiment) -> str:
-        """The id of an experiment that this version can read. Raises StoreError."""
-        if experiment.format is None:
-            raise StoreError(
-                f"{self.name} has an experiment {experiment.name} that loopscale did not make",
-                "name the study otherwise, or use another store",
-            )
-        if int(experiment.format) > FORMAT:
-            made = f"the records of {experiment.name} have format {experiment.format}"
-            raise StoreError(
-                f"{made}, this version reads {FORMAT}", "install a newer loopscale, or use another store"
-            )
-        return experiment.id
+    def _experiment(self, name: str) -> tuple[str, str, str | None] | None:
+        """Id, lifecycle stage and format of an experiment. Experiments that loopscale did not make have no format."""
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            return None
+        return experiment.experiment_id, experiment.lifecycle_stage, experiment.tags.get(FORMAT_TAG)
 
     @override
     def make_experiment(self, study: str) -> str:
@@ -171,8 +147,9 @@ class TrackingStore(Store):
         return sorted(self.search([experiment]), key=lambda run: (run.start, run.id))
 
     @override
-    def parent_run(self, experiment: str) -> Run | None:
-        page, _ = self._page([experiment], f"tags.role = '{STUDY}'", ACTIVE)
+    def parent_run(self, study: str) -> Run | None:
+        experiment = self.find_experiment(study)
+        page = self._page([experiment], f"tags.role = '{STUDY}'", ACTIVE)[0] if experiment else []
         return page[0] if page else None
 
     @override
@@ -222,15 +199,14 @@ class TrackingStore(Store):
         return Path(self.client.download_artifacts(run, path, folder and str(folder)))
 
     @override
+    def running_ui(self) -> str | None:
+        return None
+
+    @override
     def ui_options(self) -> list[str]:
         artifacts = self._artifact_root()
         options = ["--backend-store-uri", self.uri]
         return [*options, "--default-artifact-root", artifacts] if artifacts else options
-
-
-def _experiment(found: Any) -> Experiment:
-    deleted = found.lifecycle_stage == "deleted"
-    return Experiment(found.experiment_id, found.name, deleted, found.tags.get(FORMAT_TAG))
 
 
 def _run(found: Any) -> Run:

@@ -15,7 +15,7 @@ from loopscale.records.model.note import Note
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between tries while the store is away. The pause doubles with each try."""
 TOLERANCE = 20.0
-"""Seconds for which a store may deny writing before the driver is told. A proxy that restarts denies for a moment."""
+"""Seconds of denial before the driver is told. A proxy that restarts denies for a moment."""
 
 
 class Refused(Exception):
@@ -33,13 +33,9 @@ class Fenced(Exception):
 class Delivery:
     """Call `send` with the waiting notes of one run, again and again.
 
-    Parameters
-    ----------
-    send
-        Raises Refused for wrong notes, Fenced to end the delivery, and any other exception to be called again.
-    on_denied
-        Called once, from the delivery's thread, after `send` has raised Denied for longer than `TOLERANCE`, with the
-        reason. The reason is also in `denied`. The notes are kept and retried.
+    `send` raises Refused for wrong notes, and Fenced to end the delivery. After any other exception it is called again.
+    If `send` raises Denied for longer than `TOLERANCE`, `on_denied` is called once with the reason, from the thread of
+    the delivery. The notes are kept and retried all the same.
     """
 
     def __init__(
@@ -49,9 +45,9 @@ class Delivery:
     ) -> None:
         self.send, self.on_denied = send, on_denied
         self.fenced = False
-        self.denied = ""
-        self.refused: list[tuple[Note, Exception]] = []
-        self.away_since: float | None = None
+        self.denied = ""  # why the store does not let this user write any more
+        self.refused: list[tuple[Note, Exception]] = []  # bugs, to be reported at the end
+        self.away_since: float | None = None  # seconds since 1970, while the store does not answer
         self._waiting: dict[str, list[Note]] = {}
         self._singly: set[str] = set()
         self._begun: set[str] = set()

@@ -2,7 +2,7 @@
 
 The driver writes a claim into a tag of the study's experiment, and renews the claim every few seconds. No clock is
 trusted: a second driver watches whether the claim changes. A driver that was cut off finds the claim of the second
-driver when it comes back, and writes no more (a fencing token, as in Kleppmann, "How to do distributed locking",
+driver when it comes back, and writes no more. This is a fencing token (Kleppmann, "How to do distributed locking",
 2016).
 """
 
@@ -52,19 +52,14 @@ class DriverLease:
 
     @property
     def holder(self) -> str:
-        """The driver that last claimed the study, which may be dead; empty if nobody holds it."""
+        """The driver that last claimed the study, dead or alive; empty if no driver holds the study."""
         claim = self._read()
         return claim["who"] if claim else ""
 
     def take(self, notice: Callable[[str], None]) -> None:
         """Hold the study from now on. Wait if the last driver may be dead; `notice` is told so.
 
-        Raises
-        ------
-        LeaseTaken
-            Another driver holds the study.
-        StoreError
-            The server does not let this user write.
+        Raises LeaseTaken if another driver holds the study, and StoreError if this user may not write.
         """
         self._check_permission()
         if (claim := self._read()) and not self._left_by_dead_driver(claim):

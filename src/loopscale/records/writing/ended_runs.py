@@ -1,9 +1,9 @@
 """A driver's account of a study's runs, kept in a file on the server, so that the next driver asks for few runs only.
 
-A server needs 5.5 ms per run (MLflow 3.17): 50 of the 64 s in which a driver resumes 10,000 trials, 16 s with the
-file. The file is an artifact of the parent run and holds the runs that have ended, as the driver wrote them. The next
-driver asks for open runs and for runs that ended later. So whoever changes an ended run must give the run a later end;
-drivers do so. Deleted and restored runs are noticed. Tags that a person edits are not: to run a trial again, delete
+A server needs 5.5 ms per run (MLflow 3.17): a driver resumes 10,000 trials in 64 s without the file, in 16 s with it.
+The file is an artifact of the parent run and holds the ended runs as the driver wrote them. The next driver asks for
+open runs and for runs that ended later. So a writer that changes an ended run must give the run a later end; drivers
+do so. Deleted and restored runs are noticed. Tags that a person edits are not noticed: to run a trial again, delete
 its run.
 """
 
@@ -21,7 +21,7 @@ FILE = "ended.json.gz"
 OPEN = ("RUNNING", "SCHEDULED")
 """MLflow's statuses of runs that have not ended."""
 FEW = 500
-"""No file is kept for fewer ended runs. The file is renewed whenever so many more runs have ended."""
+"""Fewest runs for a file. The file is renewed after as many new ends."""
 FORGET = Note(STUDY, artifacts=((FILE, b""),))
 """Invalidates the file. Write this note before anything that a driver would not write."""
 MALFORMED = (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError)
@@ -87,7 +87,7 @@ def recall_runs(store: Store, study: str) -> RunAccount:
     if not experiment:
         return RunAccount(has_file=True)
     deleted = frozenset(run.id for run in store.search([experiment], deleted=True))
-    known = _read_file(store, experiment)
+    known = _read_file(store, study)
     if known.deleted - deleted:  # a run was restored
         known = RunAccount()
     changed = _changed_since(store, experiment, known)
@@ -105,9 +105,9 @@ def _changed_since(store: Store, experiment: str, known: RunAccount) -> list[Run
     return [run for condition in conditions for run in store.search([experiment], condition)]
 
 
-def _read_file(store: Store, experiment: str) -> RunAccount:
+def _read_file(store: Store, study: str) -> RunAccount:
     """The account in the file; empty if there is no file or the file is damaged."""
-    parent = store.parent_run(experiment)
+    parent = store.parent_run(study)
     try:
         content = store.read_artifact(parent.id, FILE) if parent else None
         document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}

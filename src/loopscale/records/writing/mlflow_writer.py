@@ -24,25 +24,16 @@ Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time (ms since 1970) by metric and step."""
 
 
-class MlflowWriter:
+class MlflowWriter(Delivery):
     """Write a study's notes in the background. `write` never waits.
 
-    A metric has one point per step: a step that is not beyond the metric's last step is dropped, except for
-    `evaluate/...`, which a later evaluation may replace. MLflow would store nan and infinite values as 0 or 1.8e308, so
-    they become tags `not_finite/<metric>`.
+    A metric has one point per step. A step that is not beyond the metric's last step is dropped; only `evaluate/...`
+    may be written again, by a later evaluation. MLflow would store nan and infinite values as 0 or 1.8e308, so they
+    become tags `not_finite/<metric>`.
 
-    Parameters
-    ----------
-    runs
-        The known runs by key. For any other key the run is looked up by its tag, and created if there is none.
-    parent
-        True if new runs are children of the study's parent run.
-    lease
-        Once this lease is lost, nothing is written.
-    on_denied
-        See `Delivery`.
-    account
-        The account of the study's runs. It is updated, and its file is renewed now and then.
+    `runs` are the ids of known runs by key. For any other key the run is looked up by its tag, and created if there is
+    none, as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account`
+    of runs is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
     """
 
     def __init__(
@@ -50,21 +41,19 @@ class MlflowWriter:
         store: Store,
         study: str,
         runs: dict[str, str],
-        parent: bool = True,
         lease: DriverLease | None = None,
         on_denied: Callable[[str], None] = lambda _: None,
         account: RunAccount | None = None,
     ) -> None:
-        self.client, self.study, self.parent, self.lease = store.client, study, parent, lease
+        self.client, self.study, self.lease = store.client, study, lease
         self.account = account or RunAccount()
         self._latest = self.account.latest if self.account.has_file else 0
         self.experiment = store.make_experiment(study)
         self._runs = dict(runs)
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
         self._last: dict[tuple[str, str], int] = {}
-        self._begun = 0
-        self._delivery = Delivery(self._send, on_denied)
-        self.flush, self.close = self._delivery.flush, self._delivery.close
+        self._last_start = 0
+        super().__init__(self._send, on_denied)
 
     def __enter__(self) -> Self:
         return self
@@ -76,30 +65,6 @@ class MlflowWriter:
     def runs(self) -> dict[str, str]:
         """The ids of the known runs by key."""
         return dict(self._runs)
-
-    @property
-    def backlog(self) -> int:
-        """The number of waiting notes."""
-        return self._delivery.backlog
-
-    @property
-    def refused(self) -> list[tuple[Note, Exception]]:
-        """Notes that the store has rejected, with its reason. They are bugs, to be reported at the end."""
-        return self._delivery.refused
-
-    @property
-    def away_since(self) -> float | None:
-        """The time (seconds since 1970) of the store's last answer, while the store does not answer; else None."""
-        return self._delivery.away_since
-
-    @property
-    def denied(self) -> str:
-        """Why the store does not let this user write any more; empty if it does."""
-        return self._delivery.denied
-
-    def write(self, note: Note) -> None:
-        """Take a note. The note is written when the store can be reached, after all earlier notes of its key."""
-        self._delivery.write(note)
 
     def renew_run_file(self) -> None:
         """Renew the file of ended runs, if the store keeps one and the runs are many."""
@@ -204,8 +169,8 @@ class MlflowWriter:
             tags = self._identity(note)
             self._unsure.add(key)
             # Start times are a millisecond apart, so that they give the order of the runs.
-            self._begun = max(note.at, self._begun + 1)
-            run = self.client.create_run(self.experiment, self._begun, tags, _run_name(note))
+            self._last_start = max(note.at, self._last_start + 1)
+            run = self.client.create_run(self.experiment, self._last_start, tags, _run_name(note))
             self._add(key, run)
             self._made.add(run.info.run_id)
         self._unsure.discard(key)
@@ -222,7 +187,7 @@ class MlflowWriter:
             tags["mlflow.user"] = getpass.getuser()
         if note.key == STUDY:
             tags["role"] = STUDY
-        elif self.parent:
+        else:
             tags["mlflow.parentRunId"] = self._run(Note(STUDY, at=note.at))
         return tags | _tags([note])
 
