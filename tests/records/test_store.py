@@ -240,9 +240,10 @@ def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
 
 
 def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
+    store.make_experiment("a")
     code = (
         "from loopscale.records.stores.opening import open_store;"
-        "s = open_store(); s.make_experiment('a'); s.studies();"
+        "s = open_store(); s.parent_run('a'); s.make_experiment('b'); s.studies();"
         "from mlflow.telemetry.utils import is_telemetry_disabled; assert is_telemetry_disabled()"
     )
     environment = {

@@ -5,8 +5,19 @@ at their top and use them like the packages (as in SPEC 1 of Scientific Python).
 read an attribute of these names. Annotations with these names stand in quotes.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+MLFLOW_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `writing.delivery` retries instead
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # one line for every run that ends on a server
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Defaults for the environment. MLflow reads them while it is imported."""
 
 
 class _Deferred:
@@ -16,6 +27,9 @@ class _Deferred:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if self._name.startswith("mlflow"):
+            for name, value in MLFLOW_SETTINGS.items():
+                os.environ.setdefault(name, value)
         return getattr(import_module(self._name), attribute)
 
 

@@ -26,9 +26,9 @@ def ui_page(store: Store, study: str) -> str:
     """
     experiment = store.require_experiment(study)
     path = f"#/experiments/{experiment}/runs"
-    client, view = store.client, json.dumps(table_view(_description(store, study)))
     with contextlib.suppress(mlflow.exceptions.MlflowException):
-        client.set_experiment_tag(experiment, TAG, view)
+        view = table_view(_description(store, study))
+        store.client.set_experiment_tag(experiment, TAG, json.dumps(view))
         return f"{path}?viewStateShareKey={NAME}"
     return path
 

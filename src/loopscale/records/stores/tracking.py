@@ -29,15 +29,6 @@ PAGE = 200
 THREADS = 8
 """Requests to a server or database at a time."""
 
-MLFLOW_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `delivery` retries instead
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # one line for every run that ends on a server
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-
 
 def mlflow_client(uri: str, default_artifacts: str | None = None) -> "mlflow.MlflowClient":
     """Connect to a tracking server or database, and ask it once. Raises StoreError if it does not answer.
@@ -45,8 +36,6 @@ def mlflow_client(uri: str, default_artifacts: str | None = None) -> "mlflow.Mlf
     `default_artifacts` is a URI for MLflow's default experiment in a new database. Otherwise MLflow 3.17 writes the
     name of the working directory into SQL unescaped: with a quote in the name, no table can be made.
     """
-    for name, value in MLFLOW_SETTINGS.items():  # MLflow reads them while it is imported
-        os.environ.setdefault(name, value)
     connect = mlflow.MlflowClient
     for name in ("mlflow", "alembic", "sqlalchemy"):  # after the import, which sets levels itself
         logging.getLogger(name).setLevel(logging.CRITICAL)
