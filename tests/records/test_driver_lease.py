@@ -28,35 +28,37 @@ def opened(uri: str, folder: Path) -> Store:
     return open_store(uri, storage=folder, create=True)
 
 
-def claimed(store: Store, said: list[str] | None = None) -> DriverLease:
-    mine = DriverLease(store, "one", (said if said is not None else []).append)
-    mine.take(lambda _: None)
-    return mine
+def taken(store: Store, losses: list[str] | None = None) -> DriverLease:
+    """A lease that is held. `losses` gets the name of a driver that takes the study over."""
+    lease = DriverLease(store, "one", (losses if losses is not None else []).append)
+    lease.take(lambda _: None)
+    return lease
 
 
-def test_of_two_hosts_one_drives_and_the_other_hears_who_does(database: str, tmp_path: Path):
-    here, there = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
-    mine = claimed(here)
+def test_only_one_of_two_hosts_gets_the_lease_and_the_other_learns_the_holder(database: str, tmp_path: Path):
+    first, second = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
+    lease = taken(first)
     began = time.monotonic()
     with pytest.raises(LeaseTaken, match="process"):
-        claimed(there)
+        taken(second)
     assert time.monotonic() - began < 2 * BEAT + 5
-    assert "process" in mine.holder
-    mine.release()
-    assert mine.holder == ""
-    claimed(there).release()
+    other = DriverLease(second, "one", lambda _: None)
+    assert "process" in other.holder
+    lease.release()
+    assert other.holder == ""
+    taken(second).release()
 
 
-def test_of_two_that_claim_in_the_same_moment_one_gets_it(database: str, tmp_path: Path):
+def test_only_one_of_several_simultaneous_claims_gets_the_lease(database: str, tmp_path: Path):
     stores = [opened(database, tmp_path / name) for name in "abcd"]
     for store in stores:
         store.make_experiment("one")
-    got: list[DriverLease] = []
+    held: list[DriverLease] = []
     refused: list[LeaseTaken] = []
 
     def go(store: Store) -> None:
         try:
-            got.append(claimed(store))
+            held.append(taken(store))
         except LeaseTaken as problem:
             refused.append(problem)
 
@@ -65,37 +67,35 @@ def test_of_two_that_claim_in_the_same_moment_one_gets_it(database: str, tmp_pat
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(got), len(refused)) == (1, 3)
-    got[0].release()
+    assert (len(held), len(refused)) == (1, 3)
+    held[0].release()
 
 
-def test_a_holder_that_was_cut_off_writes_nothing_after_another_has_taken_over(
-    database: str, tmp_path: Path, trials
-):
-    here, there = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
-    said: list[str] = []
-    mine = claimed(here, said)
-    mine._over.set()  # its link is cut: it is not heard any more, and works on
-    mine._thread.join()
-    with MlflowWriter(here, "one", {}, lease=mine) as writer:
+def test_a_holder_that_was_cut_off_writes_nothing_after_a_takeover(database: str, tmp_path: Path, trials):
+    first, second = opened(database, tmp_path / "a"), opened(database, tmp_path / "b")
+    losses: list[str] = []
+    lease = taken(first, losses)
+    lease._over.set()  # its link is cut: it is not heard any more, and works on
+    lease._thread.join()
+    with MlflowWriter(first, "one", {}, lease=lease) as writer:
         writer.write(trials.begun("k"))
         assert writer.flush(20)
         began = time.monotonic()
-        theirs = claimed(there)
+        new_lease = taken(second)
         assert time.monotonic() - began >= SILENCE - 2
         writer.write(trials.at("k", 1))
         assert writer.flush(20), "what it may not write does not wait for ever"
-    assert said == [mine.overtaken] != [""]
-    theirs.release()
-    assert [record.step for record in recorded_trials(there, "one")] == [0]
+    assert losses == [lease.overtaken] != [""]
+    new_lease.release()
+    assert [record.step for record in recorded_trials(second, "one")] == [0]
 
 
-def test_a_holder_outlives_a_server_that_is_away_longer_than_its_silence(server, tmp_path: Path):
-    mine = claimed(opened(server.uri, tmp_path / "a"))
+def test_a_holder_keeps_the_lease_while_the_server_is_away_for_long(server, tmp_path: Path):
+    lease = taken(opened(server.uri, tmp_path / "a"))
     server.kill()
     time.sleep(SILENCE + BEAT)
     server.start()
-    mine.ensure_held()
+    lease.ensure_held()
     with pytest.raises(LeaseTaken):
-        claimed(opened(server.uri, tmp_path / "b"))
-    mine.release()
+        taken(opened(server.uri, tmp_path / "b"))
+    lease.release()

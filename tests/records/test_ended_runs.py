@@ -1,4 +1,4 @@
-"""The file of ended runs: what a driver recalls with its help is what it would have read without it."""
+"""The file of ended runs: with the file, a driver recalls the same runs as without it."""
 
 import gzip
 from dataclasses import replace
@@ -20,7 +20,7 @@ from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 @pytest.fixture
 def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A database that is none of ours, as a server has one; in it a few ended runs are many."""
+    """A shared database, and a file of ended runs after two runs instead of 500."""
     database = tmp_path / "shared.db"
     database.write_bytes((pristine / "mlflow.db").read_bytes())
     monkeypatch.setattr(ended, "FEW", 2)
@@ -28,10 +28,10 @@ def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def drive(store: Store, *notes: Note, remember: bool = False) -> RunAccount:
-    """What a driver does that resumes the study, and dies after these notes."""
+    """Resume the study, write these notes, and die."""
     known = recall_runs(store, "one")
-    found = {record.key: record.run for record in as_records(known.in_order)}
-    with MlflowWriter(store, "one", found, account=known) as writer:
+    runs = {record.key: record.run for record in as_records(known.in_order)}
+    with MlflowWriter(store, "one", runs, account=known) as writer:
         for note in notes:
             writer.write(note)
         if remember:
@@ -43,11 +43,12 @@ def drive(store: Store, *notes: Note, remember: bool = False) -> RunAccount:
 
 
 def agree(store: Store) -> None:
+    """The recalled runs are the recorded runs."""
     assert list(as_records(recall_runs(store, "one").in_order)) == list(recorded_trials(store, "one"))
 
 
 def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The trials that the store is asked for to recall the study."""
+    """The trials that `recall_runs` asks the store for."""
     answered: list[Run] = []
     page = TrackingStore._page
 
@@ -64,7 +65,7 @@ def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return {run.tags["trial"] for run in answered} - {"study"}
 
 
-def test_a_driver_that_resumes_asks_for_what_may_have_changed_only(shared: Store, trials, monkeypatch):
+def test_a_driver_that_resumes_asks_only_for_runs_that_may_have_changed(shared: Store, trials, monkeypatch):
     first = [note for key in "abcd" for note in trials.whole(key)]
     drive(
         shared, *(replace(note, at=note.at + number) for number, note in enumerate(first)), trials.begun("e")
@@ -77,7 +78,7 @@ def test_a_driver_that_resumes_asks_for_what_may_have_changed_only(shared: Store
     assert {record.outcome for record in recorded_trials(shared, "one")} == {"finished", "running"}
 
 
-def test_it_holds_whatever_a_driver_may_have_done_to_an_ended_run(shared: Store, trials):
+def test_the_file_stays_correct_after_every_change_that_a_driver_makes_to_an_ended_run(shared: Store, trials):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     again = Note("a", 20, {"evaluate/error": 0.125}, tags={"evaluation": "other"}, status="FINISHED")
     drive(shared, again)
@@ -89,7 +90,7 @@ def test_it_holds_whatever_a_driver_may_have_done_to_an_ended_run(shared: Store,
     assert next(recorded_trials(shared, "one")).metrics["evaluate/error"] == 0.125
 
 
-def test_a_clock_that_is_behind_loses_nothing(shared: Store, trials):
+def test_a_driver_with_a_slow_clock_loses_no_run(shared: Store, trials):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     slow = [replace(note, at=note.at - 3_600_000) for note in trials.whole("d")]
     drive(shared, *slow)
@@ -97,9 +98,7 @@ def test_a_clock_that_is_behind_loses_nothing(shared: Store, trials):
     assert {record.key for record in recorded_trials(shared, "one")} == set("abcd")
 
 
-def test_runs_that_were_deleted_brought_back_or_imported_are_noticed(
-    shared: Store, store: Store, tmp_path, trials
-):
+def test_deleted_restored_and_imported_runs_are_noticed(shared: Store, store: Store, tmp_path, trials):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     victim = next(record.run for record in recorded_trials(shared, "one") if record.key == "a")
     shared.client.delete_run(victim)
@@ -127,14 +126,14 @@ DAMAGED = {
 }
 
 
-# Named, since gzip writes the time into its header and two test processes must collect the same names.
+# With ids, because gzip writes the time into its header, and all test processes must collect the same names.
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_no_file(shared: Store, trials, content: bytes):
+def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     with MlflowWriter(shared, "one", {}) as writer:
         writer.write(Note("study", artifacts=((ended.FILE, content),)))
     agree(shared)
 
 
-def test_a_study_without_records_recalls_none(shared: Store):
+def test_a_study_without_records_has_no_runs(shared: Store):
     assert recall_runs(shared, "one") == RunAccount(has_file=True)

@@ -1,4 +1,4 @@
-"""A folder that was exported is asked as a store is, and never written to; a damaged one is one clear line."""
+"""An export is read like a store and never written to. A damaged export gives an error of one line."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def everything(folder: Path) -> str:
     return "\n".join(str(parquet.read_table(file).to_pylist()) for file in sorted(folder.glob("*.parquet")))
 
 
-def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: Path):
+def test_an_export_gives_the_same_answers_as_its_store(filled: Store, folder: Path):
     exported, stored = answers(open_store(folder)), answers(filled)
     for name in ("history", "curves"):
         assert exported[name] == [row for row in stored[name] if row["trial"] != "c"]
@@ -89,7 +89,7 @@ def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: P
     assert (first.rungs, first.metrics["flops"], first.step) == ({10: 0.5}, 1e12, 20)
 
 
-def test_asking_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reading_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     answers(open_store(folder))
@@ -103,9 +103,9 @@ def test_nothing_is_recorded_in_an_export(folder: Path):
         open_store(folder).client  # noqa: B018
 
 
-def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
-    said = everything(folder)
-    assert all(part not in said for part in ("/home", "somebody", "/data", "/mnt", "/usr", "secret/"))
+def test_an_export_contains_no_folders_of_the_exporting_machine(folder: Path):
+    content = everything(folder)
+    assert all(part not in content for part in ("/home", "somebody", "/data", "/mnt", "/usr", "secret/"))
     (study,) = parquet.read_table(folder / "studies.parquet").to_pylist()
     tags = json.loads(study["tags"])
     assert tags["source_file"] == "studies/deep/one.yaml"
@@ -122,7 +122,7 @@ def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
     ]
 
 
-def test_weights_go_along_where_they_are_asked_for(filled: Store, pristine: Path, tmp_path: Path):
+def test_weights_are_exported_only_on_request(filled: Store, pristine: Path, tmp_path: Path):
     assert export_records(filled, None, tmp_path / "with", weights=True) == ExportCounts(trials=2, weights=1)
     assert export_records(filled, None, tmp_path / "without") == ExportCounts(trials=2, weights=0)
     assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
@@ -136,7 +136,7 @@ def test_weights_go_along_where_they_are_asked_for(filled: Store, pristine: Path
     assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == b"w"
 
 
-def test_an_export_into_the_same_folder_replaces_the_one_before(filled: Store, folder: Path):
+def test_an_export_replaces_an_earlier_export_in_the_same_folder(filled: Store, folder: Path):
     export_records(filled, "one", folder)
     assert not (folder / "weights").exists()
     assert len(answers(open_store(folder))["trials"]) == 2
@@ -149,7 +149,7 @@ def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
     assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
 
 
-def test_a_store_is_not_exported_over(filled: Store):
+def test_an_export_does_not_overwrite_a_store(filled: Store):
     with pytest.raises(StoreError, match="is a store; give a folder of its own"):
         export_records(filled, "one", filled.storage)
 
@@ -203,16 +203,16 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("harm", "said"), HARM.values(), ids=HARM.keys())
-def test_a_damaged_export_is_one_line(folder: Path, harm: Callable[[Path], Any], said: str):
+@pytest.mark.parametrize(("harm", "message"), HARM.values(), ids=HARM.keys())
+def test_a_damaged_export_gives_an_error_of_one_line(folder: Path, harm: Callable[[Path], Any], message: str):
     harm(folder)
     with pytest.raises(StoreError) as caught:
         answers(open_store(folder))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_key_that_is_a_path_reaches_no_file(folder: Path, tmp_path: Path):
+def test_a_key_that_is_a_path_gives_access_to_no_file(folder: Path, tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"secret")
     rewritten(folder, "trials", lambda row: row | {"trial": "../../x", "run": "r"})
     with pytest.raises(StoreError, match="is no trial's key"):

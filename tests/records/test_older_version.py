@@ -62,7 +62,7 @@ def without_intervals(rows: list[dict[str, Any]], columns: set[str]) -> list[dic
 
 
 @pytest.mark.parametrize("place", ["store", "export"])
-def test_every_verb_that_reads_gives_the_answers_of_the_older_version(old: Path, place: str, capfd):
+def test_reading_verbs_give_the_answers_of_the_older_version(old: Path, place: str, capfd):
     for name, sql in QUERIES.items():
         assert printed(capfd, "query", sql, "--store", place) == answer(old, name), name
     assert printed(capfd, "list", "--store", place) == answer(old, "list")
@@ -72,7 +72,7 @@ def test_every_verb_that_reads_gives_the_answers_of_the_older_version(old: Path,
     assert without_intervals(now, columns) == without_intervals(before, columns)
 
 
-def test_the_weights_of_the_older_version_still_make_nets(old: Path):
+def test_weights_of_the_older_version_load_as_nets(old: Path):
     keys = {file.stem for file in (old / "export/weights").iterdir()}
     assert len(keys) == WITH_WEIGHTS
     shutil.copytree("store", "without-checkpoints", ignore=shutil.ignore_patterns("checkpoints"))
@@ -84,7 +84,7 @@ def test_the_weights_of_the_older_version_still_make_nets(old: Path):
                 load_net(checkpoints, found, trial)
 
 
-def test_an_older_store_that_was_moved_takes_new_artifacts_in_its_new_place(old: Path):
+def test_a_moved_older_store_puts_new_artifacts_into_its_new_folder(old: Path):
     def addresses() -> set[str]:
         with sqlite3.connect(old / "store/mlflow.db") as database:
             rows = database.execute(
@@ -100,7 +100,7 @@ def test_an_older_store_that_was_moved_takes_new_artifacts_in_its_new_place(old:
     assert {text[: len(new)] for text in addresses()} == {new}
 
 
-def test_an_older_export_is_imported_whole_and_an_older_store_has_all_of_it_already(old: Path, capfd):
+def test_an_older_export_is_imported_completely(old: Path, capfd):
     assert import_records(open_store("store", create=True), "export") == ImportCounts(new=0, present=18)
     fresh = open_store("fresh", create=True)
     assert import_records(fresh, "export") == ImportCounts(new=18, present=0)

@@ -1,4 +1,4 @@
-"""The same records on a tracking server that dies, on PostgreSQL, and a thousand at a time."""
+"""Records on a tracking server that dies, on PostgreSQL, and a thousand at a time."""
 
 import resource
 import subprocess
@@ -29,7 +29,7 @@ def summary(store: Store) -> list[dict[str, object]]:
     return mirror.query(SUMMARY).to_pylist()
 
 
-def test_nothing_is_lost_or_doubled_when_the_server_is_killed_again_and_again(server, tmp_path: Path, trials):
+def test_no_note_is_lost_or_doubled_while_the_server_is_killed_repeatedly(server, tmp_path: Path, trials):
     store = open_store(server.uri, storage=tmp_path / "storage", create=True)
     keys, steps = [f"k{number}" for number in range(8)], range(1, 41)
     slowest = 0.0
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_doubled_when_the_server_is_killed_again_and_again(se
     assert len(store.client.search_runs([store.make_experiment("one")], "tags.role = 'study'")) == 1
 
 
-def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path, trials):
+def test_a_server_holds_the_same_records_as_a_folder(server, store: Store, tmp_path: Path, trials):
     shared = open_store(server.uri, storage=tmp_path / "storage", create=True)
     for each in (store, shared):
         with MlflowWriter(each, "one/two", {}) as writer:
@@ -88,13 +88,13 @@ def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path
     assert [record.outcome for record in recorded_trials(open_store(server.uri), "one/two")] == [
         "finished"
     ] * 2
-    for run in (found := shared.search([shared.make_experiment("one/two")])):
-        told = shared.client.get_run(run.id)
-        assert (run.tags, run.params, run.metrics) == (told.data.tags, told.data.params, told.data.metrics)
+    for run in (runs := shared.search([shared.make_experiment("one/two")])):
+        known = shared.client.get_run(run.id)
+        assert (run.tags, run.params, run.metrics) == (known.data.tags, known.data.params, known.data.metrics)
         assert (run.status, run.start, run.end) == (
-            told.info.status, told.info.start_time, told.info.end_time or 0
+            known.info.status, known.info.start_time, known.info.end_time or 0
         )  # fmt: skip
-    assert len(found) == 3
+    assert len(runs) == 3
 
 
 def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store, tmp_path: Path, trials):
@@ -124,7 +124,7 @@ def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store,
 
 
 @pytest.mark.timeout(1000)
-def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store: Store, trials, capsys):
+def test_a_thousand_trials_are_written_mirrored_and_queried_in_good_time(store: Store, trials, capsys):
     start = time.monotonic()
     with MlflowWriter(store, "one", {}) as writer:
         for number in range(1000):
@@ -150,7 +150,7 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
     with capsys.disabled():
         print(f"\n1,000 trials: written {written:.1f} s, loaded {loaded:.1f}, copied {copied:.1f};")
         print(f"asked in a new process {tries} s, of these on the CPU {min(cpu):.2f}")
-    assert min(asked) < 2, "the quickest of five: other work on the machine is not what is measured"
+    assert min(asked) < 2, "the fastest of five, because other work on the machine also takes time"
     assert copied < 10
 
 

@@ -1,4 +1,4 @@
-"""Records go from one store to another whole, once, and without weights."""
+"""Records are carried from one store to another, completely and once."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def answers(store: Store, name: str) -> list[dict[str, object]]:
     return mirror.query(TABLES[name]).to_pylist()
 
 
-def test_finished_trials_arrive_as_they_were(filled: Store, other: Store, tmp_path: Path):
+def test_finished_trials_arrive_unchanged(filled: Store, other: Store, tmp_path: Path):
     assert export_records(filled, "one", tmp_path / "out") == ExportCounts(trials=2, weights=0)
     assert import_records(other, tmp_path / "out") == ImportCounts(new=2, present=0)
     for name in TABLES:
@@ -71,7 +71,7 @@ def test_the_study_arrives_with_its_description(filled: Store, other: Store, tmp
     assert other.studies() == ["one"]
 
 
-def test_what_is_brought_in_twice_is_there_once(filled: Store, other: Store, tmp_path: Path):
+def test_a_repeated_import_changes_nothing(filled: Store, other: Store, tmp_path: Path):
     export_records(filled, None, tmp_path / "out")
     import_records(other, tmp_path / "out")
     before = {name: answers(other, name) for name in TABLES}
@@ -84,7 +84,7 @@ def test_what_is_brought_in_twice_is_there_once(filled: Store, other: Store, tmp
     assert again.id == parent.id
 
 
-def test_a_trial_that_is_under_way_is_completed_and_no_point_doubled(
+def test_an_import_completes_an_unfinished_trial_without_doubling_points(
     filled: Store, other: Store, tmp_path: Path, trials
 ):
     with MlflowWriter(other, "one", {}) as writer:
@@ -98,7 +98,7 @@ def test_a_trial_that_is_under_way_is_completed_and_no_point_doubled(
     assert len(other.client.get_metric_history(run, "model.width")) == 1
 
 
-def test_a_folder_without_an_export_says_how_to_make_one(store: Store, tmp_path: Path):
+def test_the_error_for_a_folder_without_an_export_names_the_remedy(store: Store, tmp_path: Path):
     with pytest.raises(StoreError, match=r"holds no exported records; `loopscale export` makes them"):
         import_records(store, tmp_path)
 
