@@ -17,7 +17,7 @@ import pytest
 
 from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import Note
-from loopscale.records.stores.base import Store
+from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 
 POSTGRES = Path("/usr/lib/postgresql")
@@ -32,9 +32,11 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(pristine: Path, tmp_path: Path) -> Store:
+def store(pristine: Path, tmp_path: Path) -> FolderStore:
     shutil.copytree(pristine, tmp_path / "store")
-    return open_store(tmp_path / "store", create=True)
+    store = open_store(tmp_path / "store", create=True)
+    assert isinstance(store, FolderStore)
+    return store
 
 
 class Trials:

@@ -17,6 +17,7 @@ import pytest
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
 from loopscale.records.stores.base import Store
+from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -33,10 +34,10 @@ def problem(where: object, create: bool) -> str:
 
 
 def test_the_argument_comes_before_our_variable_before_mlflows_variable_before_the_default(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("argument", "ours", "mlflows", ".loopscale"):
-        shutil.copytree(store.root or "", tmp_path / name)
+        shutil.copytree(store.root, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOOPSCALE_STORE", "ours")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflows").as_uri())
@@ -48,7 +49,7 @@ def test_the_argument_comes_before_our_variable_before_mlflows_variable_before_t
     assert open_store().root == tmp_path / ".loopscale"
 
 
-def test_checkpoints_lie_in_the_store_unless_storage_names_another_folder(store: Store, tmp_path: Path):
+def test_checkpoints_lie_in_the_store_unless_storage_names_another_folder(store: FolderStore, tmp_path: Path):
     assert store.checkpoints.url == str(tmp_path / "store" / "checkpoints")
     fast = open_store(store.root, storage=tmp_path / "fast")
     assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
@@ -104,8 +105,7 @@ def test_an_unwritable_folder_is_reported(where: str):
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_store_made_by_a_newer_version_is_left_alone(store: Store, create: bool):
-    assert store.root
+def test_a_store_made_by_a_newer_version_is_left_alone(store: FolderStore, create: bool):
     (store.root / "format.json").write_text(json.dumps({"format": 2, "made_by": "9.9"}))
     text = problem(store.root, create)
     assert "loopscale 9.9 in format 2" in text
@@ -113,8 +113,7 @@ def test_a_store_made_by_a_newer_version_is_left_alone(store: Store, create: boo
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_damaged_format_file_is_reported(store: Store, create: bool):
-    assert store.root
+def test_a_damaged_format_file_is_reported(store: FolderStore, create: bool):
     (store.root / "format.json").write_text("{")
     assert "format.json is damaged" in problem(store.root, create)
 
@@ -127,15 +126,13 @@ def test_a_database_that_is_not_ours_is_left_alone(tmp_path: Path, create: bool)
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b""])
-def test_a_damaged_database_is_reported(store: Store, content: bytes, create: bool):
-    assert store.root
+def test_a_damaged_database_is_reported(store: FolderStore, content: bytes, create: bool):
     (store.root / "mlflow.db").write_bytes(content)
     assert "or damaged" in problem(store.root, create)
     assert (store.root / "mlflow.db").read_bytes() == content
 
 
-def test_a_database_of_another_mlflow_version_is_reported(store: Store):
-    assert store.root
+def test_a_database_of_another_mlflow_version_is_reported(store: FolderStore):
     with sqlite3.connect(store.root / "mlflow.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'abc'")
     connection.close()
@@ -182,12 +179,11 @@ def test_a_store_works_at_any_path_and_in_any_working_directory(tmp_path: Path, 
             writer.write(note)
     assert [record.outcome for record in recorded_trials(store, "odd ?#%/'name\"")] == ["finished"]
     assert store.studies() == ["odd ?#%/'name\""]
-    assert store.root
     assert [path.name for path in Path().iterdir()] == [store.root.name]
     assert len(list(store.root.glob("artifacts/*/artifacts/curve.parquet"))) == 1
 
 
-def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials):
+def test_a_moved_store_finds_its_artifacts(store: FolderStore, tmp_path: Path, trials):
     with MlflowWriter(store, "study", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
@@ -200,7 +196,7 @@ def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials)
     assert file.read_bytes() == trials.curve
 
 
-def test_a_copied_store_puts_new_artifacts_into_its_own_folder(store: Store, tmp_path: Path, trials):
+def test_a_copied_store_puts_new_artifacts_into_its_own_folder(store: FolderStore, tmp_path: Path, trials):
     def record(into: Store, *keys: str) -> dict[str, str]:
         with MlflowWriter(into, "study", {}) as writer:
             for note in (note for key in keys for note in trials.whole(key)):
@@ -219,7 +215,7 @@ def test_a_copied_store_puts_new_artifacts_into_its_own_folder(store: Store, tmp
     assert {found.path for found in copy.client.list_artifacts(old)} == {"curve.parquet"}
 
 
-def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
+def test_experiments_that_loopscale_did_not_make_are_not_studies(store: FolderStore):
     store.client.create_experiment("mine")
     store.make_experiment("ours")
     assert store.studies() == ["ours"]
@@ -227,19 +223,19 @@ def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
         store.make_experiment("mine")
 
 
-def test_the_error_for_a_deleted_study_names_the_remedy(store: Store):
+def test_the_error_for_a_deleted_study_names_the_remedy(store: FolderStore):
     store.client.delete_experiment(store.make_experiment("gone"))
     with pytest.raises(StoreError, match=r"were deleted in MLflow; .mlflow experiments restore"):
         store.make_experiment("gone")
 
 
-def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
+def test_records_of_a_newer_version_on_a_server_are_left_alone(store: FolderStore):
     store.client.set_experiment_tag(store.make_experiment("new"), "loopscale.format", "7")
     with pytest.raises(StoreError, match="have format 7"):
         store.find_experiment("new")
 
 
-def test_opening_and_reading_print_nothing_and_send_no_telemetry(store: Store):
+def test_opening_and_reading_print_nothing_and_send_no_telemetry(store: FolderStore):
     store.make_experiment("a")
     code = (
         "from loopscale.records.stores.opening import open_store;"
@@ -286,7 +282,7 @@ def test_a_store_can_be_opened_after_its_maker_was_killed(tmp_path: Path):
     assert not (tmp_path / "s" / "new").exists()
 
 
-def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, trials):
+def test_threads_that_write_two_studies_do_not_disturb_each_other(store: FolderStore, trials):
     def record(study: str) -> None:
         with MlflowWriter(store, study, {}) as writer:
             for key in "abc":
@@ -303,15 +299,15 @@ def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, 
         assert [record.key for record in recorded_trials(store, study)] == ["a", "b", "c"]
 
 
-def test_artifacts_of_a_copied_store_do_not_reach_the_original(store: Store, tmp_path: Path):
+def test_artifacts_of_a_copied_store_do_not_reach_the_original(store: FolderStore, tmp_path: Path):
     """In one process, which has written to the same run before."""
     with MlflowWriter(store, "one", {}) as writer:
         writer.write(Note("study", tags={"commit": "1"}, artifacts=(("before.txt", b"1"),)))
         assert writer.flush(60)
-    shutil.copytree(store.root or "", tmp_path / "copy")
+    shutil.copytree(store.root, tmp_path / "copy")
     copy = open_store(tmp_path / "copy")
     with MlflowWriter(copy, "one", {}) as writer:
         writer.write(Note("study", artifacts=(("after.txt", b"2"),)))
         assert writer.flush(60)
     assert [file.name for file in (tmp_path / "copy").rglob("after.txt")] == ["after.txt"]
-    assert not list((store.root or tmp_path).rglob("after.txt"))
+    assert not list(store.root.rglob("after.txt"))

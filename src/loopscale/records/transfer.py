@@ -143,31 +143,18 @@ def _finish(writer: MlflowWriter, store: Store) -> None:
 
 def _trial_row(study: str, run: Run) -> dict[str, Any]:
     once = {name: value for name, value in run.metrics.items() if name not in {*run.curves, *run.params}}
-    return {
-        "study": study,
-        "trial": run.tags["trial"],
-        "run": run.id,
-        "status": run.status,
-        "start": run.start,
-        "end": run.end or run.start,
-        "tags": json.dumps(_own_tags(run)),
-        "settings": json.dumps(run.params),
-        "metrics": json.dumps(once),
-    }
+    return _run_row(study, run) | {"trial": run.tags["trial"], "run": run.id, "metrics": json.dumps(once)}
 
 
 def _study_row(store: Store, study: str, parent: Run | None) -> dict[str, Any]:
-    run = parent or Run("", "", 0, 0)
-    return {
-        "study": study,
-        "tags": json.dumps(_own_tags(run)),
-        "settings": json.dumps(run.params),
-        "status": run.status or None,
-        "start": run.start,
-        "end": run.end or run.start,
-        STUDY_JSON: parent and store.read_artifact(parent.id, STUDY_JSON),
-        STUDY_FILE: parent and store.read_artifact(parent.id, STUDY_FILE),
-    }
+    files = {name: parent and store.read_artifact(parent.id, name) for name in (STUDY_JSON, STUDY_FILE)}
+    return _run_row(study, parent or Run("", "", 0, 0)) | files
+
+
+def _run_row(study: str, run: Run) -> dict[str, Any]:
+    times = {"status": run.status or None, "start": run.start, "end": run.end or run.start}
+    texts = {"tags": json.dumps(_own_tags(run)), "settings": json.dumps(run.params)}
+    return {"study": study} | times | texts
 
 
 def _own_tags(run: Run) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The columns of the tables that can be queried: type, unit and description. Other modules take the columns from
-here."""
+"""The columns of the tables that can be queried: type, unit and description."""
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
+
+from loopscale.records.model.note import Outcome
 
 
 class Column(NamedTuple):
@@ -27,24 +28,14 @@ TABLES: dict[str, tuple[str, dict[str, Column]]] = {
             "role": Column("string", "", "tuning, replicate or baseline"),
             "number": Column("int64", "", "number of the trial within its role and cell"),
             "seed": Column("int64", "", "0 in tuning, 1 and up for replicates, NULL for a baseline"),
-            "outcome": Column(
-                "string",
-                "",
-                "running, finished, pruned, diverged, out_of_memory, failed, lost or interrupted",
-            ),
+            "outcome": Column("string", "", "running, " + ", ".join(get_args(Outcome))),
             "detail": Column("string", "", "the reason, if the trial did not finish"),
-            "commit": Column(
-                "string", "", "commit of the code that trained it; -dirty: with uncommitted changes"
-            ),
-            "error": Column(
-                "double", OVER_VARIANCE, "mean over all queries at loop T, on the study's evaluation prompts"
-            ),
+            "commit": Column("string", "", "commit of the training code; -dirty: with uncommitted changes"),
+            "error": Column("double", OVER_VARIANCE, "mean over queries at loop T, on evaluation prompts"),
             "error_last": Column("double", OVER_VARIANCE, "error of the last query alone"),
             "raw_error": Column("double", SQUARED, "error without division by the target's variance"),
             "excess": Column("double", SQUARED, "raw_error minus the variance of the noise"),
-            "validate_error": Column(
-                "double", OVER_VARIANCE, "error on the validation prompts; tuning minimises this error"
-            ),
+            "validate_error": Column("double", OVER_VARIANCE, "error on the validation prompts, for tuning"),
             "step": Column("int64", "training steps", "number of steps trained so far"),
             "seconds": Column("double", "s", "training time"),
             "flops": Column("double", "FLOP", "cost of the whole training"),
@@ -67,11 +58,7 @@ TABLES: dict[str, tuple[str, dict[str, Column]]] = {
         {
             "trial": Column("string", "", "key of the trial"),
             "step": Column("int64", "training steps", "step of the measurement"),
-            "metric": Column(
-                "string",
-                "",
-                "error and error_last (validation), loss, lr, seconds, and the task's own measures",
-            ),
+            "metric": Column("string", "", "error, error_last (validation), loss, lr, seconds, others"),
             "value": Column("double", "the metric's", "value of the metric"),
         },
     ),

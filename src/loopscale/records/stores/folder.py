@@ -163,17 +163,17 @@ class FolderStore(TrackingStore):
         Otherwise a copy would write into the original, and somebody else's store into any folder that it names. A
         database that cannot be written stays as it is: readers find artifacts by their place in the folder.
         """
-        place, here = self._artifact_root(), "? || '/' || run_uuid || '/artifacts'"
+        place, run_place = self._artifact_root(), "? || '/' || run_uuid || '/artifacts'"
         strays = (
             f"SELECT 1 FROM experiments WHERE artifact_location != ? AND {OURS}"
-            f" UNION ALL SELECT 1 FROM runs WHERE artifact_uri != {here} AND {OURS} LIMIT 1"
+            f" UNION ALL SELECT 1 FROM runs WHERE artifact_uri != {run_place} AND {OURS} LIMIT 1"
         )
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.root / DATABASE)) as database:
             if not database.execute(strays, (place, FORMAT_TAG, place, FORMAT_TAG)).fetchone():
                 return
             with database:
                 for assignment in (
-                    f"runs SET artifact_uri = {here}",
+                    f"runs SET artifact_uri = {run_place}",
                     "experiments SET artifact_location = ?",
                 ):
                     database.execute(f"UPDATE {assignment} WHERE {OURS}", (place, FORMAT_TAG))

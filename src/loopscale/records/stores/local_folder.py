@@ -12,7 +12,7 @@ STORE_REMEDY = "give another folder with --store or LOOPSCALE_STORE"
 
 
 def absolute_folder(text: str | Path) -> Path:
-    """The folder's absolute path. Raises StoreError for `~name` without such a user."""
+    """The folder's absolute path. Raises StoreError for `~name` if there is no user `name`."""
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as problem:

@@ -61,11 +61,11 @@ class ServerStore(TrackingStore):
         credentials = mlflow_credentials.get_default_host_creds(self.uri)
         answer = mlflow_rest.http_request(credentials, SEARCH, "POST", json=question)
         page = mlflow_rest.verify_rest_response(answer, SEARCH).json()
-        return [_run(found) for found in page.get("runs", ())], page.get("next_page_token")
+        return [_run(entry) for entry in page.get("runs", ())], page.get("next_page_token")
 
 
-def _run(found: dict[str, Any]) -> Run:
-    info, data = found["info"], found.get("data", {})
+def _run(entry: dict[str, Any]) -> Run:
+    info, data = entry["info"], entry.get("data", {})
     tags, params, metrics = (
         {pair["key"]: pair.get("value", "") for pair in data.get(name, ())}
         for name in ("tags", "params", "metrics")

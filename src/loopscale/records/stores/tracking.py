@@ -88,7 +88,7 @@ class TrackingStore(Store):
         token = None
         while True:
             page = self.client.search_experiments(max_results=1000, page_token=token)
-            experiments |= {found.name: found.experiment_id for found in page if FORMAT_TAG in found.tags}
+            experiments |= {entry.name: entry.experiment_id for entry in page if FORMAT_TAG in entry.tags}
             token = page.token
             if not token:
                 return experiments
@@ -170,7 +170,7 @@ class TrackingStore(Store):
         """One page of runs, and the token of the next page."""
         kind = mlflow.entities.ViewType.from_string(view.lower())
         page = self.client.search_runs(experiments, condition, kind, PAGE, page_token=token)
-        return [_run(found) for found in page], page.token
+        return [_run(entry) for entry in page], page.token
 
     @override
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
@@ -198,8 +198,8 @@ class TrackingStore(Store):
         return [*options, "--default-artifact-root", artifacts] if artifacts else options
 
 
-def _run(found: Any) -> Run:
-    info, data = found.info, found.data
+def _run(entry: Any) -> Run:
+    info, data = entry.info, entry.data
     tags, params, metrics = dict(data.tags), dict(data.params), dict(data.metrics)
     return Run(
         info.run_id,

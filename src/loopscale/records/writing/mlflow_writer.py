@@ -31,9 +31,9 @@ class MlflowWriter(Delivery):
     may be written again, by a later evaluation. MLflow would store nan and infinite values as 0 or 1.8e308, so they
     become tags `not_finite/<metric>`.
 
-    `runs` are the ids of known runs by key. For any other key the run is looked up by its tag, and created if there is
-    none, as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account`
-    of runs is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
+    `runs` are the ids of known runs by key. For any other key the run is looked up by its tag. An absent run is
+    created as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account` of runs
+    is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
     """
 
     def __init__(
