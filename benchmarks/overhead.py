@@ -22,7 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
@@ -78,7 +78,7 @@ def loopscale_side(trials: int, folder: Path) -> tuple[float, float]:
         return report(self, key, progress)
 
     Conductor.report = timed
-    conductor = run(study, Store.open(folder / "store", create=True), WORKERS)
+    conductor = run(study, open_store(folder / "store", create=True), WORKERS)
     Conductor.report = report
     assert conductor.counts() == {"finished": trials}
     return clock.stop()

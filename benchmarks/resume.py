@@ -48,22 +48,22 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.writing.ended_runs import recall
-from loopscale.records.read import load, trials
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.ended_runs import recall_runs
+from loopscale.records.trial_records import as_records
+from loopscale.records.stores.opening import open_store
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
-store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
+store = open_store(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
 ended = None if store.root else recall(store, study.name)
 records = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
 conductor = Conductor(study, records, Ledger()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-with Writer(store, study.name, {}, ended=ended) as writer:
+with MlflowWriter(store, study.name, {}, ended=ended) as writer:
     writer.remember()
 print(json.dumps({"trials": len(records), "first": str(first), "times": times, "MiB": peak}))
 """
@@ -222,10 +222,9 @@ def main() -> None:
 
 def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Create a store with the study's records. Returns the number of trials."""
-    from loopscale.records.stores.store import Store
     from loopscale.studies.files import study_name
 
-    store = Store.open(where, storage=storage, create=True)
+    store = open_store(where, storage=storage, create=True)
     return fill(database or store.uri, store.experiment(study_name(file)), file)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from loopscale.analysis.notebook import StudyResults, results
 from loopscale.records.model.errors import StoreError
-from loopscale.records.stores.store import Store
-from loopscale.records.transfer import export
+from loopscale.records.stores.opening import open_store
+from loopscale.records.transfer import export_records
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
@@ -75,7 +75,7 @@ def test_measures_of_nets_and_algorithms_are_a_table(root: Path, here: Path):
 
 
 def test_the_default_store_comes_before_an_export(here: Path, root: Path, monkeypatch: pytest.MonkeyPatch):
-    export(Store.open(root), "tiny", here / "notebooks" / "data" / "tiny")
+    export(open_store(root), "tiny", here / "notebooks" / "data" / "tiny")
     assert results("tiny").origin == "data/tiny"
     monkeypatch.setenv("LOOPSCALE_STORE", str(root))
     assert results("tiny").origin == str(root)
@@ -87,7 +87,7 @@ def test_the_default_store_beside_the_studies_is_found_from_the_notebooks(here: 
 
 
 def test_a_store_without_a_finished_trial_is_passed_over(here: Path, root: Path, study: Study):
-    export(Store.open(root), "tiny", here / "notebooks" / "data" / "tiny")
+    export_records(open_store(root), "tiny", here / "notebooks" / "data" / "tiny")
     with record(here / ".loopscale", study) as made:
         made.parent("RUNNING")
         made.trial(study.cells()[0], "tuning", 0, 0, {"training.lr": 2e-3}, 0.5, "diverged", "loss is nan")
@@ -96,7 +96,7 @@ def test_a_store_without_a_finished_trial_is_passed_over(here: Path, root: Path,
 
 
 def test_an_export_reads_as_the_store_that_it_is_from(here: Path, root: Path):
-    export(Store.open(root), "tiny", here / "out")
+    export(open_store(root), "tiny", here / "out")
     stored, exported = results("tiny", root), results("tiny", here / "out")
     for name in ("trials", "curves", "history"):
         one, other = (

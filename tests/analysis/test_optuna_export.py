@@ -20,7 +20,8 @@ from optuna.trial import TrialState
 
 from loopscale.analysis.optuna_export import address, to_optuna
 from loopscale.records.model.errors import StoreError
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 
@@ -54,7 +55,7 @@ def opened(file: Path) -> Iterator[BaseStorage]:
 @pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
 def test_every_cell_is_a_study_with_its_points_and_outcomes(root: Path, tmp_path: Path, name: str):
     before = datetime.now()
-    assert to_optuna(Store.open(root), "tiny", str(tmp_path / name)) == dict(zip(NAMES, (5, 2), strict=True))
+    assert to_optuna(open_store(root), "tiny", str(tmp_path / name)) == dict(zip(NAMES, (5, 2), strict=True))
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with opened(tmp_path / name) as storage:
         first, second = (optuna.load_study(study_name=each, storage=storage) for each in NAMES)
@@ -72,18 +73,16 @@ def test_every_cell_is_a_study_with_its_points_and_outcomes(root: Path, tmp_path
         assert best.datetime_start <= best.datetime_complete <= before
         assert second.user_attrs["training.loops"] == 2
         assert second.metric_names == ["error"]
-        row = Store.open(root)
+        row = open_store(root)
         assert best.user_attrs["trial"] in {file.tags["trial"] for file in _runs(row)}
 
 
 def _runs(store: Store) -> Any:
-    from loopscale.records.stores.sources import source
-
-    return source(store).runs(source(store).studies()["tiny"])
+    return store.runs(store.require_experiment("tiny"))
 
 
 def test_a_search_can_go_on_from_what_was_exported(root: Path, tmp_path: Path):
-    to_optuna(Store.open(root), "tiny", str(tmp_path / "tuning.log"))
+    to_optuna(open_store(root), "tiny", str(tmp_path / "tuning.log"))
     with opened(tmp_path / "tuning.log") as storage:
         study = optuna.load_study(study_name=NAMES[0], storage=storage)
         trial = study.ask(study.best_trial.distributions)
@@ -94,10 +93,10 @@ def test_a_search_can_go_on_from_what_was_exported(root: Path, tmp_path: Path):
 def test_a_file_that_is_there_is_left_alone(root: Path, tmp_path: Path):
     (tmp_path / "mine.db").write_text("mine")
     with pytest.raises(StoreError, match="is there already; give a new file, or delete it"):
-        to_optuna(Store.open(root), "tiny", f"sqlite:///{tmp_path / 'mine.db'}")
+        to_optuna(open_store(root), "tiny", f"sqlite:///{tmp_path / 'mine.db'}")
     assert (tmp_path / "mine.db").read_text() == "mine"
     with pytest.raises(StoreError, match=r"cannot write .*; give another file"):
-        to_optuna(Store.open(root), "tiny", str(tmp_path / "nosuch" / "x.log"))
+        to_optuna(open_store(root), "tiny", str(tmp_path / "nosuch" / "x.log"))
 
 
 def test_a_study_that_tuned_nothing_is_said(root: Path, tmp_path: Path):
@@ -105,7 +104,7 @@ def test_a_study_that_tuned_nothing_is_said(root: Path, tmp_path: Path):
     with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
         made.parent()
     with pytest.raises(StoreError, match="tiny has tuned nothing yet; "):
-        to_optuna(Store.open(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
+        to_optuna(open_store(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
     assert not (tmp_path / "x.log").exists()
 
 
@@ -114,7 +113,7 @@ def test_points_outside_a_range_that_was_narrowed_widen_it(root: Path, tmp_path:
     (tmp_path / "tiny.yaml").write_text(text)
     with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
         made.whole()
-    to_optuna(Store.open(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
+    to_optuna(open_store(tmp_path / "records"), "tiny", str(tmp_path / "x.log"))
     with opened(tmp_path / "x.log") as storage:
         best = optuna.load_study(study_name=NAMES[0], storage=storage).best_trial
     assert best.distributions == {"training.lr": optuna.distributions.FloatDistribution(2e-3, 5e-3)}
@@ -123,7 +122,7 @@ def test_points_outside_a_range_that_was_narrowed_widen_it(root: Path, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
 def test_the_dashboard_serves_what_was_exported(root: Path, tmp_path: Path, name: str):
-    to_optuna(Store.open(root), "tiny", str(tmp_path / name))
+    to_optuna(open_store(root), "tiny", str(tmp_path / name))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

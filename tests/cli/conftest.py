@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.opening import open_store
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.messages import Baseline
 from loopscale.studies.spec import Study
 
@@ -45,7 +45,7 @@ class Recording:
     """Writes the records that a driver writes of a study, with made-up errors."""
 
     study: Study
-    writer: Writer
+    writer: MlflowWriter
 
     def parent(self, status: str = "FINISHED") -> None:
         files = (
@@ -98,7 +98,7 @@ class Recording:
             return
         measured |= {f"evaluate/{name}": error for name in ("error", "error_last", "raw_error", "excess")}
         grid = np.outer(np.exp(-0.5 * np.arange(4)), np.linspace(1, 0.5, 4)) * error
-        curve = ((CURVE, pack(grid, grid / 10, grid)),)
+        curve = ((CURVE, encode_curve(grid, grid / 10, grid)),)
         self.writer.write(Note(key, step, measured, tags=tags, status=status, artifacts=curve))
 
 
@@ -114,7 +114,7 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _empty_store() -> tempfile.TemporaryDirectory[str]:
     """MLflow needs two seconds to create the tables of a store. Copies of an empty store need none."""
     folder = tempfile.TemporaryDirectory(prefix="loopscale-empty-")
-    Store.open(folder.name, create=True)
+    open_store(folder.name, create=True)
     return folder
 
 
@@ -123,7 +123,7 @@ def record(root: Path, study: Study) -> Iterator[Recording]:
     """Write into a store, which is created if needed, and wait until all records are there."""
     if not root.exists():
         shutil.copytree(_empty_store().name, root)
-    with Writer(Store.open(root, create=True), study.name, {}) as writer:
+    with MlflowWriter(open_store(root, create=True), study.name, {}) as writer:
         yield Recording(study, writer)
         assert writer.flush(300)
         assert not writer.refused

@@ -11,7 +11,7 @@ from loopscale.analysis.notebook import results
 from loopscale.cli.query import command
 from loopscale.records.model.columns import TABLES
 from loopscale.records.model.note import WEIGHTS, Note
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, save, strip
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -153,4 +153,4 @@ def test_a_trial_names_the_commit_that_trained_it(loopscale, elsewhere: Path, re
     found = loopscale("query", sql, "--store", "records", "--json").json
     assert found == [{"commit": "abc", "n": 1}, {"commit": "abc-dirty", "n": 1}, {"commit": None, "n": 8}]
     assert "commit" not in study.at(study.cells()[0], {}, 1).settings
-    assert Store.open("records").studies() == ["tiny"]
+    assert open_store("records").studies() == ["tiny"]

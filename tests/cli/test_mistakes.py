@@ -157,10 +157,10 @@ def test_a_store_of_a_newer_version_is_refused_and_unchanged(loopscale, elsewher
 
 
 def test_a_running_study_is_refused_and_its_driver_named(loopscale, elsewhere, study_file):
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.opening import open_store
     from loopscale.runner.lease import lease
 
-    with lease(Store.open("records", create=True).storage, "tiny"):
+    with lease(open_store("records", create=True).storage, "tiny"):
         answer = loopscale("run", study_file, "--store", "records")
     assert answer.code == 2
     assert f"tiny is being run by process {os.getpid()}" in answer.err

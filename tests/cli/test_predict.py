@@ -7,7 +7,7 @@ import pytest
 
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.records.model.note import WEIGHTS, Note
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, load_net, save, strip
 from loopscale.training.loop import train
@@ -22,7 +22,7 @@ def trained(tmp_path_factory, store, study_file) -> tuple[Path, list[Trial]]:
     trials = [study.at(cell, {"training.lr": 5e-3}, 1) for cell in study.cells()]
     for trial in trials:
         *_, last = train(trial)
-        checkpoints = Store.open(root).checkpoints
+        checkpoints = open_store(root).checkpoints
         checkpoints.make()
         save(checkpoints, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
         strip(checkpoints, trial.key, keep_weights=True)
@@ -32,7 +32,7 @@ def trained(tmp_path_factory, store, study_file) -> tuple[Path, list[Trial]]:
 def test_a_net_is_evaluated_as_its_study_evaluates_it(loopscale, trained):
     root, (_, trial) = trained
     found = loopscale("predict", trial.key, "--store", root, "--loops", "4", "--prompts", "16", "--json").json
-    net = load_net(Store.open(root).checkpoints, trial.key, trial)
+    net = load_net(open_store(root).checkpoints, trial.key, trial)
     curve = evaluate(net, trial.task, Evaluation(loops=4, prompts=16))
     assert [row["error"] for row in found["loops"]] == pytest.approx(curve.error.mean(1).tolist())
     assert [row["loop"] for row in found["loops"]] == [1, 2, 3, 4]

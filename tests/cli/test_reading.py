@@ -17,7 +17,7 @@ from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model
 from loopscale.records.model.note import STUDY, Note
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.runner.lease import lease
 from loopscale.solvers.base import Solver
 from loopscale.studies.spec import Study
@@ -120,7 +120,7 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_coloured(loopscale, store):
 
 def test_list_shows_every_study_and_its_driver(loopscale, store):
     assert loopscale("list", "--store", store, "--json").json[0]["state"] == "finished"
-    with lease(Store.open(store).storage, "tiny"):
+    with lease(open_store(store).storage, "tiny"):
         (found,) = loopscale("list", "--store", store, "--json").json
         assert "running, by process" in loopscale("list", "--store", store).out
     assert found["state"] == "running"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.ui import server_command
-from loopscale.records.browse import page
+from loopscale.records.mlflow_ui import ui_page
 from loopscale.records.model.errors import NoRecords
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 
 
 def test_a_taken_port_is_a_mistake(loopscale, store):
@@ -27,7 +27,9 @@ def test_a_taken_port_is_a_mistake(loopscale, store):
 
 
 def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
-    monkeypatch.setattr("loopscale.records.stores.server.check", lambda uri, create: None)
+    monkeypatch.setattr(
+        "loopscale.records.stores.server.ServerStore.check_reachable", lambda uri, create: None
+    )
     answer = loopscale("ui", "--store", "http://somewhere:5000")
     assert (answer.code, answer.out) == (
         0,
@@ -36,7 +38,7 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
 
 
 def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
-    place = Store.open(records)
+    place = open_store(records)
     experiment = place.find("tiny")
     assert page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
     shown = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
@@ -50,11 +52,11 @@ def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
     errors = [run.data.metrics["evaluate/error"] for run in runs]
     assert (len(errors), errors) == (12, sorted(errors))
     with pytest.raises(NoRecords, match="no records of other"):
-        page(place, "other")
+        ui_page(place, "other")
 
 
 def test_other_machines_are_let_in_only_on_request_and_by_name(store):
-    place = Store.open(store)
+    place = open_store(store)
     assert "--allowed-hosts" not in server_command(place, "127.0.0.1", 5000)
     allowed = server_command(place, "0.0.0.0", 5000)[-1].split(",")
     assert f"{socket.gethostname()}:5000" in allowed
@@ -68,8 +70,8 @@ def test_the_ui_answers_and_serves_a_curve(loopscale, store, elsewhere: Path):
         port = free.getsockname()[1]
     sql = "SELECT trial FROM trials WHERE role = 'replicate' LIMIT 1"
     trial = loopscale("query", sql, "--store", store, "--json").json[0]["trial"]
-    client = Store.open(store).client
-    experiment = Store.open(store).find("tiny")
+    client = open_store(store).client
+    experiment = open_store(store).find_experiment("tiny")
     (run,) = client.search_runs([experiment], f"tags.trial = '{trial}'")
     command = [sys.executable, "-m", "loopscale.cli.main", "ui", "--store", str(store), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:

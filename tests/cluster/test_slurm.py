@@ -15,8 +15,8 @@ import pytest
 from loopscale.cluster.base import ClusterError, Request, Submission
 from loopscale.cluster.package import build_package
 from loopscale.cluster.slurm import Slurm
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
 from tests.cluster.slurm_here import missing, slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]
@@ -82,7 +82,7 @@ def log(cluster: Slurm, submission: Submission) -> str:
 
 
 def outcomes(folder: Path) -> list[str | None]:
-    return [record.outcome for record in load(Store.open(folder / "records"), "deep/tiny")]
+    return [record.outcome for record in recorded_trials(open_store(folder / "records"), "deep/tiny")]
 
 
 def job_processes() -> str:
@@ -128,8 +128,8 @@ def test_a_study_stops_cleanly_resumes_and_survives_its_time_limit(shared: Path,
     assert end(here, second, 500).state == "succeeded", log(here, second)
     assert outcomes(shared) == ["finished"] * 4
     assert before < 2500
-    store = Store.open(shared / "records")
-    for record in load(store, "deep/tiny"):
+    store = open_store(shared / "records")
+    for record in recorded_trials(store, "deep/tiny"):
         steps = [point.step for point in store.client.get_metric_history(record.run, "error")]
         assert steps == sorted(set(steps)), "no step is recorded twice"
         assert steps[-1] == 2500
@@ -176,7 +176,9 @@ def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float
     while True:
         fresh = [path for path in folder.glob("storage/checkpoints/*") if path.stat().st_mtime > since]
         if fresh and (
-            steps := [record.step or 0 for record in load(Store.open(folder / "records"), "deep/tiny")]
+            steps := [
+                record.step or 0 for record in recorded_trials(open_store(folder / "records"), "deep/tiny")
+            ]
         ):
             return max(steps)
         assert time.monotonic() < until, log(cluster, submission)

@@ -18,9 +18,9 @@ import yaml
 
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.records.conftest import postgres, trials  # noqa: F401
 
 FOLDER = Path(__file__).parents[2] / "cluster/tracking"
@@ -208,21 +208,21 @@ def test_records_need_a_password(
 
     login("admin", "wrong")
     with pytest.raises(StoreError) as told:
-        _ = Store.open(tracking.uri, storage=tmp_path / "no", create=True).client
+        _ = open_store(tracking.uri, storage=tmp_path / "no", create=True).client
     assert "\n" not in str(told.value)
     login("admin", PASSWORD)
     _make_user(tracking, "anna", ANNA)
     login("anna", ANNA)
-    store = Store.open(tracking.uri, storage=tmp_path / "storage", create=True)
-    with Writer(store, "one", {}) as writer:
+    store = open_store(tracking.uri, storage=tmp_path / "storage", create=True)
+    with MlflowWriter(store, "one", {}) as writer:
         for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
             writer.write(note)
         writer.write(Note("a", artifacts=(("note.txt", b"kept by the server"),)))
         assert writer.flush(60)
         assert writer.refused == []
     login("admin", PASSWORD)
-    again = Store.open(tracking.uri, storage=tmp_path / "admin")
-    records = list(load(again, "one"))
+    again = open_store(tracking.uri, storage=tmp_path / "admin")
+    records = list(recorded_trials(again, "one"))
     assert [record.outcome for record in records] == ["finished"] * 2
     found = again.artifact(records[0].run, "note.txt", tmp_path)
     assert found is not None

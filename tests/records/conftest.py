@@ -1,4 +1,4 @@
-"""Real stores to record in: a folder, a tracking server that can be killed, a PostgreSQL of one's own."""
+"""Real stores for tests: a folder, a tracking server that can be killed, a PostgreSQL database."""
 
 import os
 import shutil
@@ -15,31 +15,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import Note
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.opening import open_store
 
 POSTGRES = Path("/usr/lib/postgresql")
 
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new store; MLflow needs two seconds to make its tables, so that tests copy them."""
+    """A new store. Tests copy it, because MLflow needs two seconds to make its tables."""
     folder = tmp_path_factory.mktemp("pristine") / "store"
-    Store.open(folder, create=True)
+    open_store(folder, create=True)
     return folder
 
 
 @pytest.fixture
-def store(pristine: Path, tmp_path: Path) -> Store:
+def store(pristine: Path, tmp_path: Path) -> FolderStore:
     shutil.copytree(pristine, tmp_path / "store")
-    return Store.open(tmp_path / "store", create=True)
+    store = open_store(tmp_path / "store", create=True)
+    assert isinstance(store, FolderStore)
+    return store
 
 
 class Trials:
-    """Notes as a driver writes them."""
+    """The notes that a driver writes."""
 
-    curve = pack(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
+    curve = encode_curve(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
 
     def begun(self, key: str, role: str = "replicate", seed: int = 1, **settings: object) -> Note:
         params = {"model.kind": "looped", "model.width": 8, "training.lr": 1e-3, "training.truncate": True}
@@ -77,7 +80,7 @@ def trials() -> Trials:
 
 
 class Server:
-    """A tracking server on one worker, as a process that can be killed and started again."""
+    """A tracking server with one worker, as a process that can be killed and started again."""
 
     options: tuple[str, ...] = ()
 
@@ -122,11 +125,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of an empty database on a PostgreSQL that lives and dies with the tests."""
+    """The address of an empty database on a PostgreSQL server that runs during the tests."""
     tools = sorted(POSTGRES.glob("*/bin"))
     if not tools:
         pytest.fail("no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql")
-    # Not below pytest's folders, which other sessions of root close to everybody else.
+    # Not below pytest's folders, which other users cannot read.
     folder, port = Path(tempfile.mkdtemp(prefix="loopscale-postgres-")), _free_port()
     as_user: list[str] = []
     if os.getuid() == 0:  # PostgreSQL refuses to be run by root

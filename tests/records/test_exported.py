@@ -1,4 +1,4 @@
-"""A folder that was exported is asked as a store is, and never written to; a damaged one is one clear line."""
+"""An export is read like a store and never written to. A damaged export gives an error of one line."""
 
 import json
 import shutil
@@ -10,13 +10,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import WEIGHTS, Note
-from loopscale.records.read import load, parent
+from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import COLUMNS
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.transfer import Imported, Written, export, import_
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.opening import open_store
+from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 ELSEWHERE = "/home/somebody/secret project"
 TAGS = {
@@ -39,7 +41,7 @@ TABLES = {
 
 
 def written(store: Store, trials) -> None:
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         description = (("study.json", b'{"question": "why?"}'), ("study.yaml", b"question: why?\n"))
         writer.write(Note("study", tags=TAGS, artifacts=description, status="FINISHED"))
         for note in [*trials.whole("a", 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
@@ -57,7 +59,7 @@ def filled(store: Store, trials) -> Store:
 
 @pytest.fixture
 def folder(filled: Store, tmp_path: Path) -> Path:
-    export(filled, "one", tmp_path / "out", weights=True)
+    export_records(filled, "one", tmp_path / "out", weights=True)
     return tmp_path / "out"
 
 
@@ -72,8 +74,8 @@ def everything(folder: Path) -> str:
     return "\n".join(str(parquet.read_table(file).to_pylist()) for file in sorted(folder.glob("*.parquet")))
 
 
-def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: Path):
-    exported, stored = answers(Store.open(folder)), answers(filled)
+def test_an_export_gives_the_same_answers_as_its_store(filled: Store, folder: Path):
+    exported, stored = answers(open_store(folder)), answers(filled)
     for name in ("history", "curves"):
         assert exported[name] == [row for row in stored[name] if row["trial"] != "c"]
     finished = [row for row in stored["trials"] if row["trial"] != "c"]
@@ -83,27 +85,27 @@ def test_an_export_answers_as_the_store_that_it_is_from(filled: Store, folder: P
     assert [row["commit"] for row in exported["trials"]] == ["abc", None]
     assert exported["studies"][0]["commit"] == "abc-dirty"
     assert exported["studies"][0]["json"] == '{"question": "why?"}'
-    first, _ = load(Store.open(folder), "one")
+    first, _ = recorded_trials(open_store(folder), "one")
     assert (first.rungs, first.metrics["flops"], first.step) == ({10: 0.5}, 1e12, 20)
 
 
-def test_asking_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reading_an_export_writes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    answers(Store.open(folder))
+    answers(open_store(folder))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_nothing_is_recorded_in_an_export(folder: Path):
     with pytest.raises(StoreError, match="holds exported records, which are only read; give another --store"):
-        Store.open(folder, create=True)
-    with pytest.raises(StoreError, match="import them into a store"):
-        Store.open(folder).client  # noqa: B018
+        open_store(folder, create=True)
+    with pytest.raises(StoreError, match="`loopscale import` takes them into a store"):
+        open_store(folder).client  # noqa: B018
 
 
-def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
-    said = everything(folder)
-    assert all(part not in said for part in ("/home", "somebody", "/data", "/mnt", "/usr", "secret/"))
+def test_an_export_contains_no_folders_of_the_exporting_machine(folder: Path):
+    content = everything(folder)
+    assert all(part not in content for part in ("/home", "somebody", "/data", "/mnt", "/usr", "secret/"))
     (study,) = parquet.read_table(folder / "studies.parquet").to_pylist()
     tags = json.loads(study["tags"])
     assert tags["source_file"] == "studies/deep/one.yaml"
@@ -120,41 +122,41 @@ def test_nothing_says_where_the_exporting_machine_keeps_its_files(folder: Path):
     ]
 
 
-def test_weights_go_along_where_they_are_asked_for(filled: Store, pristine: Path, tmp_path: Path):
-    assert export(filled, None, tmp_path / "with", weights=True) == Written(trials=2, weights=1)
-    assert export(filled, None, tmp_path / "without") == Written(trials=2, weights=0)
+def test_weights_are_exported_only_on_request(filled: Store, pristine: Path, tmp_path: Path):
+    assert export_records(filled, None, tmp_path / "with", weights=True) == ExportCounts(trials=2, weights=1)
+    assert export_records(filled, None, tmp_path / "without") == ExportCounts(trials=2, weights=0)
     assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
-    exported = Store.open(tmp_path / "with")
-    run = next(record.run for record in load(exported, "one") if record.key == "a")
+    exported = open_store(tmp_path / "with")
+    run = next(record.run for record in recorded_trials(exported, "one") if record.key == "a")
     assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / "with/weights/a.safetensors"
     shutil.copytree(pristine, tmp_path / "other")
-    other = Store.open(tmp_path / "other", create=True)
-    assert import_(other, tmp_path / "with") == Imported(new=2, present=0)
-    run = next(record.run for record in load(other, "one") if record.key == "a")
+    other = open_store(tmp_path / "other", create=True)
+    assert import_records(other, tmp_path / "with") == ImportCounts(new=2, present=0)
+    run = next(record.run for record in recorded_trials(other, "one") if record.key == "a")
     assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == b"w"
 
 
-def test_an_export_into_the_same_folder_replaces_the_one_before(filled: Store, folder: Path):
-    export(filled, "one", folder)
+def test_an_export_replaces_an_earlier_export_in_the_same_folder(filled: Store, folder: Path):
+    export_records(filled, "one", folder)
     assert not (folder / "weights").exists()
-    assert len(answers(Store.open(folder))["trials"]) == 2
+    assert len(answers(open_store(folder))["trials"]) == 2
 
 
 def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
-    export(Store.open(folder), None, tmp_path / "again", weights=True)
-    assert answers(Store.open(tmp_path / "again")) == answers(Store.open(folder))
-    assert parent(Store.open(tmp_path / "again"), "one")
+    export_records(open_store(folder), None, tmp_path / "again", weights=True)
+    assert answers(open_store(tmp_path / "again")) == answers(open_store(folder))
+    assert open_store(tmp_path / "again").parent_run("one")
     assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
 
 
-def test_a_store_is_not_exported_over(filled: Store):
+def test_an_export_does_not_overwrite_a_store(filled: Store):
     with pytest.raises(StoreError, match="is a store; give a folder of its own"):
-        export(filled, "one", filled.storage)
+        export_records(filled, "one", filled.storage)
 
 
 def test_an_empty_export_has_no_studies(store: Store, tmp_path: Path):
-    assert export(store, None, tmp_path / "out") == Written(0, 0)
-    assert Store.open(tmp_path / "out").studies() == []
+    assert export_records(store, None, tmp_path / "out") == ExportCounts(0, 0)
+    assert open_store(tmp_path / "out").studies() == []
 
 
 def rewritten(folder: Path, table: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -201,20 +203,20 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("harm", "said"), HARM.values(), ids=HARM.keys())
-def test_a_damaged_export_is_one_line(folder: Path, harm: Callable[[Path], Any], said: str):
+@pytest.mark.parametrize(("harm", "message"), HARM.values(), ids=HARM.keys())
+def test_a_damaged_export_gives_an_error_of_one_line(folder: Path, harm: Callable[[Path], Any], message: str):
     harm(folder)
     with pytest.raises(StoreError) as caught:
-        answers(Store.open(folder))
-    assert said in str(caught.value)
+        answers(open_store(folder))
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_key_that_is_a_path_reaches_no_file(folder: Path, tmp_path: Path):
+def test_a_key_that_is_a_path_gives_access_to_no_file(folder: Path, tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"secret")
     rewritten(folder, "trials", lambda row: row | {"trial": "../../x", "run": "r"})
     with pytest.raises(StoreError, match="is no trial's key"):
-        Store.open(folder).artifact("r", WEIGHTS, tmp_path)
+        open_store(folder).artifact("r", WEIGHTS, tmp_path)
 
 
 def test_every_table_of_an_export_is_checked(folder: Path):

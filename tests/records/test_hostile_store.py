@@ -1,4 +1,4 @@
-"""A store that somebody else has filled: reading it runs nothing, leaves nothing, and fails in a line at most."""
+"""Stores from untrusted people: reading runs no code, leaves no files, and fails with at most one line."""
 
 import json
 import os
@@ -17,8 +17,8 @@ import pytest
 from pyarrow import parquet
 
 from loopscale.cli.main import main
-from loopscale.records.mirror.mirror import Mirror
-from loopscale.records.stores.store import Store
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 
@@ -38,12 +38,12 @@ READING = [
     ["predict", KEY],
     ["export", "tiny", "--to", "exported"],
 ]
-"""Every verb that reads a store, in the folder that it lies in."""
+"""Every verb that reads a store."""
 QUICK = [words for words in READING if words[0] in ("list", "best", "predict", "export")]
 
 
 class Bomb:
-    """Unpickled, it leaves a file where the process is."""
+    """Leaves a folder in the working directory when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (MARKER,)
@@ -54,23 +54,23 @@ PICKLE = pickle.dumps(Bomb())
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store as a study leaves it, its mirror too; not to be written to."""
+    """A store after a whole study, with its mirror. Tests do not write to it."""
     folder = tmp_path_factory.mktemp("good")
     (folder / "tiny.yaml").write_text(TINY)
-    with record(folder / "store", Study.load(folder / "tiny.yaml")) as made:
-        made.whole()
-    Mirror(Store.open(folder / "store")).sync()
+    with record(folder / "store", Study.load(folder / "tiny.yaml")) as recording:
+        recording.whole()
+    Mirror(open_store(folder / "store")).sync()
     return folder / "store"
 
 
 class Victim:
-    """Somebody who reads a store: what the program says, and what it leaves."""
+    """A person who reads a store, and checks the output of the program and the files that it leaves."""
 
     def __init__(self, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
         self.store, self.capfd = store, capfd
 
     def call(self, *words: str) -> tuple[int, str]:
-        """The code and all output of one verb, which is whole, in order and safe to see."""
+        """The exit code and all output of one verb, after checks that the output is safe and well formed."""
         before = self._around()
         code = main([*words, "--store", str(self.store)])
         out, err = self.capfd.readouterr()
@@ -100,7 +100,7 @@ class Victim:
         database.close()
 
     def fresh(self) -> None:
-        """Without the mirror, so that all is read again."""
+        """Delete the mirror, so that everything is read again."""
         shutil.rmtree(self.store / "mirror", ignore_errors=True)
 
     def artifacts(self, name: str) -> list[Path]:
@@ -122,9 +122,9 @@ def everything_is_read(victim: Victim, verbs: list[list[str]] = READING) -> dict
     return {" ".join(words): victim.call(*words) for words in verbs}
 
 
-def test_a_store_that_is_none_of_these_is_read_without_complaint(victim: Victim):
-    said = everything_is_read(victim)
-    codes = {verb: code for verb, (code, _) in said.items()}
+def test_an_unharmed_store_is_read_without_errors(victim: Victim):
+    answers = everything_is_read(victim)
+    codes = {verb: code for verb, (code, _) in answers.items()}
     assert codes == dict.fromkeys(codes, 0) | {f"predict {KEY}": 2}
 
 
@@ -152,30 +152,30 @@ FILES = {
 
 
 @pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
-def test_curves_that_are_none(victim: Victim, content: bytes):
+def test_damaged_curves(victim: Victim, content: bytes):
     victim.fresh()
     for file in victim.artifacts("curve.parquet"):
         file.write_bytes(content)
-    said = everything_is_read(victim)
-    assert "the curve of trial" in said["query SELECT * FROM trials"][1]
+    answers = everything_is_read(victim)
+    assert "the curve of trial" in answers["query SELECT * FROM trials"][1]
 
 
 @pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
-def test_a_mirror_that_is_none(victim: Victim, content: bytes):
+def test_a_damaged_mirror(victim: Victim, content: bytes):
     for file in victim.store.glob("mirror/*/*/*.parquet"):
         file.write_bytes(content)
     everything_is_read(victim)
-    assert victim.call("query", "SELECT count(*) AS n FROM trials")[0] == 0, "a mirror is made anew"
+    assert victim.call("query", "SELECT count(*) AS n FROM trials")[0] == 0, "the mirror is made anew"
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "3", '{"layout": 1, "stamps": 5}', DEEP, '{"layout": 1, "stamps": {"*": []}}']
 )
-def test_a_mirror_whose_state_is_none(victim: Victim, text: str):
+def test_a_mirror_with_a_damaged_state(victim: Victim, text: str):
     for file in victim.store.glob("mirror/**/state.json"):
         file.write_text(text)
-    said = everything_is_read(victim, QUICK)
-    assert said["list"][0] == 0
+    answers = everything_is_read(victim, QUICK)
+    assert answers["list"][0] == 0
 
 
 STUDIES = {
@@ -192,14 +192,14 @@ STUDIES = {
 
 
 @pytest.mark.parametrize("content", STUDIES.values(), ids=STUDIES.keys())
-def test_a_description_of_a_study_that_is_none(victim: Victim, content: bytes):
+def test_a_damaged_description_of_a_study(victim: Victim, content: bytes):
     victim.fresh()
     (file,) = victim.artifacts("study.json")
     file.write_bytes(content)
     everything_is_read(victim)
 
 
-def test_names_of_files_in_a_description_lead_nowhere(victim: Victim):
+def test_a_study_name_that_is_a_path_gives_access_to_no_file(victim: Victim):
     victim.fresh()
     (file,) = victim.artifacts("study.json")
     for name in ("../../../out", str(Path.cwd() / "out"), "..", "a\x00b"):
@@ -208,7 +208,7 @@ def test_names_of_files_in_a_description_lead_nowhere(victim: Victim):
         everything_is_read(victim)
 
 
-def test_script_and_escapes_in_texts_reach_neither_page_nor_terminal(victim: Victim):
+def test_scripts_and_escape_codes_in_texts_reach_neither_the_page_nor_the_terminal(victim: Victim):
     bad = ESCAPE + SCRIPT
     (file,) = victim.artifacts("study.json")
 
@@ -228,8 +228,8 @@ def test_script_and_escapes_in_texts_reach_neither_page_nor_terminal(victim: Vic
     victim.sql("INSERT INTO tags SELECT 'detail', ?, run_uuid FROM runs WHERE status != 'X'", bad)
     victim.sql("INSERT INTO params (key, value, run_uuid) SELECT ?, ?, run_uuid FROM runs", "p" + bad, bad)
     victim.fresh()
-    said = everything_is_read(victim)
-    assert said["report tiny"][0] == 0, said["report tiny"]
+    answers = everything_is_read(victim)
+    assert answers["report tiny"][0] == 0, answers["report tiny"]
     page = (victim.store / "reports/tiny.html").read_text()
     assert "alert(1)" in page, "the text is there, harmless"
     assert SCRIPT not in page
@@ -269,18 +269,18 @@ def test_runs_whose_names_are_paths(victim: Victim):
     everything_is_read(victim)
 
 
-def test_what_is_written_to_a_run_does_not_go_where_the_database_says(victim: Victim):
+def test_artifacts_are_not_written_to_folders_that_the_database_names(victim: Victim):
     victim.fresh()
     outside = Path.cwd() / "outside"
     victim.sql("UPDATE experiments SET artifact_location = ?", outside.as_uri())
     victim.sql("UPDATE runs SET artifact_uri = ? || '/' || run_uuid", outside.as_uri())
-    said = everything_is_read(victim)
-    assert said["report tiny"][0] == 0
-    assert victim.artifacts("report.html"), said["report tiny"]
+    answers = everything_is_read(victim)
+    assert answers["report tiny"][0] == 0
+    assert victim.artifacts("report.html"), answers["report tiny"]
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"format": "x"}', '{"format": 1e400, "made_by": 1}', "\x00"])
-def test_a_format_that_is_none(victim: Victim, text: str):
+def test_a_damaged_format_file(victim: Victim, text: str):
     (victim.store / "format.json").write_text(text)
     everything_is_read(victim, QUICK)
 
@@ -296,7 +296,7 @@ def packed(header: Any, body: bytes = b"", length: int | None = None) -> bytes:
 
 
 def ours(header: Any, **tensors: Any) -> bytes:
-    """A file whose own header is sealed as ours are."""
+    """A file with a valid checksum of its header."""
     text = header if isinstance(header, str) else json.dumps(header)
     about = {"loopscale": text, "sum": str(zlib.crc32(text.encode()))}
     return packed({"__metadata__": about, **tensors}, b"\0" * 16)
@@ -333,7 +333,7 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("content", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
-def test_checkpoints_and_weights_that_are_none(victim: Victim, content: bytes):
+def test_damaged_checkpoints_and_weights(victim: Victim, content: bytes):
     from loopscale.training import checkpoint
     from loopscale.training.checkpoint_stores import open_checkpoint_store
 
@@ -376,7 +376,7 @@ IMPORTS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("harm", IMPORTS.values(), ids=IMPORTS.keys())
-def test_exported_folders_that_are_none(victim: Victim, harm: Callable[[Path], Any]):
+def test_damaged_exports(victim: Victim, harm: Callable[[Path], Any]):
     assert victim.call("export", "tiny", "--to", "exported")[0] == 0
     harm(Path("exported"))
     victim.sql("UPDATE experiments SET name = 'another' WHERE name = 'tiny'")
@@ -396,16 +396,14 @@ def test_a_trial_whose_checkpoint_has_become_a_pickle_is_trained_again(tmp_path:
     folder = tmp_path / "store/checkpoints"
     folder.mkdir(parents=True)
     key = study.at(cell, {"training.lr": 5e-3}, 1).key
-    with record(tmp_path / "store", study) as made:
-        made.parent("KILLED")
-        made.trial(cell, "tuning", 0, 0, {"training.lr": 5e-3}, 0.5)
-        trial = made.trial(cell, "replicate", 1, 1, {"training.lr": 5e-3}, 0.5, outcome="interrupted")
+    with record(tmp_path / "store", study) as recording:
+        recording.parent("KILLED")
+        recording.trial(cell, "tuning", 0, 0, {"training.lr": 5e-3}, 0.5)
+        trial = recording.trial(cell, "replicate", 1, 1, {"training.lr": 5e-3}, 0.5, outcome="interrupted")
     assert trial.key == key
     (folder / f"{key}.safetensors").write_bytes(PICKLE)
     code = main(["run", "tiny.yaml", "--store", "store", "--workers", "1"])
-    said = capfd.readouterr()
-    assert code == 0, said.err
+    output = capfd.readouterr()
+    assert code == 0, output.err
     assert not list(tmp_path.rglob(MARKER))
-    assert main(["predict", key, "--store", "store", "--prompts", "4"]) == 0, (
-        "it has weights of its own again"
-    )
+    assert main(["predict", key, "--store", "store", "--prompts", "4"]) == 0, "the trial has weights again"

@@ -1,4 +1,4 @@
-"""Records answer SQL: from a copy that is up to date, with numbers as numbers."""
+"""The mirror answers SQL queries about the records, and is up to date."""
 
 import json
 import shutil
@@ -10,20 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.mirror import replica
-from loopscale.records.mirror.mirror import Mirror, QueryError
-from loopscale.records.model.curves import pack
+from loopscale.records.mirror import study_mirror
+from loopscale.records.mirror.store_mirror import Mirror, QueryError
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
 
 
 def write(store: Store, *notes: Note, study: str = "one") -> None:
-    runs = {record.key: record.run for record in load(store, study)}
-    with Writer(store, study, runs) as writer:
+    runs = {record.key: record.run for record in recorded_trials(store, study)}
+    with MlflowWriter(store, study, runs) as writer:
         for note in notes:
             writer.write(note)
         assert writer.flush(30)
@@ -35,7 +37,7 @@ def ask(store: Store, sql: str) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in mirror.query(sql).to_pylist()]
 
 
-def test_the_question_of_the_readme_is_answered(store: Store, trials):
+def test_the_query_of_the_readme_is_answered(store: FolderStore, trials):
     write(
         store,
         *trials.whole("a", 0.5),
@@ -46,7 +48,7 @@ def test_the_question_of_the_readme_is_answered(store: Store, trials):
     assert ask(store, sql) == [("gpt2", 1.0), ("looped", 0.25)]
 
 
-def test_a_trial_has_the_reported_error_and_before_that_the_validations(store: Store, trials):
+def test_a_trials_error_is_of_the_evaluation_and_before_that_of_the_validation(store: FolderStore, trials):
     write(store, *trials.whole("a", 0.25), trials.begun("b"), trials.at("b", 10))
     sql = "SELECT error, error_last, raw_error, validate_error, step, outcome FROM trials ORDER BY ALL"
     assert ask(store, sql) == [
@@ -55,7 +57,7 @@ def test_a_trial_has_the_reported_error_and_before_that_the_validations(store: S
     ]
 
 
-def test_settings_have_the_type_that_holds_them_in_all_studies(store: Store, trials):
+def test_the_column_of_a_setting_has_a_type_that_holds_the_values_of_all_studies(store: FolderStore, trials):
     write(store, trials.begun("a", x=1, y=1, z=None, training=0), study="one")
     write(store, trials.begun("b", x=2, y=0.5, z=None, w="one", v=[1]), study="two")
     types = dict(ask(store, "SELECT column_name, column_type FROM (DESCRIBE trials)"))
@@ -70,7 +72,7 @@ def test_settings_have_the_type_that_holds_them_in_all_studies(store: Store, tri
     ]
 
 
-def test_histories_hold_what_was_said_at_each_step_and_no_settings(store: Store, trials):
+def test_a_history_has_every_metric_of_each_step_and_no_settings(store: FolderStore, trials):
     write(store, *trials.whole("a"))
     rows = ask(store, "SELECT DISTINCT metric FROM history ORDER BY 1")
     assert rows == [("error",), ("error_last",), ("loss",), ("seconds",)]
@@ -80,7 +82,7 @@ def test_histories_hold_what_was_said_at_each_step_and_no_settings(store: Store,
     ]
 
 
-def test_curves_hold_every_loop_and_point_of_trials_and_baselines(store: Store, trials):
+def test_curves_have_every_loop_and_point_of_trials_and_baselines(store: FolderStore, trials):
     baseline = Note(
         "n", 2, {"evaluate/error": 0.1}, {"solver.kind": "newton"}, {"role": "baseline"},
         "FINISHED", (("curve.parquet", trials.curve),),
@@ -95,18 +97,18 @@ def test_curves_hold_every_loop_and_point_of_trials_and_baselines(store: Store, 
     ]
 
 
-def test_a_curve_has_its_median_where_one_was_recorded(store: Store, trials):
+def test_a_curve_has_a_median_if_a_median_was_recorded(store: FolderStore, trials):
     grid = np.arange(6.0).reshape(2, 3)
     newer = Note(
         "m", 2, {"evaluate/error": 0.1}, {}, {"role": "baseline"}, "FINISHED",
-        (("curve.parquet", pack(grid, grid, grid, grid + 30)),),
+        (("curve.parquet", encode_curve(grid, grid, grid, grid + 30)),),
     )  # fmt: skip
     write(store, *trials.whole("a"), newer)
     assert ask(store, "SELECT median FROM curves WHERE trial = 'm' AND loop = 2 AND point = 1") == [(34.0,)]
     assert ask(store, "SELECT DISTINCT median FROM curves WHERE trial = 'a'") == [(None,)]
 
 
-def test_studies_are_there_with_their_questions(store: Store):
+def test_studies_has_the_description_of_every_study(store: FolderStore):
     described = (("study.json", json.dumps(DESCRIBED).encode()),)
     write(store, Note("study", tags={"commit": "abc"}, status="FINISHED", artifacts=described))
     sql = "SELECT study, question, source, commit, status, cells->>'$[0].key', json FROM studies"
@@ -114,14 +116,14 @@ def test_studies_are_there_with_their_questions(store: Store):
     assert ask(store, "SELECT count(*) FROM trials") == [(0,)]
 
 
-def test_a_trial_of_two_studies_has_one_curve(store: Store, trials):
+def test_a_trial_of_two_studies_has_one_curve(store: FolderStore, trials):
     for study in ("one", "two"):
         write(store, *trials.whole("a"), study=study)
     assert ask(store, "SELECT count(*) FROM curves") == [(6,)]
     assert ask(store, "SELECT study FROM trials ORDER BY 1") == [("one",), ("two",)]
 
 
-def test_what_is_written_later_is_seen(store: Store, trials):
+def test_later_notes_appear_in_the_mirror(store: FolderStore, trials):
     write(store, *trials.whole("a"), trials.begun("b"))
     assert ask(store, "SELECT count(*) FROM history WHERE trial = 'b'") == [(0,)]
     write(store, trials.at("b", 10), *trials.whole("c"))
@@ -135,21 +137,21 @@ def test_what_is_written_later_is_seen(store: Store, trials):
     assert ask(store, "SELECT error FROM trials WHERE trial = 'b'") == [(0.125,)]
 
 
-def test_what_is_deleted_is_gone(store: Store, trials):
+def test_deleted_runs_and_studies_disappear_from_the_mirror(store: FolderStore, trials):
     write(store, *trials.whole("a"), *trials.whole("b"))
     write(store, *trials.whole("c"), study="two")
     assert ask(store, "SELECT count(*) FROM curves") == [(18,)]
-    store.client.delete_run(next(record.run for record in load(store, "one") if record.key == "a"))
-    store.client.delete_experiment(store.experiment("two"))
+    store.client.delete_run(next(record.run for record in recorded_trials(store, "one") if record.key == "a"))
+    store.client.delete_experiment(store.make_experiment("two"))
     assert ask(store, "SELECT trial FROM trials") == [("b",)]
     assert ask(store, "SELECT DISTINCT trial FROM history") == [("b",)]
     assert ask(store, "SELECT DISTINCT trial FROM curves") == [("b",)]
 
 
-def test_only_files_with_a_changed_run_are_written_again(
-    store: Store, trials, monkeypatch: pytest.MonkeyPatch
+def test_only_files_with_a_changed_run_are_rewritten(
+    store: FolderStore, trials, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(replica, "RUNS_PER_FILE", 4)
+    monkeypatch.setattr(study_mirror, "RUNS_PER_FILE", 4)
     write(store, *(note for key in "abcdef" for note in trials.whole(key)))
     mirror = Mirror(store)
     mirror.sync()
@@ -162,13 +164,13 @@ def test_only_files_with_a_changed_run_are_written_again(
     assert len(mirror.query("SELECT DISTINCT trial FROM history")) == 6
 
 
-def test_an_unchanged_store_is_not_even_looked_into(store: Store, trials, tmp_path: Path):
+def test_an_unchanged_store_is_not_read_again(store: FolderStore, trials, tmp_path: Path):
     write(store, *trials.whole("a"))
     assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
     code = (
-        "import sys; from loopscale.records.stores.store import Store;"
-        "from loopscale.records.mirror.mirror import Mirror;"
-        f"m = Mirror(Store.open({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
+        "import sys; from loopscale.records.stores.opening import open_store;"
+        "from loopscale.records.mirror.store_mirror import Mirror;"
+        f"m = Mirror(open_store({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
         "assert m.query('SELECT trial FROM trials').to_pylist() == [{'trial': 'a'}];"
         "print([name for name in ('mlflow', 'torch', 'ray', 'optuna', 'sqlalchemy') if name in sys.modules])"
     )
@@ -176,7 +178,7 @@ def test_an_unchanged_store_is_not_even_looked_into(store: Store, trials, tmp_pa
     assert done.stdout.strip() == "[]"
 
 
-def test_one_study_can_be_brought_up_to_date_alone(store: Store, trials):
+def test_one_study_can_be_synchronised_alone(store: FolderStore, trials):
     write(store, *trials.whole("a"), study="one")
     write(store, *trials.whole("b"), study="two")
     mirror = Mirror(store)
@@ -186,7 +188,7 @@ def test_one_study_can_be_brought_up_to_date_alone(store: Store, trials):
     assert len(mirror.query("SELECT trial FROM trials")) == 2
 
 
-def test_a_damaged_or_older_mirror_is_made_anew(store: Store, trials):
+def test_a_damaged_or_older_mirror_is_made_anew(store: FolderStore, trials):
     write(store, *trials.whole("a"))
     mirror = Mirror(store)
     mirror.sync()
@@ -195,7 +197,7 @@ def test_a_damaged_or_older_mirror_is_made_anew(store: Store, trials):
     assert ask(store, "SELECT trial FROM trials") == [("a",)]
 
 
-def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: Store, trials):
+def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: FolderStore, trials):
     write(store, *trials.whole("a"))
     code = (
         "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA cache_size = 1');"
@@ -203,13 +205,12 @@ def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: Sto
         "c.executemany('INSERT INTO params VALUES (?, ?, ?)', [(i, 'x' * 999, '') for i in range(999)])\n"
         "os._exit(9)"
     )
-    assert store.root
     subprocess.run([sys.executable, "-c", code, str(store.root / "mlflow.db")], check=False)
     assert (store.root / "mlflow.db-journal").stat().st_size > 0
-    assert ask(Store.open(store.root), "SELECT role FROM trials") == [("replicate",)]
+    assert ask(open_store(store.root), "SELECT role FROM trials") == [("replicate",)]
 
 
-def test_readers_and_a_writer_at_once_all_see_whole_tables(store: Store, trials):
+def test_readers_see_whole_tables_while_a_writer_writes(store: FolderStore, trials):
     problems: list[BaseException] = []
 
     def read() -> None:
@@ -239,7 +240,9 @@ def test_readers_and_a_writer_at_once_all_see_whole_tables(store: Store, trials)
         "SET enable_external_access = true", "SELECT * FROM nothing", "SELEC 1", "SELECT error +", "rows",
     ],
 )  # fmt: skip
-def test_a_query_can_only_read_the_tables_and_a_wrong_one_is_said_in_one_line(store: Store, sql: str):
+def test_a_query_can_only_read_the_tables_and_a_wrong_query_gives_an_error_of_one_line(
+    store: FolderStore, sql: str
+):
     rows = [{"secret": 1}]
     assert rows
     with pytest.raises(QueryError) as caught:
@@ -247,12 +250,12 @@ def test_a_query_can_only_read_the_tables_and_a_wrong_one_is_said_in_one_line(st
     assert "\n" not in str(caught.value)
 
 
-def test_the_connection_reaches_no_file(store: Store, tmp_path: Path):
+def test_the_database_gives_access_to_no_file(store: FolderStore, tmp_path: Path):
     import duckdb
 
     mirror = Mirror(store)
     mirror.sync()
-    with mirror.connect() as connection:
+    with mirror.database() as connection:
         for sql in (
             f"COPY trials TO '{tmp_path}/x'",
             "SET enable_external_access = true",
@@ -263,13 +266,13 @@ def test_the_connection_reaches_no_file(store: Store, tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"store"}
 
 
-def test_the_mirror_of_a_store_that_may_only_be_read_lies_elsewhere(store: Store, trials):
+def test_the_mirror_of_a_read_only_store_lies_in_a_temporary_folder(store: FolderStore, trials):
     write(store, *trials.whole("a"))
-    readonly = Store.open(store.root, storage="/proc/loopscale")
+    readonly = open_store(store.root, storage="/proc/loopscale")
     assert ask(readonly, "SELECT trial FROM trials") == [("a",)]
 
 
-def test_a_moved_store_still_has_its_curves(store: Store, trials, tmp_path: Path):
+def test_a_moved_store_still_has_its_curves(store: FolderStore, trials, tmp_path: Path):
     write(store, *trials.whole("a"))
     shutil.move(str(store.root), tmp_path / "moved")
-    assert ask(Store.open(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]
+    assert ask(open_store(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]

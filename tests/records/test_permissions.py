@@ -1,4 +1,4 @@
-"""Who may write and who may look is the tracking server's to say: a real one, with passwords, on SQLite."""
+"""Permissions on a real tracking server with passwords, on SQLite."""
 
 import contextlib
 import time
@@ -11,12 +11,13 @@ import requests
 from loopscale.cli.main import main
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY, STUDY_JSON, Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing import delivery
-from loopscale.records.writing.claim import TAG, Claim
 from loopscale.records.writing.delivery import Delivery, Denied
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.driver_lease import TAG, DriverLease
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.records.conftest import Server
 
 ADMIN = ("admin", "a long one for the tests")
@@ -33,7 +34,7 @@ evaluate: {loops: 4, prompts: 16}
 
 
 class Guarded(Server):
-    """A server that asks everybody for a password, and lets nobody see what another has made."""
+    """A server with passwords. A user sees only his own experiments."""
 
     options = ("--app-name", "basic-auth")
 
@@ -58,7 +59,7 @@ class Guarded(Server):
         assert done.status_code == 200, done.text
 
     def grant(self, user: str, experiment: str, permission: str) -> None:
-        """Also what the maker of an experiment is left with: the admin takes MANAGE away by it."""
+        """Set a permission. For the maker of an experiment it replaces MANAGE."""
         about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
         self.ask("3.0/mlflow/users/permissions/grant", **about, permission=permission)
 
@@ -101,12 +102,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> Login:
 def write(store: Store, study: str, notes: list[Note]) -> str:
     """The study's experiment, with these notes in it."""
     about = b'{"question": "why?", "cells": [], "planned": 1}'
-    with Writer(store, study, {}) as writer:
+    with MlflowWriter(store, study, {}) as writer:
         for note in (Note(STUDY, artifacts=((STUDY_JSON, about),), status="FINISHED"), *notes):
             writer.write(note)
         assert writer.flush(120)
         assert not writer.refused
-    return store.experiment(study)
+    return store.make_experiment(study)
 
 
 @pytest.fixture
@@ -115,21 +116,21 @@ def call(tmp_path: Path, guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.yaml").write_text(STUDY_FILE)
 
-    def said(*words: str) -> tuple[int, list[str], list[str]]:
+    def run(*words: str) -> tuple[int, list[str], list[str]]:
         code = main([*words, "--store", guarded.uri, "--storage", str(tmp_path / "storage")])
         out, err = capsys.readouterr()
         return code, out.splitlines(), err.splitlines()
 
-    return said
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_may_not_write_is_told_in_a_line_and_nothing_is_trained(
+def test_a_user_without_permission_gets_one_line_and_nothing_is_trained(
     guarded: Guarded, login: Login, call, tmp_path: Path, trials
 ):
     login("anna")
-    experiment = write(Store.open(guarded.uri, storage=tmp_path / "a", create=True), "one", trials.whole("a"))
+    experiment = write(open_store(guarded.uri, storage=tmp_path / "a", create=True), "one", trials.whole("a"))
     guarded.grant("bob", experiment, "READ")
 
     def stays_out(user: str | None, word: str | None, expected: str, *verbs: str) -> None:
@@ -157,27 +158,29 @@ def test_who_may_not_write_is_told_in_a_line_and_nothing_is_trained(
     login("carl")
     assert call("query", "SELECT trial FROM trials", "--json")[1] == ["[]"]
     login("anna")
-    tags = Store.open(guarded.uri, storage=tmp_path / "a").client.get_experiment(experiment).tags
-    assert TAG not in tags, "nobody who may not write has left a word"
+    tags = open_store(guarded.uri, storage=tmp_path / "a").client.get_experiment(experiment).tags
+    assert TAG not in tags, "no user without permission has left a claim"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_driver_that_may_not_write_is_not_told_that_another_one_runs(
+def test_a_driver_without_permission_learns_so_before_it_watches_another_driver(
     guarded: Guarded, login: Login, tmp_path: Path
 ):
     login("anna")
-    mine = Store.open(guarded.uri, storage=tmp_path / "a", create=True)
-    first = Claim(mine, "held", lambda _: None)
+    store = open_store(guarded.uri, storage=tmp_path / "a", create=True)
+    first = DriverLease(store, "held", lambda _: None)
     first.take(lambda _: None)
     try:
-        guarded.grant("bob", mine.experiment("held"), "READ")
+        guarded.grant("bob", store.make_experiment("held"), "READ")
         login("bob")
-        claim = Claim(Store.open(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None)
+        lease = DriverLease(
+            open_store(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None
+        )
         begun = time.monotonic()
         with pytest.raises(StoreError, match="does not let the user bob write the records of held; ask"):
-            claim.take(lambda _: None)
-        assert time.monotonic() - begun < 30, "it does not watch the other for what it will never get"
+            lease.take(lambda _: None)
+        assert time.monotonic() - begun < 30, "it does not watch the other driver"
     finally:
         login("anna")
         first.release()
@@ -185,16 +188,16 @@ def test_a_driver_that_may_not_write_is_not_told_that_another_one_runs(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_is_noted_while_rights_are_taken_away_is_written_when_they_are_back(
+def test_notes_without_permission_are_written_once_permission_is_back(
     guarded: Guarded, login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials
 ):
     monkeypatch.setattr(delivery, "TOLERANCE", 1.0)
     login("bob")
-    store = Store.open(guarded.uri, storage=tmp_path / "b", create=True)
-    experiment = store.experiment("taken")
-    claim, told = Claim(store, "taken", lambda _: None), list[str]()
-    claim.take(lambda _: None)
-    with Writer(store, "taken", {}, claim=claim, shut=told.append) as writer:
+    store = open_store(guarded.uri, storage=tmp_path / "b", create=True)
+    experiment = store.make_experiment("taken")
+    lease, reasons = DriverLease(store, "taken", lambda _: None), list[str]()
+    lease.take(lambda _: None)
+    with MlflowWriter(store, "taken", {}, lease=lease, on_denied=reasons.append) as writer:
         for note in (trials.begun("a"), trials.at("a", 10)):
             writer.write(note)
         assert writer.flush(120)
@@ -204,18 +207,18 @@ def test_what_is_noted_while_rights_are_taken_away_is_written_when_they_are_back
             assert _until(lambda: writer.denied, 60)
             begun = time.monotonic()
             assert not writer.flush(60)
-            assert time.monotonic() - begun < 5, "nobody waits for a store that is closed to us"
+            assert time.monotonic() - begun < 5, "flush does not wait for a store that denies writing"
             assert "does not let the user bob record; ask whoever runs it for EDIT" in writer.denied
             assert writer.away_since
             assert writer.backlog == 6
             time.sleep(3)
-            assert told == [told[0]], "said once, however often it is tried"
+            assert reasons == [reasons[0]], "told once, after many tries"
         assert _until(lambda: not writer.denied, 60)
         assert writer.flush(120)
         assert writer.refused == []
         assert writer.away_since is None
-    claim.release()
-    records = {record.key: record for record in load(store, "taken")}
+    lease.release()
+    records = {record.key: record for record in recorded_trials(store, "taken")}
     assert {key: record.outcome for key, record in records.items()} == {"a": "finished", "b": "finished"}
     history = store.client.get_metric_history(records["a"].run, "error")
     assert sorted(point.step for point in history) == [10, 20]
@@ -237,41 +240,41 @@ def _until(done: Callable[[], object], seconds: float) -> bool:
     return bool(done())
 
 
-def test_a_store_that_denies_us_for_a_moment_stops_nobody():
-    told, answers = list[str](), [Denied("no"), Denied("no"), None]
+def test_a_short_denial_does_not_stop_the_driver():
+    reasons, answers = list[str](), [Denied("no"), Denied("no"), None]
 
     def send(_: list[Note]) -> None:
         if problem := answers.pop(0):
             raise problem
 
-    carried = Delivery(send, told.append)
-    carried.write(Note("a"))
-    assert carried.flush(20)
-    assert (told, carried.denied, carried.away_since) == ([], "", None)
-    carried.close(1)
+    queue = Delivery(send, reasons.append)
+    queue.write(Note("a"))
+    assert queue.flush(20)
+    assert (reasons, queue.denied, queue.away_since) == ([], "", None)
+    queue.close(1)
 
 
-def test_a_store_that_keeps_denying_us_is_waited_for_no_more_and_loses_nothing(
+def test_after_a_long_denial_flush_waits_no_longer_and_no_note_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(delivery, "TOLERANCE", 0.2)
-    told, closed, arrived = list[str](), [True], list[Note]()
+    reasons, closed, arrived = list[str](), [True], list[Note]()
 
     def send(notes: list[Note]) -> None:
         if closed:
             raise Denied("you may not")
         arrived.extend(notes)
 
-    carried = Delivery(send, told.append)
+    queue = Delivery(send, reasons.append)
     notes = [Note("a", step) for step in range(3)]
     for note in notes:
-        carried.write(note)
+        queue.write(note)
     begun = time.monotonic()
-    assert not carried.flush(60)
+    assert not queue.flush(60)
     assert time.monotonic() - begun < 20
-    assert (told, carried.denied, carried.backlog) == (["you may not"], "you may not", 3)
+    assert (reasons, queue.denied, queue.backlog) == (["you may not"], "you may not", 3)
     closed.clear()
     assert _until(lambda: arrived, 20)
     assert arrived == notes
-    assert _until(lambda: not carried.denied, 5)
-    carried.close(1)
+    assert _until(lambda: not queue.denied, 5)
+    queue.close(1)

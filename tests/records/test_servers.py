@@ -1,4 +1,4 @@
-"""The same records on a tracking server that dies, on PostgreSQL, and a thousand at a time."""
+"""Records on a tracking server that dies, on PostgreSQL, and a thousand at a time."""
 
 import resource
 import subprocess
@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
-from loopscale.records.model.run import search
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.transfer import export, import_
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.transfer import export_records, import_records
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 pytestmark = pytest.mark.slow
 
@@ -28,11 +29,11 @@ def summary(store: Store) -> list[dict[str, object]]:
     return mirror.query(SUMMARY).to_pylist()
 
 
-def test_nothing_is_lost_or_doubled_when_the_server_is_killed_again_and_again(server, tmp_path: Path, trials):
-    store = Store.open(server.uri, storage=tmp_path / "storage", create=True)
+def test_no_note_is_lost_or_doubled_while_the_server_is_killed_repeatedly(server, tmp_path: Path, trials):
+    store = open_store(server.uri, storage=tmp_path / "storage", create=True)
     keys, steps = [f"k{number}" for number in range(8)], range(1, 41)
     slowest = 0.0
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
 
         def drive() -> None:
             nonlocal slowest
@@ -59,19 +60,19 @@ def test_nothing_is_lost_or_doubled_when_the_server_is_killed_again_and_again(se
         assert writer.flush(120)
         assert writer.refused == []
         assert slowest < 0.1
-    records = list(load(store, "one"))
+    records = list(recorded_trials(store, "one"))
     assert sorted(record.key for record in records) == keys
     assert {record.outcome for record in records} == {"finished"}
     for record in records:
         history = store.client.get_metric_history(record.run, "error")
         assert sorted(point.step for point in history) == list(steps)
-    assert len(store.client.search_runs([store.experiment("one")], "tags.role = 'study'")) == 1
+    assert len(store.client.search_runs([store.make_experiment("one")], "tags.role = 'study'")) == 1
 
 
-def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path, trials):
-    shared = Store.open(server.uri, storage=tmp_path / "storage", create=True)
+def test_a_server_holds_the_same_records_as_a_folder(server, store: Store, tmp_path: Path, trials):
+    shared = open_store(server.uri, storage=tmp_path / "storage", create=True)
     for each in (store, shared):
-        with Writer(each, "one/two", {}) as writer:
+        with MlflowWriter(each, "one/two", {}) as writer:
             writer.write(Note("study", artifacts=(("study.json", b'{"question": "why?"}'),)))
             for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
                 writer.write(note)
@@ -84,34 +85,38 @@ def test_a_server_holds_what_a_folder_holds(server, store: Store, tmp_path: Path
         "SELECT study, question FROM studies",
     ):
         assert Mirror(shared).query(sql).to_pylist() == Mirror(store).query(sql).to_pylist()
-    assert [record.outcome for record in load(Store.open(server.uri), "one/two")] == ["finished"] * 2
-    for run in (found := search(shared, [shared.experiment("one/two")])):
-        told = shared.client.get_run(run.id)
-        assert (run.tags, run.params, run.metrics) == (told.data.tags, told.data.params, told.data.metrics)
+    assert [record.outcome for record in recorded_trials(open_store(server.uri), "one/two")] == [
+        "finished"
+    ] * 2
+    for run in (runs := shared.search([shared.make_experiment("one/two")])):
+        known = shared.client.get_run(run.id)
+        assert (run.tags, run.params, run.metrics) == (known.data.tags, known.data.params, known.data.metrics)
         assert (run.status, run.start, run.end) == (
-            told.info.status, told.info.start_time, told.info.end_time or 0
+            known.info.status, known.info.start_time, known.info.end_time or 0
         )  # fmt: skip
-    assert len(found) == 3
+    assert len(runs) == 3
 
 
 def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store, tmp_path: Path, trials):
     with pytest.raises(StoreError, match=r"no records in .* yet; `loopscale run` makes them"):
-        Store.open(postgres)
-    with Writer(store, "one", {}) as writer:
+        open_store(postgres)
+    with MlflowWriter(store, "one", {}) as writer:
         for note in [*trials.whole("a"), *trials.whole("b", 0.5)]:
             writer.write(note)
-    shared = Store.open(postgres, storage=tmp_path / "storage", create=True)
-    export(store, None, tmp_path / "out")
-    assert import_(shared, tmp_path / "out").new == 2
-    assert import_(shared, tmp_path / "out").new == 0
+    shared = open_store(postgres, storage=tmp_path / "storage", create=True)
+    export_records(store, None, tmp_path / "out")
+    assert import_records(shared, tmp_path / "out").new == 2
+    assert import_records(shared, tmp_path / "out").new == 0
     assert summary(shared) == summary(store)
-    with Writer(shared, "one", {record.key: record.run for record in load(shared, "one")}) as writer:
+    with MlflowWriter(
+        shared, "one", {record.key: record.run for record in recorded_trials(shared, "one")}
+    ) as writer:
         bad = Note("a", 30, {"what is this?!": 1.0})
         for note in (trials.at("a", 30), bad, trials.at("a", 40), *trials.whole("c")):
             writer.write(note)
         assert writer.flush(60)
         assert [note for note, _ in writer.refused] == [bad]
-    records = {record.key: record for record in load(Store.open(postgres), "one")}
+    records = {record.key: record for record in recorded_trials(open_store(postgres), "one")}
     assert list(records) == ["a", "b", "c"]
     history = shared.client.get_metric_history(records["a"].run, "error")
     assert [point.step for point in history] == [10, 20, 30, 40]
@@ -119,9 +124,9 @@ def test_records_travel_from_a_folder_to_postgresql(postgres: str, store: Store,
 
 
 @pytest.mark.timeout(1000)
-def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store: Store, trials, capsys):
+def test_a_thousand_trials_are_written_mirrored_and_queried_in_good_time(store: Store, trials, capsys):
     start = time.monotonic()
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         for number in range(1000):
             key = f"{number:04}"
             for note in (trials.begun(key, **{f"task.p{i}": i for i in range(11)}), trials.finished(key, 20)):
@@ -129,14 +134,15 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
         assert writer.flush(800)
     written = time.monotonic() - start
     start = time.monotonic()
-    assert sum(1 for _ in load(store, "one")) == 1000
+    assert sum(1 for _ in recorded_trials(store, "one")) == 1000
     loaded = time.monotonic() - start
     start = time.monotonic()
     Mirror(store).sync()
     copied = time.monotonic() - start
     code = (
-        "from loopscale.records.stores.store import Store; from loopscale.records.mirror.mirror import Mirror;"
-        f"m = Mirror(Store.open({str(store.root)!r})); m.sync();"
+        "from loopscale.records.stores.opening import open_store;"
+        "from loopscale.records.mirror.store_mirror import Mirror;"
+        f"m = Mirror(open_store({str(store.root)!r})); m.sync();"
         "print(m.query('SELECT count(*) AS n FROM trials').to_pylist()[0]['n'])"
     )
     asked, cpu = zip(*(_timed([sys.executable, "-c", code], "1000") for _ in range(5)), strict=True)
@@ -144,7 +150,7 @@ def test_a_thousand_trials_are_written_copied_and_asked_about_in_good_time(store
     with capsys.disabled():
         print(f"\n1,000 trials: written {written:.1f} s, loaded {loaded:.1f}, copied {copied:.1f};")
         print(f"asked in a new process {tries} s, of these on the CPU {min(cpu):.2f}")
-    assert min(asked) < 2, "the quickest of five: other work on the machine is not what is measured"
+    assert min(asked) < 2, "the fastest of five, because other work on the machine also takes time"
     assert copied < 10
 
 

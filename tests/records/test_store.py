@@ -1,4 +1,4 @@
-"""A store is found, made whole, and says in one line what is wrong with it."""
+"""Stores are found, made and checked. An unusable store gives an error of one line."""
 
 import json
 import multiprocessing
@@ -14,46 +14,49 @@ from pathlib import Path
 
 import pytest
 
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.buckets import CREDENTIALS, Bucket
 
 
 def problem(where: object, create: bool) -> str:
     with pytest.raises(StoreError) as caught:
-        Store.open(str(where), create=create)
+        open_store(str(where), create=create)
     text = str(caught.value)
     assert "\n" not in text
-    assert "; " in text, "what is wrong; what to do"
+    assert "; " in text, "the problem; the remedy"
     return text
 
 
-def test_the_store_is_named_by_argument_then_by_our_variable_then_by_mlflows_then_by_default(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_argument_comes_before_our_variable_before_mlflows_variable_before_the_default(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("argument", "ours", "mlflows", ".loopscale"):
-        shutil.copytree(store.root or "", tmp_path / name)
+        shutil.copytree(store.root, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOOPSCALE_STORE", "ours")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflows").as_uri())
-    assert Store.open("argument").root == tmp_path / "argument"
-    assert Store.open().root == tmp_path / "ours"
+    assert open_store("argument").root == tmp_path / "argument"
+    assert open_store().root == tmp_path / "ours"
     monkeypatch.delenv("LOOPSCALE_STORE")
-    assert Store.open().root == tmp_path / "mlflows"
+    assert open_store().root == tmp_path / "mlflows"
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert Store.open().root == tmp_path / ".loopscale"
+    assert open_store().root == tmp_path / ".loopscale"
 
 
-def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store: Store, tmp_path: Path):
+def test_checkpoints_lie_in_the_store_unless_storage_names_another_folder(store: FolderStore, tmp_path: Path):
     assert store.checkpoints.url == str(tmp_path / "store" / "checkpoints")
-    fast = Store.open(store.root, storage=tmp_path / "fast")
+    fast = open_store(store.root, storage=tmp_path / "fast")
     assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
 
 
 @pytest.mark.parametrize(
-    ("storage", "said"),
+    ("storage", "message"),
     [
         ("ftp://somewhere/x", "checkpoints cannot be kept at ftp://somewhere/x"),
         ("s3://key:secret@bucket/x", "put credentials into the environment"),
@@ -62,8 +65,8 @@ def test_what_is_no_record_lies_in_the_store_unless_storage_says_otherwise(store
         ("forbidden", "may not use s3://studies/a/prefix"),
     ],
 )
-def test_a_bucket_that_cannot_be_used_is_a_mistake_and_leaves_no_store(
-    storage: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_unusable_bucket_is_an_error_and_no_store_is_made(
+    storage: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -75,15 +78,15 @@ def test_a_bucket_that_cannot_be_used_is_a_mistake_and_leaves_no_store(
             storage = server.url
         else:
             storage = server.url.replace("s3://studies", f"s3://{storage}")
-    with pytest.raises(StoreError, match=said) as found:
-        Store.open(tmp_path / "fresh", storage, create=True)
+    with pytest.raises(StoreError, match=message) as caught:
+        open_store(tmp_path / "fresh", storage, create=True)
     server.kill()
-    assert "\n" not in str(found.value)
-    assert "secret" not in str(found.value)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert not (tmp_path / "fresh").exists()
 
 
-def test_reading_a_store_that_is_not_there_says_how_to_make_one_and_makes_nothing(tmp_path: Path):
+def test_reading_an_absent_store_makes_nothing_and_names_the_remedy(tmp_path: Path):
     assert problem(tmp_path / "none", create=False).endswith(
         "no records in " + str(tmp_path / "none") + " yet; `loopscale run` makes them"
     )
@@ -91,19 +94,18 @@ def test_reading_a_store_that_is_not_there_says_how_to_make_one_and_makes_nothin
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_file_is_no_store(tmp_path: Path, create: bool):
+def test_a_file_is_not_a_store(tmp_path: Path, create: bool):
     (tmp_path / "file").write_text("")
     assert "is a file" in problem(tmp_path / "file", create)
 
 
 @pytest.mark.parametrize("where", ["/proc/loopscale", "/dev/null/store"])
-def test_a_folder_that_cannot_be_written_is_said_to_be_so(where: str):
+def test_an_unwritable_folder_is_reported(where: str):
     assert f"cannot write to {where}" in problem(where, create=True)
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_store_made_by_a_newer_version_is_left_alone(store: Store, create: bool):
-    assert store.root
+def test_a_store_made_by_a_newer_version_is_left_alone(store: FolderStore, create: bool):
     (store.root / "format.json").write_text(json.dumps({"format": 2, "made_by": "9.9"}))
     text = problem(store.root, create)
     assert "loopscale 9.9 in format 2" in text
@@ -111,8 +113,7 @@ def test_a_store_made_by_a_newer_version_is_left_alone(store: Store, create: boo
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_damaged_format_file_is_said_to_be_so(store: Store, create: bool):
-    assert store.root
+def test_a_damaged_format_file_is_reported(store: FolderStore, create: bool):
     (store.root / "format.json").write_text("{")
     assert "format.json is damaged" in problem(store.root, create)
 
@@ -125,30 +126,28 @@ def test_a_database_that_is_not_ours_is_left_alone(tmp_path: Path, create: bool)
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b""])
-def test_a_damaged_database_is_said_to_be_so(store: Store, content: bytes, create: bool):
-    assert store.root
+def test_a_damaged_database_is_reported(store: FolderStore, content: bytes, create: bool):
     (store.root / "mlflow.db").write_bytes(content)
     assert "or damaged" in problem(store.root, create)
     assert (store.root / "mlflow.db").read_bytes() == content
 
 
-def test_a_database_of_another_mlflow_is_said_to_be_so(store: Store):
-    assert store.root
+def test_a_database_of_another_mlflow_version_is_reported(store: FolderStore):
     with sqlite3.connect(store.root / "mlflow.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'abc'")
     connection.close()
     with pytest.raises(StoreError, match=r"another version of MLflow; .*mlflow db upgrade"):
-        _ = Store.open(store.root).client
+        _ = open_store(store.root).client
 
 
-def test_an_address_of_no_known_kind_names_those_that_are():
+def test_an_address_of_an_unknown_kind_gets_a_list_of_kinds():
     assert "give a folder, http://" in problem("ftp://somewhere", create=True)
 
 
 @pytest.mark.parametrize(
     "where", ["http://127.0.0.1:{port}", "postgresql+psycopg://me:secret@127.0.0.1:{port}/x"]
 )
-def test_a_server_that_refuses_is_said_to_be_away_at_once(where: str):
+def test_a_refused_connection_is_reported_at_once(where: str):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         start = time.monotonic()
@@ -159,7 +158,7 @@ def test_a_server_that_refuses_is_said_to_be_away_at_once(where: str):
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_is_given_up_after_five_seconds():
+def test_a_silent_server_is_given_up_after_five_seconds():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -170,37 +169,36 @@ def test_a_server_that_hangs_is_given_up_after_five_seconds():
     assert 4 < time.monotonic() - start < 8
 
 
-def test_any_path_will_do_and_any_working_directory(tmp_path: Path, trials, monkeypatch):
+def test_a_store_works_at_any_path_and_in_any_working_directory(tmp_path: Path, trials, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("it's").mkdir()
     monkeypatch.chdir("it's")
-    store = Store.open("odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
-    with Writer(store, "odd ?#%/'name\"", {}) as writer:
+    store = open_store("odd 'q' \"d\" ?a=b#c%20&;@:ü", create=True)
+    with MlflowWriter(store, "odd ?#%/'name\"", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
-    assert [record.outcome for record in load(store, "odd ?#%/'name\"")] == ["finished"]
+    assert [record.outcome for record in recorded_trials(store, "odd ?#%/'name\"")] == ["finished"]
     assert store.studies() == ["odd ?#%/'name\""]
-    assert store.root
     assert [path.name for path in Path().iterdir()] == [store.root.name]
     assert len(list(store.root.glob("artifacts/*/artifacts/curve.parquet"))) == 1
 
 
-def test_a_moved_store_finds_its_artifacts(store: Store, tmp_path: Path, trials):
-    with Writer(store, "study", {}) as writer:
+def test_a_moved_store_finds_its_artifacts(store: FolderStore, tmp_path: Path, trials):
+    with MlflowWriter(store, "study", {}) as writer:
         for note in trials.whole("a"):
             writer.write(note)
         writer.flush(30)
         run = writer.runs["a"]
     shutil.copytree(tmp_path / "store", tmp_path / "moved")
     shutil.rmtree(tmp_path / "store")
-    found = Store.open(tmp_path / "moved").artifact(run, "curve.parquet")
-    assert found
-    assert found.read_bytes() == trials.curve
+    file = open_store(tmp_path / "moved").artifact(run, "curve.parquet")
+    assert file
+    assert file.read_bytes() == trials.curve
 
 
-def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path: Path, trials):
+def test_a_copied_store_puts_new_artifacts_into_its_own_folder(store: FolderStore, tmp_path: Path, trials):
     def record(into: Store, *keys: str) -> dict[str, str]:
-        with Writer(into, "study", {}) as writer:
+        with MlflowWriter(into, "study", {}) as writer:
             for note in (note for key in keys for note in trials.whole(key)):
                 writer.write(note)
             assert writer.flush(30)
@@ -209,7 +207,7 @@ def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path
 
     old = record(store, "a")["a"]
     shutil.copytree(tmp_path / "store", tmp_path / "copied")
-    copy = Store.open(tmp_path / "copied", create=True)
+    copy = open_store(tmp_path / "copied", create=True)
     new = record(copy, "b")["b"]
     assert (tmp_path / "copied/artifacts" / new).is_dir()
     assert not (tmp_path / "store/artifacts" / new).exists()
@@ -217,29 +215,31 @@ def test_a_copied_store_keeps_its_new_artifacts_to_itself(store: Store, tmp_path
     assert {found.path for found in copy.client.list_artifacts(old)} == {"curve.parquet"}
 
 
-def test_experiments_that_loopscale_did_not_make_are_not_studies(store: Store):
+def test_experiments_that_loopscale_did_not_make_are_not_studies(store: FolderStore):
     store.client.create_experiment("mine")
-    store.experiment("ours")
+    store.make_experiment("ours")
     assert store.studies() == ["ours"]
     with pytest.raises(StoreError, match="an experiment mine that loopscale did not make"):
-        store.experiment("mine")
+        store.make_experiment("mine")
 
 
-def test_a_study_that_was_deleted_in_mlflow_says_how_to_bring_it_back(store: Store):
-    store.client.delete_experiment(store.experiment("gone"))
+def test_the_error_for_a_deleted_study_names_the_remedy(store: FolderStore):
+    store.client.delete_experiment(store.make_experiment("gone"))
     with pytest.raises(StoreError, match=r"were deleted in MLflow; .mlflow experiments restore"):
-        store.experiment("gone")
+        store.make_experiment("gone")
 
 
-def test_records_of_a_newer_version_on_a_server_are_left_alone(store: Store):
-    store.client.set_experiment_tag(store.experiment("new"), "loopscale.format", "7")
+def test_records_of_a_newer_version_on_a_server_are_left_alone(store: FolderStore):
+    store.client.set_experiment_tag(store.make_experiment("new"), "loopscale.format", "7")
     with pytest.raises(StoreError, match="have format 7"):
-        store.find("new")
+        store.find_experiment("new")
 
 
-def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
+def test_opening_and_reading_print_nothing_and_send_no_telemetry(store: FolderStore):
+    store.make_experiment("a")
     code = (
-        "from loopscale.records.stores.store import Store; s = Store.open(); s.experiment('a'); s.studies();"
+        "from loopscale.records.stores.opening import open_store;"
+        "s = open_store(); s.parent_run('a'); s.make_experiment('b'); s.studies();"
         "from mlflow.telemetry.utils import is_telemetry_disabled; assert is_telemetry_disabled()"
     )
     environment = {
@@ -253,12 +253,12 @@ def test_opening_and_reading_say_nothing_and_send_nothing(store: Store):
 
 
 def _open(folder: str, results: multiprocessing.Queue) -> None:
-    store = Store.open(folder, create=True)
-    results.put(store.experiment("shared"))
+    store = open_store(folder, create=True)
+    results.put(store.make_experiment("shared"))
 
 
 @pytest.mark.slow
-def test_processes_that_open_a_new_store_together_all_get_it(tmp_path: Path):
+def test_processes_that_open_a_new_store_together_get_the_same_store(tmp_path: Path):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     processes = [context.Process(target=_open, args=(str(tmp_path / "s"), results)) for _ in range(4)]
@@ -270,23 +270,21 @@ def test_processes_that_open_a_new_store_together_all_get_it(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_making_a_store_leaves_one_that_opens(tmp_path: Path):
-    code = (
-        f"from loopscale.records.stores.store import Store; Store.open({str(tmp_path / 's')!r}, create=True)"
-    )
+def test_a_store_can_be_opened_after_its_maker_was_killed(tmp_path: Path):
+    code = f"from loopscale.records.stores.opening import open_store; open_store({str(tmp_path / 's')!r}, create=True)"
     for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.5):
         process = subprocess.Popen([sys.executable, "-c", code])
         time.sleep(wait)
         process.kill()
         process.wait()
-    store = Store.open(tmp_path / "s", create=True)
-    assert store.experiment("a")
+    store = open_store(tmp_path / "s", create=True)
+    assert store.make_experiment("a")
     assert not (tmp_path / "s" / "new").exists()
 
 
-def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, trials):
+def test_threads_that_write_two_studies_do_not_disturb_each_other(store: FolderStore, trials):
     def record(study: str) -> None:
-        with Writer(store, study, {}) as writer:
+        with MlflowWriter(store, study, {}) as writer:
             for key in "abc":
                 for note in trials.whole(key):
                     writer.write(note)
@@ -298,18 +296,18 @@ def test_threads_that_write_two_studies_do_not_disturb_each_other(store: Store, 
     for thread in threads:
         thread.join()
     for study in ("one", "two"):
-        assert [record.key for record in load(store, study)] == ["a", "b", "c"]
+        assert [record.key for record in recorded_trials(store, study)] == ["a", "b", "c"]
 
 
-def test_what_is_written_to_a_copy_of_a_store_stays_out_of_the_original(store: Store, tmp_path: Path):
-    """In one process, which has written to the very same run before."""
-    with Writer(store, "one", {}) as writer:
+def test_artifacts_of_a_copied_store_do_not_reach_the_original(store: FolderStore, tmp_path: Path):
+    """In one process, which has written to the same run before."""
+    with MlflowWriter(store, "one", {}) as writer:
         writer.write(Note("study", tags={"commit": "1"}, artifacts=(("before.txt", b"1"),)))
         assert writer.flush(60)
-    shutil.copytree(store.root or "", tmp_path / "copy")
-    copy = Store.open(tmp_path / "copy")
-    with Writer(copy, "one", {}) as writer:
+    shutil.copytree(store.root, tmp_path / "copy")
+    copy = open_store(tmp_path / "copy")
+    with MlflowWriter(copy, "one", {}) as writer:
         writer.write(Note("study", artifacts=(("after.txt", b"2"),)))
         assert writer.flush(60)
     assert [file.name for file in (tmp_path / "copy").rglob("after.txt")] == ["after.txt"]
-    assert not list((store.root or tmp_path).rglob("after.txt"))
+    assert not list(store.root.rglob("after.txt"))

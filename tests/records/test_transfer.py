@@ -1,4 +1,4 @@
-"""Records go from one store to another whole, once, and without weights."""
+"""Records are carried from one store to another, completely and once."""
 
 import json
 import shutil
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import read
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store, StoreError
-from loopscale.records.transfer import Imported, Written, export, import_
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 TABLES = {
     "trials": "SELECT * FROM trials ORDER BY trial",
@@ -24,12 +25,12 @@ TABLES = {
 @pytest.fixture
 def other(pristine: Path, tmp_path: Path) -> Store:
     shutil.copytree(pristine, tmp_path / "other")
-    return Store.open(tmp_path / "other", create=True)
+    return open_store(tmp_path / "other", create=True)
 
 
 @pytest.fixture
 def filled(store: Store, trials) -> Store:
-    with Writer(store, "one", {}) as writer:
+    with MlflowWriter(store, "one", {}) as writer:
         writer.write(
             Note("study", tags={"commit": "abc"}, artifacts=(("study.json", b'{"question": "why?"}'),))
         )
@@ -48,12 +49,12 @@ def answers(store: Store, name: str) -> list[dict[str, object]]:
     return mirror.query(TABLES[name]).to_pylist()
 
 
-def test_finished_trials_arrive_as_they_were(filled: Store, other: Store, tmp_path: Path):
-    assert export(filled, "one", tmp_path / "out") == Written(trials=2, weights=0)
-    assert import_(other, tmp_path / "out") == Imported(new=2, present=0)
+def test_finished_trials_arrive_unchanged(filled: Store, other: Store, tmp_path: Path):
+    assert export_records(filled, "one", tmp_path / "out") == ExportCounts(trials=2, weights=0)
+    assert import_records(other, tmp_path / "out") == ImportCounts(new=2, present=0)
     for name in TABLES:
         assert answers(other, name) == [row for row in answers(filled, name) if row["trial"] != "c"]
-    first, second = load(other, "one")
+    first, second = recorded_trials(other, "one")
     assert first.rungs == {10: 0.5}
     assert first.tags["imported"].startswith("20")
     assert (second.outcome, second.status) == ("finished", "FINISHED")
@@ -61,8 +62,8 @@ def test_finished_trials_arrive_as_they_were(filled: Store, other: Store, tmp_pa
 
 
 def test_the_study_arrives_with_its_description(filled: Store, other: Store, tmp_path: Path):
-    export(filled, None, tmp_path / "out")
-    import_(other, tmp_path / "out")
+    export_records(filled, None, tmp_path / "out")
+    import_records(other, tmp_path / "out")
     mirror = Mirror(other)
     mirror.sync()
     (row,) = mirror.query("SELECT question, commit FROM studies").to_pylist()
@@ -70,45 +71,48 @@ def test_the_study_arrives_with_its_description(filled: Store, other: Store, tmp
     assert other.studies() == ["one"]
 
 
-def test_what_is_brought_in_twice_is_there_once(filled: Store, other: Store, tmp_path: Path):
-    export(filled, None, tmp_path / "out")
-    import_(other, tmp_path / "out")
+def test_a_repeated_import_changes_nothing(filled: Store, other: Store, tmp_path: Path):
+    export_records(filled, None, tmp_path / "out")
+    import_records(other, tmp_path / "out")
     before = {name: answers(other, name) for name in TABLES}
-    parent = read.parent(other, "one")
-    assert import_(other, tmp_path / "out") == Imported(new=0, present=2)
+    parent = other.parent_run("one")
+    assert import_records(other, tmp_path / "out") == ImportCounts(new=0, present=2)
     assert {name: answers(other, name) for name in TABLES} == before
-    assert read.parent(other, "one") == parent
+    again = other.parent_run("one")
+    assert parent
+    assert again
+    assert again.id == parent.id
 
 
-def test_a_trial_that_is_under_way_is_completed_and_no_point_doubled(
+def test_an_import_completes_an_unfinished_trial_without_doubling_points(
     filled: Store, other: Store, tmp_path: Path, trials
 ):
-    with Writer(other, "one", {}) as writer:
+    with MlflowWriter(other, "one", {}) as writer:
         for note in (trials.begun("a"), trials.at("a", 10)):
             writer.write(note)
-    export(filled, None, tmp_path / "out")
-    assert import_(other, tmp_path / "out") == Imported(new=2, present=0)
-    run = next(record.run for record in load(other, "one") if record.key == "a")
+    export_records(filled, None, tmp_path / "out")
+    assert import_records(other, tmp_path / "out") == ImportCounts(new=2, present=0)
+    run = next(record.run for record in recorded_trials(other, "one") if record.key == "a")
     for metric in ("error", "seconds", "step"):
         assert sorted(point.step for point in other.client.get_metric_history(run, metric)) == [10, 20]
     assert len(other.client.get_metric_history(run, "model.width")) == 1
 
 
-def test_a_folder_without_an_export_says_how_to_make_one(store: Store, tmp_path: Path):
+def test_the_error_for_a_folder_without_an_export_names_the_remedy(store: Store, tmp_path: Path):
     with pytest.raises(StoreError, match=r"holds no exported records; `loopscale export` makes them"):
-        import_(store, tmp_path)
+        import_records(store, tmp_path)
 
 
 def test_an_export_of_a_newer_version_is_left_alone(filled: Store, other: Store, tmp_path: Path):
-    export(filled, None, tmp_path / "out")
+    export_records(filled, None, tmp_path / "out")
     (tmp_path / "out" / "export.json").write_text(json.dumps({"format": 2, "made_by": "9.9"}))
     with pytest.raises(StoreError, match=r"by loopscale 9\.9 in format 2, .*; install a newer loopscale"):
-        import_(other, tmp_path / "out")
+        import_records(other, tmp_path / "out")
     assert other.studies() == []
 
 
 def test_a_study_without_records_cannot_be_exported(filled: Store, tmp_path: Path):
     with pytest.raises(StoreError, match=r"no records of two in .*; there are records of one"):
-        export(filled, "two", tmp_path / "out")
+        export_records(filled, "two", tmp_path / "out")
     with pytest.raises(StoreError, match="cannot write to /proc/out"):
-        export(filled, "one", "/proc/out")
+        export_records(filled, "one", "/proc/out")

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.runner.messages import Baseline
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
@@ -54,10 +54,10 @@ def test_a_solver_gives_the_same_answer_at_the_last_query_in_both_formats(solver
 
 def test_the_curve_of_a_single_query_records_the_number_of_pairs():
     curve = evaluate(Solver.model_validate({"kind": "ridge"}), task(**WHOLE), Evaluation(loops=2, prompts=64))
-    table = parquet.read_table(io.BytesIO(pack(curve.error, curve.sem, curve.raw, seen=curve.seen)))
+    table = parquet.read_table(io.BytesIO(encode_curve(curve.error, curve.sem, curve.raw, seen=curve.seen)))
     assert table["point"].to_pylist() == [8, 8]
     np.testing.assert_array_equal(table["error"], curve.error[:, 0])
-    plain = parquet.read_table(io.BytesIO(pack(curve.error, curve.sem, curve.raw)))
+    plain = parquet.read_table(io.BytesIO(encode_curve(curve.error, curve.sem, curve.raw)))
     assert plain["point"].to_pylist() == [0, 0]
 
 

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from loopscale.records.model.note import STUDY, WEIGHTS, Note
-from loopscale.records.read import load
-from loopscale.records.stores.store import Store
-from loopscale.records.writing.writer import Writer
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+from loopscale.records.trial_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.on_ray.worker import work
@@ -36,13 +37,13 @@ TREE: dict[str, Any] = {
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if request.param == "folder":
-        yield Store.open(tmp_path / "store", create=True)
+        yield open_store(tmp_path / "store", create=True)
         return
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     server = Bucket(tmp_path)
     server.start()
-    yield Store.open(tmp_path / "store", server.url, create=True)
+    yield open_store(tmp_path / "store", server.url, create=True)
     server.kill()
 
 
@@ -53,7 +54,7 @@ def run_study(store: Store, folder: Path, name: str, ended: bool = True, **chang
     study = Study.load(str(file))
     records = list(load(store, study.name))
     store.checkpoints.make()
-    with Writer(store, study.name, {record.key: record.run for record in records}) as writer:
+    with MlflowWriter(store, study.name, {record.key: record.run for record in records}) as writer:
         conductor = Conductor(study, records, writer)
         writer.write(Note(STUDY, status="RUNNING"))
         while isinstance(job := conductor.next(), Job):
@@ -91,7 +92,7 @@ def test_weights_of_replicates_and_best_trials_are_kept_and_recorded(store, tmp_
     assert checkpoint_contents(store) == {
         job.key: "weights" if job.key in conductor.kept_keys() else "history" for job in conductor.jobs()
     }
-    for record in load(store, "one"):
+    for record in recorded_trials(store, "one"):
         attached = store.artifact(record.run, WEIGHTS)
         assert bool(attached) == (record.key in conductor.kept_keys())
         if attached:

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 
 from loopscale.analysis.results import Description, Results
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
 from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
+from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
-from loopscale.records.stores.store import DEFAULT, Store
+from loopscale.records.stores.opening import DEFAULT, open_store
 from loopscale.studies.files import recorded_name, studies_folder
 from loopscale.studies.mistakes import one_of
 
@@ -47,7 +48,7 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
         f"SELECT * FROM curves WHERE {of_study}",
         f"SELECT * FROM history WHERE {of_study}",
     ]
-    with mirror.connect() as connection:
+    with mirror.database() as connection:
         of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
         row = connection.execute(of_studies, [study]).fetchone()
         trials, curve_rows, history = (connection.execute(query, [study]).df() for query in queries)
@@ -99,15 +100,15 @@ def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) 
     """Stores that may hold the study, the likeliest first."""
     for where in _default_stores() if store is None else [store]:
         try:
-            yield Store.open(where)
+            yield open_store(where)
         except NoRecords:
             continue
     if store is not None:
         return
     beside = Path(beside)
     for about in sorted([*beside.glob(ABOUT), *beside.glob(f"*/{ABOUT}")]):
-        exported = Store.open(about.parent)
-        if exported.find(study):
+        exported = open_store(about.parent)
+        if exported.find_experiment(study):
             yield exported
 
 
@@ -167,8 +168,9 @@ def _check_cells(description: Description) -> None:
 
 
 def _unknown_study(mirror: Mirror, name: str) -> NoRecords:
-    if not mirror.store.root:
-        mirror.store.find(name)  # a server hides studies without permission; asked for by name, it says so
+    mirror.store.find_experiment(
+        name
+    )  # a server hides studies without permission; asked for by name, it says so
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     remedy = f"`loopscale run {name}` makes them"

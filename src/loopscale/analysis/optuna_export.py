@@ -27,9 +27,8 @@ from loopscale.analysis.load import load_results
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import Record
 from loopscale.records.model.run import Run
-from loopscale.records.read import trials
-from loopscale.records.stores.sources import source
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.trial_records import as_records
 from loopscale.studies.optuna_terms import distribution, trial_state
 from loopscale.studies.space import Space
 
@@ -47,13 +46,12 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
     """
     results = load_results(store, study, curves=False)
     described = results.study
-    found = source(store)
-    runs = {run.id: run for run in found.runs(found.studies()[study])}
-    tuning = [record for record in trials(runs.values()) if record.role == "tuning"]
+    runs = {run.id: run for run in store.runs(store.require_experiment(study))}
+    tuning = [record for record in as_records(runs.values()) if record.role == "tuning"]
     if not tuning:
         raise StoreError(f"{study} has tuned nothing yet", "`loopscale export --csv` writes what there is")
     curves: dict[str, dict[int, float]] = {}
-    for run, step, metric, value in found.histories([runs[record.run] for record in tuning]):
+    for run, step, metric, value in store.histories([runs[record.run] for record in tuning]):
         if metric == "error":
             curves.setdefault(run, {})[step] = value
     axes = TypeAdapter(Space).validate_python(described.get("nuisance") or {})

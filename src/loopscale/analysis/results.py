@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
 
 Array = NDArray[np.float64]
 Query = Literal["mean", "last"]

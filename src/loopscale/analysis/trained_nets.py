@@ -11,7 +11,7 @@ from loopscale.analysis.results import CellResult, Results
 from loopscale.evaluate import Evaluation, evaluate, summary
 from loopscale.models.base import Net
 from loopscale.records.model.errors import StoreError
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
 from loopscale.records.weights import weights_of
 from loopscale.studies.limits import size_faults
 from loopscale.studies.mistakes import Mistake, Mistakes

@@ -170,17 +170,18 @@ def _row(submission: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """The progress in the study's records; if this machine cannot read them, the reason."""
-    from loopscale.records.mirror.mirror import Mirror
-    from loopscale.records.stores.store import Store, StoreError
-    from loopscale.records.writing.spent import spent
+    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.model.errors import StoreError
+    from loopscale.records.stores.opening import open_store
+    from loopscale.records.study_run import spending_of
 
     remote = bool(cluster.store and "://" in cluster.store)
     try:
-        store = Store.open(cluster.store, None if remote else cluster.storage)
+        store = open_store(cluster.store, None if remote else cluster.storage)
         mirror = Mirror(store)
         mirror.sync()
         rows = mirror.query(TRIAL_COUNTS.format(study=study.replace("'", "''"))).to_pylist()
-        spending = spent(store, study)
+        spending = spending_of(store, study)
     except StoreError as problem:
         return {"records": str(problem)}
     return {

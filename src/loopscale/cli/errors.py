@@ -19,8 +19,8 @@ def error_message(problem: Exception) -> str | None:
     if isinstance(problem, TyperException):
         return _option_message(problem)
     from loopscale.cluster.base import ClusterError
-    from loopscale.records.mirror.mirror import QueryError
-    from loopscale.records.model.errors import StoreError, forbidden
+    from loopscale.records.mirror.store_mirror import QueryError
+    from loopscale.records.model.errors import StoreError, explain_denial
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
     from loopscale.training.storage import StorageUnavailable
@@ -30,7 +30,7 @@ def error_message(problem: Exception) -> str | None:
     if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in DAMAGED):
         return f"the store's database cannot be read ({problem}); restore it from a copy, or give another --store"
     from_store = isinstance(problem, StoreError) or type(problem).__module__.startswith("mlflow")
-    if from_store and (message := forbidden(str(problem))):
+    if from_store and (message := explain_denial(str(problem))):
         return message
     by_user = (UsageError, StoreError, ClusterError, Held, Mistakes, StorageUnavailable)
     return str(problem) if isinstance(problem, by_user) else None

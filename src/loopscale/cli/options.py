@@ -9,7 +9,7 @@ import typer
 from loopscale.cli.errors import UsageError
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 
 def _complete_study(incomplete: str) -> list[str]:
@@ -75,10 +75,11 @@ def open_store(
     context: typer.Context, store: str | None, storage: str | None, create: bool = False
 ) -> "Store":
     """The store of the options. Options after the verb come first. Raises StoreError."""
-    from loopscale.records.stores.store import Store
+
+    from loopscale.records.stores import opening
 
     before = context.obj or StorePlace()
-    return Store.open(store or before.store, storage or before.storage, create=create)
+    return opening.open_store(store or before.store, storage or before.storage, create=create)
 
 
 def parse_assignments(texts: list[str] | None) -> dict[str, str]:

@@ -49,7 +49,7 @@ def command(
 
     loopscale query "SELECT study, outcome, count(*) FROM trials WHERE outcome <> 'finished' GROUP BY ALL"
     """
-    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.mirror.store_mirror import Mirror
     from loopscale.records.model.errors import NoRecords
 
     if (sql is None) is not tables:

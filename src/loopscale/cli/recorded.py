@@ -7,7 +7,7 @@ from loopscale.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from loopscale.analysis.results import Results
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 
 def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
@@ -29,7 +29,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
 
 def meeting(store: "Store", study: str, where: str) -> Set[str]:
     """The study's trials that meet an SQL condition. Raises QueryError."""
-    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.mirror.store_mirror import Mirror
 
     mirror = Mirror(store)
     mirror.sync(study)
@@ -40,7 +40,7 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
 def _check(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
-    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.mirror.store_mirror import Mirror
     from loopscale.studies.files import find_study, studies_folder, study_names
     from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study

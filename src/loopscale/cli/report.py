@@ -14,7 +14,7 @@ from loopscale.cli.output import plural, say, show_json, tell
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Results
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 
 def command(
@@ -62,7 +62,7 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     if out is None and not file.resolve().is_relative_to(reports.resolve()):
         raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
     write_page(file, page, make_folder=out is None)
-    return file, not store.exported and _attach(store, results.name, page)
+    return file, not store.read_only and _attach(store, results.name, page)
 
 
 def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
@@ -83,11 +83,10 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
 
 def provenance(store: "Store", results: "Results") -> dict[str, Any]:
     """The origin of a study's results: tables by name, and the study's file."""
-    from loopscale.records.origin import origin
-    from loopscale.records.writing.spent import spent
+    from loopscale.records.study_run import origin_of, spending_of
 
-    where = origin(store, results.name)
-    used = str(spent(store, results.name))
+    where = origin_of(store, results.name)
+    used = str(spending_of(store, results.name))
     about = {
         "source": results.provenance.get("source"),
         "commit of the study": where.tags.get("git_commit") or results.provenance.get("commit"),
@@ -118,9 +117,9 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:
     from loopscale.records.model.note import REPORT, STUDY, Note
-    from loopscale.records.writing.writer import Writer
+    from loopscale.records.writing.mlflow_writer import MlflowWriter
 
-    with Writer(store, study, {}) as writer:
+    with MlflowWriter(store, study, {}) as writer:
         writer.write(Note(STUDY, artifacts=((REPORT, page),)))
         if writer.flush(60) and not writer.refused:
             return True

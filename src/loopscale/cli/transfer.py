@@ -58,8 +58,8 @@ def export_records(
 
     loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
-    from loopscale.records.sheets import write
-    from loopscale.records.transfer import export
+    from loopscale.records import transfer
+    from loopscale.records.sheets import write_sheets
     from loopscale.studies.files import recorded_name
 
     if (study is None) is not everything:
@@ -76,7 +76,7 @@ def export_records(
     document: dict[str, object] = {}
     lines: list[str] = []
     if to:
-        written = export(records, name, to, weights)
+        written = transfer.export_records(records, name, to, weights)
         document |= {"folder": to, "trials": written.trials, "weights": written.weights}
         trials = plural(written.trials, "trial") + (f", {written.weights:,} with weights" if weights else "")
         lines.append(
@@ -85,7 +85,7 @@ def export_records(
     sheets: tuple[tuple[Literal["csv", "parquet"], Path | None], ...] = (("csv", csv), ("parquet", parquet))
     for form, folder in sheets:
         if folder:
-            rows = write(records, name, folder, form)
+            rows = write_sheets(records, name, folder, form)
             document[form] = {"folder": folder, **rows}
             sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
             lines.append(f"{sizes}; columns.{form} explains the columns; all in {folder}")
@@ -113,11 +113,11 @@ def import_records(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.records.stores.exported import check
-    from loopscale.records.transfer import import_
+    from loopscale.records import transfer
+    from loopscale.records.stores.exported import check_export
 
-    check(folder)  # before the store is created
-    imported = import_(open_store(context, store, storage, create=True), folder)
+    check_export(folder)  # before the store is created
+    imported = transfer.import_records(open_store(context, store, storage, create=True), folder)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})
     else:

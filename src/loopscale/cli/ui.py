@@ -12,7 +12,7 @@ from loopscale.cli.options import StorageOption, StoreOption, open_store
 from loopscale.cli.output import say
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.records.stores.store import Store
+    from loopscale.records.stores.base import Store
 
 SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -46,18 +46,13 @@ def command(
     [bold]Example[/bold]  loopscale ui quickstart --port 5001
     """
     records = open_store(context, store, storage)
-    if records.exported:
-        raise UsageError(
-            f"{records.name} holds exported records, without MLflow; `loopscale import` copies them into a store"
-        )
-    if records.uri.startswith("http"):
-        say(f"the store is a tracking server, and its UI is at {records.name}{_page(records, study)}")
+    if address := records.running_ui():
+        say(f"the store is a tracking server, and its UI is at {address}{_page(records, study)}")
         return
     _check_port(host, port)
     page = _page(records, study)
     say(f"the MLflow UI on {records.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
-    records.settle()
     os.execve(sys.executable, server_command(records, host, port), os.environ | SERVER_ENVIRONMENT)
 
 
@@ -65,17 +60,16 @@ def _page(store: "Store", study: str | None) -> str:
     """The path of the study's page in the UI; empty for all studies."""
     if study is None:
         return ""
-    from loopscale.records.browse import page
+    from loopscale.records.mlflow_ui import ui_page
     from loopscale.studies.files import recorded_name
 
-    return f"/{page(store, recorded_name(study))}"
+    return f"/{ui_page(store, recorded_name(study))}"
 
 
 def server_command(store: "Store", host: str, port: int) -> list[str]:
     """The command of MLflow's server. One worker is enough for a database in a file and one reader."""
     command = [
-        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri),
-        *("--default-artifact-root", ((store.root or store.storage) / "artifacts").as_uri()),
+        *(sys.executable, "-m", "mlflow", "server", *store.ui_options()),
         *("--host", host, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"),
     ]
     if host in LOOPBACK:

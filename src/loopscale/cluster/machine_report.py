@@ -66,10 +66,12 @@ def describe_cluster(
 
 def _store_problem(store: str, storage: str | None, study: str) -> str:
     """The reason why a driver cannot record the study; empty if it can."""
-    from loopscale.records.stores.store import Store, StoreError  # here, because it takes a second
+    # Imported here because the import takes a second.
+    from loopscale.records.model.errors import StoreError
+    from loopscale.records.stores.opening import open_store
 
     try:
-        Store.open(store, storage, create=True).experiment(study)
+        open_store(store, storage, create=True).make_experiment(study)
     except StoreError as problem:
         return str(problem)
     return ""

@@ -1,6 +1,6 @@
-"""What trials leave behind: written to MLflow and read from it here alone, so that the names agree.
+"""Everything that a trial leaves behind. Only this package writes to MLflow and reads from MLflow.
 
-MLflow is the only record. Everything that a study needs to go on is a tag or a last metric of its runs, so
-that one paged search brings back the whole state. Only the driver writes, from one thread, and nobody waits
-for it. Questions about what has been recorded are answered from a Parquet mirror, without MLflow.
+MLflow is the only record: a study's whole state is in the tags and the last metrics of its runs. Only the driver
+writes, from one thread in the background, so that training never waits for MLflow (`writing.mlflow_writer`). Queries
+are answered from a Parquet mirror, without MLflow (`mirror.store_mirror`).
 """

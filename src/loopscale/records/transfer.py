@@ -1,7 +1,7 @@
-"""Finished records as Parquet, to carry from one store to another; weights only where they are asked for.
+"""Carry finished records from one store to another as Parquet files; weights only on request.
 
-What the folder holds is said in `exported`. What is brought in twice is there once; a trial that was brought in counts
-as finished and is not trained again. Nothing that leaves says where on its machine it lay.
+`stores.exported` describes the folder. An import that is repeated changes nothing. An imported trial counts as
+finished and is not trained again. An export does not tell the folders of the machine that made it.
 """
 
 import datetime
@@ -14,127 +14,110 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import loopscale
-from loopscale.records import read
-from loopscale.records.mirror.replica import curves_table, history_table
-from loopscale.records.model.errors import NoRecords, StoreError
+from loopscale.records.deferred_imports import dataset, pa, parquet
+from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Note, decode
-from loopscale.records.model.run import Run
-from loopscale.records.model.tables import is_trial
-from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, Exported, told
-from loopscale.records.stores.folder import DATABASE
-from loopscale.records.stores.sources import source
-from loopscale.records.stores.store import Store
+from loopscale.records.model.run import Run, parent_among
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, ExportedStore, damage_as_error
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.trial_records import recorded_studies, recorded_trials
 from loopscale.records.writing.ended_runs import FORGET
-from loopscale.records.writing.writer import Writer
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 
 @dataclass(frozen=True)
-class Imported:
-    """How many trials were new, and how many were there already."""
+class ImportCounts:
+    """Numbers of trials: newly imported, and already in the store."""
 
     new: int
     present: int
 
 
 @dataclass(frozen=True)
-class Written:
-    """How many trials an export has, and of how many the weights."""
+class ExportCounts:
+    """Numbers of exported trials and of exported weights."""
 
     trials: int
     weights: int
 
 
-def export(store: Store, study: str | None, folder: str | Path, weights: bool = False) -> Written:
-    """Write what is finished of one study, or of all, into a folder; the weights that were kept too, if asked for.
+def export_records(
+    store: Store, study: str | None, folder: str | Path, weights: bool = False
+) -> ExportCounts:
+    """Write the finished records of one study, or of all studies, into a folder. Raises StoreError.
 
-    Raises StoreError.
+    With `weights`, write also the weights that the store has kept.
     """
-    import pyarrow as pa
-
-    found, folder = source(store), Path(folder)
-    names = chosen(store, study)
-    if (folder / DATABASE).exists():
+    folder = Path(folder)
+    names = recorded_studies(store, study)
+    if FolderStore.lies_in(folder):
         raise StoreError(f"{folder} is a store", "give a folder of its own")
-    described, trials, histories, curves, runs = [], [], [], [], {}
+    studies, trials, histories, curves, with_weights = [], [], [], [], {}
     for name in names:
-        everything = found.runs(names[name])
-        over = [run for run in everything if is_trial(run) and run.tags.get("outcome") in OVER]
-        described.append(
-            _study(store, name, next((r for r in everything if r.tags.get("role") == STUDY), None))
-        )
-        trials += [_trial(name, run) for run in over]
-        histories.append(history_table(found, over))
-        curves.append(curves_table(store, over))
-        runs |= {run.tags["trial"]: run.id for run in over if run.tags.get("weights") != "dropped"}
+        runs = store.runs(store.require_experiment(name))
+        over = [run for run in runs if run.is_trial and run.tags.get("outcome") in OVER]
+        studies.append(_study_row(store, name, parent_among(runs)))
+        trials += [_trial_row(name, run) for run in over]
+        histories.append(store.history_table(over))
+        curves.append(store.curve_table(over))
+        with_weights |= {run.tags["trial"]: run.id for run in over if run.tags.get("weights") != "dropped"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "studies.parquet", pa.Table.from_pylist(described))
+        _write(folder / "studies.parquet", pa.Table.from_pylist(studies))
         _write(folder / "trials.parquet", pa.Table.from_pylist(trials))
         for name, parts in (("history", histories), ("curves", curves)):
             if parts:
                 _write(folder / f"{name}.parquet", pa.concat_tables(parts))
-        shutil.rmtree(
-            folder / WEIGHTS_FOLDER, ignore_errors=True
-        )  # of an earlier export into the same folder
-        kept = _write_weights(store, runs, folder / WEIGHTS_FOLDER) if weights else 0
+        # An earlier export into the same folder may have left weights.
+        shutil.rmtree(folder / WEIGHTS_FOLDER, ignore_errors=True)
+        copied = _copy_weights(store, with_weights, folder / WEIGHTS_FOLDER) if weights else 0
         about = {"format": FORMAT, "made_by": loopscale.__version__, "trials": len(trials)}
         (folder / ABOUT).write_text(json.dumps(about) + "\n")
     except OSError as problem:
         raise StoreError(f"cannot write to {folder} ({problem.strerror})", "give another folder") from problem
-    return Written(len(trials), kept)
+    return ExportCounts(len(trials), copied)
 
 
-def chosen(store: Store, study: str | None) -> dict[str, str]:
-    """The experiment of one study, or of every one. Raises NoRecords."""
-    studies = source(store).studies()
-    if study is not None and study not in studies:
-        known = ", ".join(studies) or "nothing"
-        raise NoRecords(f"no records of {study} in {store.name}", f"there are records of {known}")
-    return studies if study is None else {study: studies[study]}
-
-
-def _write_weights(store: Store, runs: dict[str, str], folder: Path) -> int:
-    """The weights of the trials that have any: those in the records, which a study that has ended keeps."""
-    kept = 0
+def _copy_weights(store: Store, runs: dict[str, str], folder: Path) -> int:
+    """Copy the recorded weights of the trials, and return their number. A study that has ended records weights."""
+    copied = 0
     for trial, run in runs.items():
-        with TemporaryDirectory(prefix="loopscale-") as place:
-            if file := store.artifact(run, WEIGHTS, Path(place)):
+        with TemporaryDirectory(prefix="loopscale-") as temporary:
+            if file := store.artifact(run, WEIGHTS, Path(temporary)):
                 folder.mkdir(exist_ok=True)
                 shutil.copyfile(file, folder / f"{trial}.safetensors")
-                kept += 1
-    return kept
+                copied += 1
+    return copied
 
 
-def import_(store: Store, folder: str | Path) -> Imported:
-    """Record what `export` wrote, but for what is finished here. Whoever calls holds the leases."""
+def import_records(store: Store, folder: str | Path) -> ImportCounts:
+    """Record an export, except for trials that are finished in the store. The caller holds the leases."""
     folder = Path(folder)
-    found = Exported(folder)
-    with told(folder):
-        return _import(store, found)
+    exported = ExportedStore(folder, folder)
+    with damage_as_error(folder):
+        return _import(store, exported)
 
 
-def _import(store: Store, found: Exported) -> Imported:
+def _import(store: Store, exported: ExportedStore) -> ImportCounts:
     trials, histories = defaultdict(list), defaultdict(dict)
-    for row in found.rows("trials"):
+    for row in exported.rows("trials"):
         trials[row["study"]].append(row)
-    for row in found.rows("history"):
+    for row in exported.rows("history"):
         histories[row["run"]].setdefault(row["step"], {})[row["metric"]] = row["value"]
-    curves = _split(found.folder / "curves.parquet")
+    curves = _curve_files(exported.folder / "curves.parquet")
     new = present = 0
-    for study in found.rows("studies"):
+    for study in exported.rows("studies"):
         name = study["study"]
-        known = {record.key: record for record in read.load(store, name)}
-        with Writer(store, name, {key: record.run for key, record in known.items()}) as writer:
-            if read.parent(store, name) is None:
+        known = {record.key: record for record in recorded_trials(store, name)}
+        with MlflowWriter(store, name, {key: record.run for key, record in known.items()}) as writer:
+            if store.parent_run(name) is None:
                 writer.write(_parent_note(study))
-            elif not store.root:
-                writer.write(FORGET)  # what ended elsewhere ended when it did
+            elif store.shared:
+                writer.write(FORGET)  # imported runs end before the runs that the file holds
             for row in trials[name]:
                 record = known.get(row["trial"])
                 if record and record.outcome in OVER:
@@ -142,59 +125,53 @@ def _import(store: Store, found: Exported) -> Imported:
                     continue
                 new += 1
                 files = ((CURVE, curves[row["run"]]),) if row["run"] in curves else ()
-                if (weights := found.weights(row["trial"])).is_file():
+                if (weights := exported.weights(row["trial"])).is_file():
                     files = (*files, (WEIGHTS, weights))
                 for note in _notes(row, histories[row["run"]], files, record.step if record else 0):
                     writer.write(note)
             _finish(writer, store)
-    return Imported(new, present)
+    return ImportCounts(new, present)
 
 
-def _finish(writer: Writer, store: Store) -> None:
+def _finish(writer: MlflowWriter, store: Store) -> None:
     if not writer.flush(600):
         raise StoreError(f"{store.name} went away, {writer.backlog} notes are not written", "import again")
     if writer.refused:
-        raise StoreError(
-            f"{store.name} refused a record ({writer.refused[0][1]})", "import into an empty store"
-        )
+        what = f"{store.name} refused a record ({writer.refused[0][1]})"
+        raise StoreError(what, "import into an empty store")
 
 
-def _trial(study: str, run: Run) -> dict[str, Any]:
+def _trial_row(study: str, run: Run) -> dict[str, Any]:
     once = {name: value for name, value in run.metrics.items() if name not in {*run.curves, *run.params}}
-    return {
-        "study": study, "trial": run.tags["trial"], "run": run.id, "status": run.status,
-        "start": run.start, "end": run.end or run.start, "tags": json.dumps(_own(run.tags)),
-        "settings": json.dumps(run.params), "metrics": json.dumps(once),
-    }  # fmt: skip
+    return _run_row(study, run) | {"trial": run.tags["trial"], "run": run.id, "metrics": json.dumps(once)}
 
 
-def _study(store: Store, study: str, parent: Run | None) -> dict[str, Any]:
-    files: dict[str, bytes | None] = {STUDY_JSON: None, STUDY_FILE: None}
-    with TemporaryDirectory(prefix="loopscale-") as place:
-        for name in files if parent else ():
-            file = parent and store.artifact(parent.id, name, Path(place))
-            files[name] = file.read_bytes() if file else None
-    tags, params, status = (_own(parent.tags), parent.params, parent.status) if parent else ({}, {}, None)
-    times = {"start": parent.start, "end": parent.end or parent.start} if parent else {"start": 0, "end": 0}
-    about = {"study": study, "tags": json.dumps(tags), "settings": json.dumps(params), "status": status}
-    return about | times | files
+def _study_row(store: Store, study: str, parent: Run | None) -> dict[str, Any]:
+    files = {name: parent and store.read_artifact(parent.id, name) for name in (STUDY_JSON, STUDY_FILE)}
+    return _run_row(study, parent or Run("", "", 0, 0)) | files
 
 
-def _own(tags: dict[str, str]) -> dict[str, str]:
-    """Tags of ours, without the folders of the machine that wrote them."""
-    return {name: _placeless(text) for name, text in tags.items() if not name.startswith("mlflow.")}
+def _run_row(study: str, run: Run) -> dict[str, Any]:
+    times = {"status": run.status or None, "start": run.start, "end": run.end or run.start}
+    texts = {"tags": json.dumps(_own_tags(run)), "settings": json.dumps(run.params)}
+    return {"study": study} | times | texts
 
 
-PLACE = re.compile(r"""(?<![\w.~/:\\-])(?:file://)?~?(?:/[^\s/"'`,;:()\[\]{}<>|=]+){2,}/?""")
-"""A folder or file by its whole path: what has two parts or more. An address has a colon before its slashes."""
-QUOTED = re.compile(r"""(["'`])(~?(?:/[^/"'`\n]+){2,}/?)\1""")
-"""The same in quotes, where it may hold spaces."""
+def _own_tags(run: Run) -> dict[str, str]:
+    """Tags without MLflow's tags, and without folders of the machine that wrote them."""
+    return {name: _without_folders(text) for name, text in run.tags.items() if not name.startswith("mlflow.")}
 
 
-def _placeless(text: str) -> str:
-    """With paths from where a study's or a package's folder begins, else by their last part alone."""
-    text = QUOTED.sub(lambda found: found[1] + _short(found[2]) + found[1], text)
-    return PLACE.sub(lambda found: _short(found[0]), text)
+PATH = re.compile(r"""(?<![\w.~/:\\-])(?:file://)?~?(?:/[^\s/"'`,;:()\[\]{}<>|=]+){2,}/?""")
+"""An absolute path of two or more parts. A URL does not match, because a colon stands before its slashes."""
+QUOTED_PATH = re.compile(r"""(["'`])(~?(?:/[^/"'`\n]+){2,}/?)\1""")
+"""An absolute path in quotes, which may contain spaces."""
+
+
+def _without_folders(text: str) -> str:
+    """Shorten every path: it begins at the folder of studies or of a package, else only the last part remains."""
+    text = QUOTED_PATH.sub(lambda match: match[1] + _short(match[2]) + match[1], text)
+    return PATH.sub(lambda match: _short(match[0]), text)
 
 
 def _short(path: str) -> str:
@@ -206,7 +183,7 @@ def _short(path: str) -> str:
 def _parent_note(row: dict[str, Any]) -> Note:
     files = tuple((name, row[name]) for name in (STUDY_JSON, STUDY_FILE) if row[name] is not None)
     settings = {name: decode(text) for name, text in json.loads(row["settings"]).items()}
-    tags = json.loads(row["tags"]) | _imported()
+    tags = json.loads(row["tags"]) | _imported_now()
     return Note(STUDY, params=settings, tags=tags, status="FINISHED", artifacts=files, at=row["start"])
 
 
@@ -216,9 +193,9 @@ def _notes(
     files: tuple[tuple[str, bytes | Path], ...],
     done: int,
 ) -> Iterator[Note]:
-    """The outcome comes last: an import that is cut short is taken up by the next."""
+    """The notes of a trial. The outcome comes last, so that the next import completes an interrupted import."""
     key, once, tags = row["trial"], json.loads(row["metrics"]), json.loads(row["tags"])
-    identity = {name: text for name, text in tags.items() if name != "outcome"} | _imported()
+    identity = {name: text for name, text in tags.items() if name != "outcome"} | _imported_now()
     settings = {name: decode(text) for name, text in json.loads(row["settings"]).items()}
     yield Note(key, params=settings, tags=identity, at=row["start"])
     for step in sorted(step for step in history if step > done or step == 0):
@@ -227,14 +204,12 @@ def _notes(
     yield Note(key, int(once.get("step", 0)), once, {}, final, row["status"], files, at=row["end"])
 
 
-def _imported() -> dict[str, str]:
+def _imported_now() -> dict[str, str]:
     return {"imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
 
 
-def _split(file: Path) -> dict[str, bytes]:
-    """Every run's curve as the file that it was."""
-    from pyarrow import dataset, parquet
-
+def _curve_files(file: Path) -> dict[str, bytes]:
+    """Every run's curve as the artifact of a run."""
     if not file.exists():
         return {}
     table = parquet.read_table(file)
@@ -247,6 +222,4 @@ def _split(file: Path) -> dict[str, bytes]:
 
 
 def _write(file: Path, table: "pa.Table") -> None:
-    from pyarrow import parquet
-
     parquet.write_table(table, file, compression="zstd")

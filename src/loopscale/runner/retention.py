@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loopscale.records.model.note import WEIGHTS, Note, Record
-from loopscale.records.read import wanted_elsewhere
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
+from loopscale.records.trial_records import wanted_elsewhere
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.training import checkpoint
 from loopscale.training.storage import CheckpointStore

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.training.checkpoint import CorruptCheckpoint, load
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from tests.runner.drivers import Driver
@@ -59,7 +59,7 @@ def test_only_declared_metrics_are_recorded(finished: Driver):
 @pytest.mark.slow
 def test_runs_can_be_sorted_by_numeric_settings(finished: Driver):
     """Runs cannot be sorted by settings, because settings are text."""
-    client = Store.open(finished.store).client
+    client = open_store(finished.store).client
     (experiment,) = [e for e in client.search_experiments() if e.name == "whole"]
     runs = client.search_runs(
         [experiment.experiment_id], "metrics.`training.loops` > 2", order_by=["metrics.`training.lr` ASC"]

@@ -1,1 +1,1 @@
-"""The mirror: records as Parquet tables that SQL can query."""
+"""The mirror: a copy of the records as Parquet tables, which SQL queries read."""

@@ -1,4 +1,4 @@
-"""A curve as the file that a run keeps it in: the error of a predictor after every loop, at every point."""
+"""The file of a curve: the error of a predictor after every loop, at every point."""
 
 import io
 from collections.abc import Sequence
@@ -6,30 +6,38 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from loopscale.records.deferred_imports import pa, parquet
+
 Grid = NDArray[np.float64]
+LATER = ("median",)
+"""Columns that older records lack. They are NULL there."""
 
 
-def pack(
+def encode_curve(
     error: Grid, sem: Grid, raw: Grid, median: Grid | None = None, seen: Sequence[int] | None = None
 ) -> bytes:
-    """Arrays [loops, points] as Parquet with columns loop (from 1), point, error, sem, raw, median.
+    """Write arrays [loops, points] as a Parquet file with columns loop (from 1), point, error, sem, raw, median.
 
-    Without a median, as in records from before there was one, it has no such column. `point` is the number of pairs
-    that a query has seen, from `seen`, by default 0, 1, 2 ..
+    Without a median the file has no such column. `seen` has the number of pairs before every point, by default 0, 1,
+    ...
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     loops, points = error.shape
-    places = np.arange(points) if seen is None else np.array(seen)
+    pairs = np.arange(points) if seen is None else np.array(seen)
     columns = {
         "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
-        "point": pa.array(np.tile(places, loops), pa.int32()),
+        "point": pa.array(np.tile(pairs, loops), pa.int32()),
         "error": error.ravel(),
         "sem": sem.ravel(),
         "raw": raw.ravel(),
     } | ({} if median is None else {"median": median.ravel()})
-    table = pa.table(columns)
     file = io.BytesIO()
-    parquet.write_table(table, file, compression="zstd")
+    parquet.write_table(pa.table(columns), file, compression="zstd")
     return file.getvalue()
+
+
+def with_later_columns(curves: "pa.Table") -> "pa.Table":
+    """Add the columns that older records lack, as NULL."""
+    for name in LATER:
+        if name not in curves.column_names:
+            curves = curves.append_column(name, pa.nulls(len(curves), pa.float64()))
+    return curves

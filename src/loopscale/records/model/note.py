@@ -1,4 +1,4 @@
-"""The names that writers and readers of records share, as plain data: nothing here imports MLflow."""
+"""The plain data and the names that writers and readers of records share: notes, records, tags and metrics."""
 
 import json
 import time
@@ -10,38 +10,38 @@ Outcome = Literal["finished", "pruned", "diverged", "out_of_memory", "failed", "
 Role = Literal["tuning", "replicate", "baseline"]
 
 OVER: frozenset[str] = frozenset({"finished", "pruned", "diverged", "out_of_memory"})
-"""Outcomes that say something about the trial. The others are the machine's or the code's: run again."""
+"""Outcomes that are results. The other outcomes come from the machine or from a bug: the trial is run again."""
 
 STATUS = {"finished": "FINISHED", "pruned": "KILLED", "interrupted": "KILLED"}
-"""MLflow's status of a run by the trial's outcome; FAILED for all that are not here."""
+"""MLflow's status of a run, by the trial's outcome. All other outcomes are FAILED."""
 
 RUNG = "rung/"
-"""Metrics `rung/<step>`: the error at a scheduler's rung."""
+"""Prefix of the metrics `rung/<step>`: the error at a scheduler's rung."""
 EVALUATE = "evaluate/"
-"""Metrics of the reported evaluation, `evaluate/error` and so on; without the prefix, of validation."""
+"""Prefix of the metrics of the reported evaluation, such as `evaluate/error`. Validation has no prefix."""
 EVALUATED = "evaluated_task"
-"""The tag that holds the task of the reported evaluation, as JSON, where it is another than was trained on."""
+"""Tag with the task of the reported evaluation, as JSON. Absent if the task is the trained one."""
 NOT_FINITE = "not_finite/"
-"""Tags `not_finite/<metric>`: which values were nan or infinite, and when, since MLflow cannot hold them."""
+"""Prefix of the tags `not_finite/<metric>`: which value was nan or infinite, and at which step."""
 STUDY = "study"
-"""The role and key of a study's parent run, of which the trials' runs are children."""
+"""The role and the key of a study's parent run. The runs of the trials are its children."""
 CURVE, WEIGHTS = "curve.parquet", "weights.safetensors"
-"""Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw."""
+"""Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw, median."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
 
 
 def now() -> int:
-    """Milliseconds since 1970, the time that MLflow keeps."""
+    """Milliseconds since 1970, the unit of MLflow's times."""
     return int(time.time() * 1000)
 
 
 @dataclass(frozen=True)
 class Note:
-    """One thing to write on a trial's run. It holds its own time: written twice, it is still one point.
+    """One thing to write on a trial's run. A note keeps its own time, so that a repeated note is still one point.
 
-    `params` are settings as values (not text) by dotted path; they are written when the run is created and
-    never changed. `artifacts` are (path in the run, content or file); one that is written again is replaced.
+    `params` are settings as values (not text) by dotted path; they never change. An empty `status` changes nothing.
+    `artifacts` are pairs of path in the run and content or file; a repeated path replaces the artifact. `at` is in ms.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Record:
-    """One trial, as MLflow knows it. `error`, `error_last`: of the last validation, nan before the first."""
+    """One trial as MLflow knows it. `error`, `error_last`: of the last validation; nan before the first."""
 
     run: str
     key: str
@@ -76,7 +76,7 @@ class Record:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"model": {"width": 8}} -> {"model.width": 8}: the very paths that a space uses."""
+    """Turn {"model": {"width": 8}} into {"model.width": 8}, with the same dotted paths as a search space."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
@@ -84,12 +84,12 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def encode(setting: Any) -> str:
-    """A setting as the text of an MLflow param: words as they are, all else as JSON."""
+    """The text of a setting as an MLflow param: text stays as it is, any other value becomes JSON."""
     return setting if isinstance(setting, str) else json.dumps(setting)
 
 
 def decode(text: str) -> Any:
-    """The setting that `encode` wrote: a number, a truth value, None, or text (lists stay text)."""
+    """Invert `encode`: a number, a truth value, None, or text. Lists stay text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""Kinds of stores: folder, tracking server, exported records."""
+"""The kinds of stores: a folder, a database, a tracking server, and exported records. `opening` finds the kind."""

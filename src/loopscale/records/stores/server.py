@@ -1,82 +1,75 @@
-"""Whether a tracking server or database is there, found out within seconds: MLflow would try for minutes."""
+"""A tracking server that many hosts share."""
 
 import http.client
-import os
 import socket
 import urllib.error
 import urllib.request
-from urllib.parse import urlsplit
+from typing import Any
 
-from loopscale.records.model.errors import NoRecords, StoreError
+from typing_extensions import override
 
-DATABASES = ("postgresql", "mysql", "mssql", "sqlite")
+from loopscale.records.deferred_imports import mlflow_credentials, mlflow_rest
+from loopscale.records.model.errors import StoreError
+from loopscale.records.model.run import Run
+from loopscale.records.stores.base import without_password
+from loopscale.records.stores.tracking import PAGE, TrackingStore
+
+SCHEMES = ("http", "https")
 PATIENCE = 5.0
-"""Seconds to wait for a first answer."""
+"""Seconds to wait for a first answer. MLflow would wait for minutes."""
+SEARCH = "/api/2.0/mlflow/runs/search"
 
 
-def check(uri: str, create: bool) -> None:
-    """StoreError unless a server, or a database with MLflow's tables (any, if `create`), answers at `uri`."""
-    try:
-        scheme = urlsplit(uri).scheme
-    except ValueError as problem:
-        raise StoreError(f"{uri} is no address ({problem})", "give --store as http://host:port") from problem
-    if scheme in ("http", "https"):
-        _check_server(uri)
-    elif scheme.split("+")[0] in DATABASES:
-        _check_database(uri, create)
-    else:
-        valid = ", ".join(("a folder", "http://", "https://", *(f"{name}://" for name in DATABASES)))
-        raise StoreError(f"a store cannot be at {uri}", f"give {valid}")
+class ServerStore(TrackingStore):
+    """A tracking server, which also keeps the artifacts."""
 
+    shared = True
 
-def shown(uri: str) -> str:
-    """`uri` without its password."""
-    before, at, after = uri.rpartition("@")
-    scheme, slashes, login = before.partition("://")
-    return f"{scheme}{slashes}{login.split(':')[0]}{at}{after}" if at and slashes else uri
-
-
-def _check_server(uri: str) -> None:
-    try:
-        urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PATIENCE).close()
-    except urllib.error.HTTPError as problem:
-        problem.close()  # somebody is there; what MLflow thinks of it, its client will say
-    except (urllib.error.URLError, OSError) as problem:
-        reason = getattr(problem, "reason", problem)
-        if isinstance(reason, OSError) and not isinstance(
-            reason, (ConnectionError, TimeoutError, socket.gaierror)
-        ):
-            return  # certificates and the like: MLflow has settings for these
-        raise StoreError(
-            f"no tracking server answers at {shown(uri)} ({reason})", "start it, or give another --store"
-        ) from problem
-    except (ValueError, http.client.InvalidURL) as problem:
-        raise StoreError(f"{uri} is no address ({problem})", "give --store as http://host:port") from problem
-
-
-def _check_database(uri: str, create: bool) -> None:
-    import sqlalchemy
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-
-    if uri.startswith("sqlite") and not create:  # connecting would make the file
+    @staticmethod
+    def check_reachable(uri: str, create: bool) -> None:
+        """StoreError unless a server answers."""
         try:
-            file = sqlalchemy.make_url(uri).database
-        except ArgumentError:
-            file = None
-        if not file or not os.path.exists(file):
-            raise NoRecords(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
-    arguments = {"connect_timeout": int(PATIENCE)} if uri.startswith(("postgresql", "mysql")) else {}
-    try:
-        engine = sqlalchemy.create_engine(uri, connect_args=arguments, poolclass=sqlalchemy.NullPool)
-        found = sqlalchemy.inspect(engine).has_table("experiments")
-    except (ArgumentError, ModuleNotFoundError, ValueError) as problem:
-        raise StoreError(
-            f"cannot use {shown(uri)} ({problem})", "check the address and install its driver"
-        ) from problem
-    except SQLAlchemyError as problem:
-        reason = str(getattr(problem, "orig", problem))
-        raise StoreError(
-            f"no database answers at {shown(uri)} ({reason})", "start it, or check --store"
-        ) from problem
-    if not found and not create:
-        raise NoRecords(f"no records in {shown(uri)} yet", "`loopscale run` makes them")
+            urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PATIENCE).close()
+        except urllib.error.HTTPError as problem:
+            problem.close()  # a server answers, and MLflow's client will report the problem
+        except (urllib.error.URLError, OSError) as problem:
+            reason = getattr(problem, "reason", problem)
+            unreachable = (ConnectionError, TimeoutError, socket.gaierror)
+            if isinstance(reason, OSError) and not isinstance(reason, unreachable):
+                return  # certificates and similar: MLflow has settings for them
+            what = f"no tracking server answers at {without_password(uri)} ({reason})"
+            raise StoreError(what, "start it, or give another --store") from problem
+        except (ValueError, http.client.InvalidURL) as problem:
+            what = f"{uri} is no address ({problem})"
+            raise StoreError(what, "give --store as http://host:port") from problem
+
+    @override
+    def running_ui(self) -> str:
+        return self.name
+
+    @override
+    def _artifact_root(self) -> None:
+        return None
+
+    @override
+    def _page(
+        self, experiments: list[str], condition: str, view: str, token: str | None = None
+    ) -> tuple[list[Run], str | None]:
+        """Read the server's JSON directly, because MLflow's client needs 1.7 ms per run to make its objects."""
+        question: dict[str, Any] = {"experiment_ids": experiments, "filter": condition, "max_results": PAGE}
+        question |= {"run_view_type": view} | ({"page_token": token} if token else {})
+        credentials = mlflow_credentials.get_default_host_creds(self.uri)
+        answer = mlflow_rest.http_request(credentials, SEARCH, "POST", json=question)
+        page = mlflow_rest.verify_rest_response(answer, SEARCH).json()
+        return [_run(entry) for entry in page.get("runs", ())], page.get("next_page_token")
+
+
+def _run(entry: dict[str, Any]) -> Run:
+    info, data = entry["info"], entry.get("data", {})
+    tags, params, metrics = (
+        {pair["key"]: pair.get("value", "") for pair in data.get(name, ())}
+        for name in ("tags", "params", "metrics")
+    )
+    start, end = int(info["start_time"]), int(info.get("end_time", 0))
+    numbers = {name: float(value or 0.0) for name, value in metrics.items()}
+    return Run(info["run_id"], info["status"], start, end, tags, params, numbers, info["experiment_id"])

@@ -1,9 +1,9 @@
-"""Carries notes to the store behind everybody's back: a queue and a thread that know nothing of MLflow.
+"""Deliver notes to the store in the background: a queue and a thread that know nothing of MLflow.
 
-Each run's notes arrive in order, all that has gathered at once, and runs come to be there in the order in which
-they were first written of: else a driver that dies would leave gaps. What cannot be delivered waits in memory and is
-tried again until it can; what is refused is kept, so that it can be said aloud at the end. Where we may not write for
-a while, nobody waits for us any more: whoever drives hears of it.
+The notes of one run arrive in order, all waiting notes at once. Runs are created in the order of their first notes, so
+that a driver that dies leaves no gaps. Notes that cannot be delivered wait in memory and are retried. Refused notes
+are kept for a message at the end. If the store denies writing for a while, `flush` waits no longer and the driver is
+told.
 """
 
 import threading
@@ -13,41 +13,41 @@ from collections.abc import Callable
 from loopscale.records.model.note import Note
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Seconds between tries while the store is away; doubled each time."""
+"""Seconds between tries while the store is away. The pause doubles with each try."""
 TOLERANCE = 20.0
-"""Seconds for which a store may deny us what it let us do before: a proxy that restarts does."""
+"""Seconds of denial before the driver is told. A proxy that restarts denies for a moment."""
 
 
 class Refused(Exception):
-    """The store has understood the notes and does not want them: asking again would change nothing."""
+    """The store has understood the notes and rejects them. A retry would change nothing."""
 
 
 class Denied(Exception):
-    """We may not write, or are not known any more: not the notes' fault, and nothing that waiting mends."""
+    """The store does not let this user write any more. The notes are correct, and a retry alone does not help."""
 
 
 class Fenced(Exception):
-    """The records are another's to write now. What waits is thrown away: the other has it from the checkpoints."""
+    """Another driver writes the records now. Waiting notes are dropped: the other driver reads the checkpoints."""
 
 
 class Delivery:
-    """Calls `send` with a run's notes; it raises Refused for wrong ones, Fenced to end, anything else to be asked
-    again.
+    """Call `send` with the waiting notes of one run, again and again.
 
-    Where it has raised Denied for longer than TOLERANCE, `denied` says so, `shut` is called with it, once, from a
-    thread, and `flush` waits no longer; the notes are kept and tried all the same.
+    `send` raises Refused for wrong notes, and Fenced to end the delivery. After any other exception it is called again.
+    If `send` raises Denied for longer than `TOLERANCE`, `on_denied` is called once with the reason, from the thread of
+    the delivery. The notes are kept and retried all the same.
     """
 
     def __init__(
         self,
         send: Callable[[list[Note]], None],
-        shut: Callable[[str], None] = lambda _: None,
+        on_denied: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.send, self.shut = send, shut
+        self.send, self.on_denied = send, on_denied
         self.fenced = False
-        self.denied = ""
-        self.refused: list[tuple[Note, Exception]] = []
-        self.away_since: float | None = None
+        self.denied = ""  # why the store does not let this user write any more
+        self.refused: list[tuple[Note, Exception]] = []  # bugs, to be reported at the end
+        self.away_since: float | None = None  # seconds since 1970, while the store does not answer
         self._waiting: dict[str, list[Note]] = {}
         self._singly: set[str] = set()
         self._begun: set[str] = set()
@@ -65,6 +65,7 @@ class Delivery:
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
+        """Wait for all notes to be delivered, at most `timeout` seconds; True if they are."""
         with self._changed:
             self._changed.wait_for(lambda: self.denied or not self._pending, timeout)
             return not self._pending
@@ -99,7 +100,7 @@ class Delivery:
             except Fenced:
                 self._fence()
                 return
-            except Exception as problem:  # the driver must outlive whatever the store says
+            except Exception as problem:  # the driver must survive every error of the store
                 away = True
                 self.away_since = self.away_since or time.time()
                 self._put_back(notes)
@@ -116,7 +117,7 @@ class Delivery:
     def _deny(self, reason: str) -> None:
         first, self.denied = not self.denied, reason
         if first:
-            self.shut(reason)
+            self.on_denied(reason)
 
     def _fence(self) -> None:
         with self._changed:
@@ -125,7 +126,7 @@ class Delivery:
             self._changed.notify_all()
 
     def _refuse(self, notes: list[Note], problem: Refused) -> None:
-        """One bad note must not take the good ones with it: from now on its run's notes go one by one."""
+        """From now on send the run's notes one by one, so that one wrong note does not take correct notes with it."""
         if len(notes) == 1:
             self.refused.append((notes[0], problem))
         else:
@@ -133,7 +134,7 @@ class Delivery:
             self._put_back(notes)
 
     def _take(self) -> list[Note]:
-        """All that waits for the run that has waited longest; nothing when closed."""
+        """All notes of the run that has waited longest; none after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
             if self._stop.is_set():
@@ -147,16 +148,16 @@ class Delivery:
             return notes
 
     def _put_back(self, notes: list[Note]) -> None:
-        """To the end of the queue of runs, but before what has come for the same run meanwhile.
+        """Put notes at the end of the queue, before newer notes of the same run.
 
-        A run that is not there yet stays before those that are not there either.
+        A run without a first delivered note stays before the other such runs: runs are created in order.
         """
         key = notes[0].key
         with self._changed:
             self._sending = 0
-            ours = {key: notes + self._waiting.pop(key, [])}
+            returned = {key: notes + self._waiting.pop(key, [])}
             if key in self._begun:
-                self._waiting |= ours
+                self._waiting |= returned
             else:
-                begun = {other: each for other, each in self._waiting.items() if other in self._begun}
-                self._waiting = begun | ours | self._waiting
+                begun = {other: waiting for other, waiting in self._waiting.items() if other in self._begun}
+                self._waiting = begun | returned | self._waiting

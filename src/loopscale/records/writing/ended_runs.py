@@ -1,130 +1,124 @@
-"""A study's ended runs in one file beside its parent run: a driver that resumes asks a server for the others only.
+"""A driver's account of a study's runs, kept in a file on the server, so that the next driver asks for few runs only.
 
-A server takes 5.5 ms for each run that it is asked for (MLflow 3.17), the better part of a minute for 10,000. The file
-is the driver's own account of what it has written. It holds for as long as whoever changes a run that has ended also
-ends it anew, later than all that have: drivers do. Runs that were deleted or brought back are noticed; tags that a
-person edits are not: to have a trial run again, delete its run.
+A server needs 5.5 ms per run (MLflow 3.17): a driver resumes 10,000 trials in 64 s without the file, in 16 s with it.
+The file is an artifact of the parent run and holds the ended runs as the driver wrote them. The next driver asks for
+open runs and for runs that ended later. So a writer that changes an ended run must give the run a later end; drivers
+do so. Deleted and restored runs are noticed. Tags that a person edits are not noticed: to run a trial again, delete
+its run.
 """
 
 import gzip
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from loopscale.records.model import run as runs
 from loopscale.records.model.errors import StoreError
 from loopscale.records.model.note import STUDY, Note
 from loopscale.records.model.run import Run
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.base import Store
 
 FILE = "ended.json.gz"
-"""Artifact of the parent run."""
 OPEN = ("RUNNING", "SCHEDULED")
 """MLflow's statuses of runs that have not ended."""
 FEW = 500
-"""Of fewer ended runs no file is kept. It is renewed whenever so many have ended since."""
+"""Fewest runs for a file. The file is renewed after as many new ends."""
 FORGET = Note(STUDY, artifacts=((FILE, b""),))
-"""Makes the file void. To be written before anything that drivers would not write."""
+"""Invalidates the file. Write this note before anything that a driver would not write."""
 MALFORMED = (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError)
 
 
 @dataclass
-class Ended:
-    """Runs by id as their driver knows them, whether they have ended or not, and those known to be deleted."""
+class RunAccount:
+    """The runs of a study by id, as their driver knows them, and the ids of deleted runs."""
 
     runs: dict[str, Run] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
-    fresh: int = 0
-    """How many have ended since the file was last renewed."""
+    newly_ended: int = 0
+    """Runs that have ended since the file was renewed."""
+    has_file: bool = False
+    """False for a store that lists runs quickly: then no file is written."""
 
     @property
     def latest(self) -> int:
-        """When the last of them ended, in ms since 1970; 0 if none has."""
+        """The latest end of a run, in ms since 1970; 0 if no run has ended."""
         return max((run.end for run in self.runs.values() if run.status not in OPEN), default=0)
 
     @property
     def in_order(self) -> list[Run]:
-        """The runs in the order in which they were begun."""
+        """The runs in the order of their start."""
         return sorted(self.runs.values(), key=lambda run: (run.start, run.id))
 
     @property
-    def due(self) -> bool:
-        """Whether the file should be renewed."""
-        return self.fresh >= FEW
+    def file_is_due(self) -> bool:
+        return self.has_file and self.newly_ended >= FEW
 
     def begin(self, run: str, start: int, tags: dict[str, str]) -> None:
-        """A run has been made; `start` is in ms since 1970."""
-        self.runs[run] = Run(run, "RUNNING", start, 0, tags=dict(tags))
+        """Account for a new run; `start` is in ms since 1970."""
+        if self.has_file:
+            self.runs[run] = Run(run, "RUNNING", start, 0, tags=dict(tags))
 
-    def write(self, run: str, metrics: dict[str, float], tags: dict[str, str]) -> None:
-        """What has been written to a run."""
-        known = self.runs[run]
-        known.metrics |= metrics
-        known.tags |= tags
+    def update(self, run: str, metrics: dict[str, float], tags: dict[str, str]) -> None:
+        """Account for written metrics and tags."""
+        if self.has_file:
+            self.runs[run].metrics |= metrics
+            self.runs[run].tags |= tags
 
-    def turn(self, run: str, status: str, end: int) -> None:
-        """A run has another status."""
-        known = self.runs[run]
-        known.status, known.end = status, end
-        self.fresh += status not in OPEN
+    def set_status(self, run: str, status: str, end: int) -> None:
+        if self.has_file:
+            self.runs[run].status, self.runs[run].end = status, end
+            self.newly_ended += status not in OPEN
 
-    def pack(self) -> bytes:
-        """The file."""
-        self.fresh = 0
+    def file_note(self) -> Note | None:
+        """The note that renews the file; None if there is no file or the runs are few."""
+        if not self.has_file or len(self.runs) < FEW:
+            return None
+        self.newly_ended = 0
         ended = [asdict(run) for run in self.runs.values() if run.status not in OPEN]
         text = json.dumps({"runs": ended, "deleted": sorted(self.deleted)})
-        return gzip.compress(text.encode(), 1, mtime=0)
-
-    @classmethod
-    def unpack(cls, content: bytes) -> "Ended":
-        """What `pack` made. Raises one of MALFORMED."""
-        said = json.loads(gzip.decompress(content))
-        found = [_run(each) for each in said["runs"]]
-        return cls({run.id: run for run in found}, frozenset(map(str, said["deleted"])))
+        return Note(STUDY, artifacts=((FILE, gzip.compress(text.encode(), 1, mtime=0)),))
 
 
-def recall(store: Store, study: str) -> Ended:
-    """All runs of a study that are not deleted, its parent too, as they are now. Raises what MLflow's client raises."""
-    experiment = store.find(study)
+def recall_runs(store: Store, study: str) -> RunAccount:
+    """All runs of a study as they are now, except deleted runs. Raises what MLflow's client raises."""
+    experiment = store.find_experiment(study)
+    if not store.shared:
+        runs = store.runs(experiment, params=False) if experiment else []
+        return RunAccount({run.id: run for run in runs})
     if not experiment:
-        return Ended()
-    deleted = frozenset(run.id for run in runs.search(store, [experiment], view=runs.DELETED))
-    known = _kept(store, experiment)
-    if not known.runs or known.deleted - deleted:
-        known = Ended()
-    changed = _since(store, experiment, known)
-    left = {run: each for run, each in known.runs.items() if run not in deleted}
-    return Ended(
-        left | {run.id: run for run in changed}, deleted, sum(run.status not in OPEN for run in changed)
-    )
+        return RunAccount(has_file=True)
+    deleted = frozenset(run.id for run in store.search([experiment], deleted=True))
+    known = _read_file(store, study)
+    if known.deleted - deleted:  # a run was restored
+        known = RunAccount()
+    changed = _changed_since(store, experiment, known)
+    kept = {run: known.runs[run] for run in known.runs if run not in deleted}
+    ended = sum(run.status not in OPEN for run in changed)
+    return RunAccount(kept | {run.id: run for run in changed}, deleted, ended, has_file=True)
 
 
-def _since(store: Store, experiment: str, known: Ended) -> list[Run]:
-    """The runs that are not as the file has them, or may not be."""
+def _changed_since(store: Store, experiment: str, known: RunAccount) -> list[Run]:
+    """The runs that may differ from the file; all runs if there is no file."""
     if not known.runs:
-        return runs.search(store, [experiment])
-    under_way = [runs.search(store, [experiment], f"attributes.status = '{status}'") for status in OPEN]
-    later = runs.search(store, [experiment], f"attributes.end_time >= {known.latest}")
-    return [run for part in (later, *under_way) for run in part]
+        return store.search([experiment])
+    conditions = [f"attributes.end_time >= {known.latest}"]
+    conditions += [f"attributes.status = '{status}'" for status in OPEN]
+    return [run for condition in conditions for run in store.search([experiment], condition)]
 
 
-def _kept(store: Store, experiment: str) -> Ended:
-    """What the file says; nothing where there is none, or none that can be read."""
-    parents = runs.parents(store, experiment)
-    with TemporaryDirectory(prefix="loopscale-") as folder:
-        try:
-            file = store.artifact(parents[0].id, FILE, Path(folder)) if parents else None
-            return Ended.unpack(file.read_bytes()) if file else Ended()
-        except (*MALFORMED, StoreError):
-            return Ended()
+def _read_file(store: Store, study: str) -> RunAccount:
+    """The account in the file; empty if there is no file or the file is damaged."""
+    parent = store.parent_run(study)
+    try:
+        content = store.read_artifact(parent.id, FILE) if parent else None
+        document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
+        runs = [_run(entry) for entry in document["runs"]]
+        return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))
+    except (*MALFORMED, StoreError):
+        return RunAccount()
 
 
-def _run(said: dict[str, Any]) -> Run:
-    texts = {name: str(said[name]) for name in ("id", "status", "experiment")}
-    tags, params = ({str(k): str(v) for k, v in said[name].items()} for name in ("tags", "params"))
-    metrics = {str(name): float(value) for name, value in said["metrics"].items()}
-    return Run(
-        start=int(said["start"]), end=int(said["end"]), tags=tags, params=params, metrics=metrics, **texts
-    )
+def _run(entry: dict[str, Any]) -> Run:
+    identity, status, experiment = (str(entry[name]) for name in ("id", "status", "experiment"))
+    tags, params = ({str(k): str(v) for k, v in entry[name].items()} for name in ("tags", "params"))
+    metrics = {str(name): float(value) for name, value in entry["metrics"].items()}
+    return Run(identity, status, int(entry["start"]), int(entry["end"]), tags, params, metrics, experiment)

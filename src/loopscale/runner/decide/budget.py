@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from loopscale.records.model.note import STUDY, Note
-from loopscale.records.writing.spent import SPENT, Spending
+from loopscale.records.study_run import SPENT, Spending
 from loopscale.studies.parts import Budget, Resources
 
 STOP_SECONDS = 15.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from loopscale.records.model.curves import pack
+from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
 from loopscale.runner.decide.budget import BudgetSpent, Meter
 from loopscale.runner.decide.cell_run import Baselines, CellRun, JobQueue
@@ -281,7 +281,7 @@ class Conductor:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
             tags |= self._evaluated_task_tag(job, had_ended)
-            artifacts = ((CURVE, pack(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
+            artifacts = ((CURVE, encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
         if report.host:

@@ -98,7 +98,8 @@ class Sampler:
         Numbers are rounded: the old values of a grid whose range has grown return with rounding errors.
         """
         values: list[Any] = [point[path] for path in self.space]
-        return tuple((type(v), float(f"{v:.12g}") if isinstance(v, float) else v) for v in values)
+        rounded: list[Any] = [float(f"{v:.12g}") if isinstance(v, float) else v for v in values]
+        return tuple((type(value), value) for value in rounded)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]: points hold values of any type
 
     def _enqueued(
         self, point: dict[str, Any], memory: Mapping[str, Any] = {}

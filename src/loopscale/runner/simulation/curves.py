@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopscale.records.mirror.mirror import Mirror
+from loopscale.records.mirror.store_mirror import Mirror
 from loopscale.records.model.note import flatten
-from loopscale.records.stores.store import Store
+from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.job import Job
 from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Study
@@ -45,7 +45,7 @@ class RecordedTrial:
 
 def read_recorded_trials(source: str) -> list[RecordedTrial]:
     """Trials with a validation error in a store: a folder, a server, a database, or an export. Raises StoreError."""
-    mirror = Mirror(Store.open(source))
+    mirror = Mirror(open_store(source))
     mirror.sync()
     trials = mirror.query("SELECT * FROM trials WHERE role IN ('tuning', 'replicate')").to_pylist()
     values = mirror.query(

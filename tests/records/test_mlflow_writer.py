@@ -1,4 +1,4 @@
-"""What a driver writes is there: once, in order, whatever the store says meanwhile."""
+"""Notes reach MLflow once and in order, even while the store is away or refuses."""
 
 import json
 import math
@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records import read
-from loopscale.records.model import run as runs
 from loopscale.records.model.note import Note, decode, encode
-from loopscale.records.read import load
-from loopscale.records.stores import sources
-from loopscale.records.stores.store import Store
+from loopscale.records.stores import tracking
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.tracking import TrackingStore
+from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.delivery import Delivery, Refused
-from loopscale.records.writing.writer import Writer
+from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 
 def write(store: Store, *notes: Note, study: str = "study") -> None:
-    """As a driver of its own would: it knows the runs that are there."""
-    runs = {record.key: record.run for record in load(store, study)}
-    with Writer(store, study, runs) as writer:
+    """Write as a new driver, which knows the recorded runs."""
+    runs = {record.key: record.run for record in recorded_trials(store, study)}
+    with MlflowWriter(store, study, runs) as writer:
         for note in notes:
             writer.write(note)
         assert writer.flush(30)
@@ -34,7 +33,7 @@ def points(store: Store, run: str, metric: str) -> list[tuple[int, float]]:
 
 def test_a_record_comes_back_as_it_was_written(store: Store, trials):
     write(store, *trials.whole("a"), Note("a", 20, {"rung/10": 0.5}))
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     assert (record.key, record.cell, record.role, record.number) == ("a", "c1", "replicate", 3)
     assert (record.seed, record.point, record.outcome, record.status) == (1, {}, "finished", "FINISHED")
     assert (record.step, record.error, record.error_last, record.rungs) == (20, 0.5, 0.5, {10: 0.5})
@@ -42,18 +41,18 @@ def test_a_record_comes_back_as_it_was_written(store: Store, trials):
 
 
 def test_a_study_without_records_has_none(store: Store):
-    assert list(load(store, "nothing")) == []
-    assert store.studies() == [], "asking must not make an experiment"
+    assert list(recorded_trials(store, "nothing")) == []
+    assert store.studies() == [], "reading makes no experiment"
 
 
-def test_records_come_in_the_order_in_which_they_were_begun(store: Store, trials, monkeypatch):
-    monkeypatch.setattr(runs, "PAGE", 2)
+def test_records_are_in_the_order_of_their_start(store: Store, trials, monkeypatch):
+    monkeypatch.setattr(tracking, "PAGE", 2)
     keys = [f"k{number}" for number in range(40)]
     write(store, *(trials.begun(key) for key in keys))
-    assert [record.key for record in load(store, "study")] == keys
-    experiment = store.find("study")
+    assert [record.key for record in recorded_trials(store, "study")] == keys
+    experiment = store.find_experiment("study")
     assert experiment
-    in_pages, at_once = (kind(store).runs(experiment) for kind in (sources.Client, sources.Database))
+    in_pages, at_once = TrackingStore.runs(store, experiment), store.runs(experiment)
     assert [run.tags["trial"] for run in in_pages if run.tags["trial"] != "study"] == keys
     assert in_pages == at_once
 
@@ -61,16 +60,16 @@ def test_records_come_in_the_order_in_which_they_were_begun(store: Store, trials
 def test_every_trial_is_a_child_of_the_studys_one_parent_run(store: Store, trials):
     write(store, trials.begun("a"))
     write(store, trials.begun("b"), Note("study", tags={"commit": "abc"}, artifacts=(("study.json", b"{}"),)))
-    parent = read.parent(store, "study")
-    assert {record.tags["mlflow.parentRunId"] for record in load(store, "study")} == {parent}
+    parent = store.parent_run("study")
     assert parent
-    assert store.client.get_run(parent).data.tags["commit"] == "abc"
-    assert len(store.client.search_runs([store.experiment("study")])) == 3
+    assert {record.tags["mlflow.parentRunId"] for record in recorded_trials(store, "study")} == {parent.id}
+    assert store.client.get_run(parent.id).data.tags["commit"] == "abc"
+    assert len(store.client.search_runs([store.make_experiment("study")])) == 3
 
 
-def test_settings_are_params_and_numbers_metrics_too_so_that_the_ui_sorts_them(store: Store, trials):
+def test_numeric_settings_are_also_metrics_so_that_the_ui_can_sort_them(store: Store, trials):
     write(store, trials.begun("a", **{"training.clip": None}))
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     run = store.client.get_run(record.run)
     assert run.data.params["model.kind"] == "looped"
     assert run.data.params["training.truncate"] == "true"
@@ -79,20 +78,20 @@ def test_settings_are_params_and_numbers_metrics_too_so_that_the_ui_sorts_them(s
         "model.kind": None, "model.width": 8, "training.lr": 1e-3, "training.truncate": None,
         "training.clip": None,
     }  # fmt: skip
-    found = store.client.search_runs([run.info.experiment_id], "metrics.`model.width` > 7")
-    assert [run.info.run_id for run in found] == [record.run]
+    sorted_runs = store.client.search_runs([run.info.experiment_id], "metrics.`model.width` > 7")
+    assert [run.info.run_id for run in sorted_runs] == [record.run]
 
 
-def test_settings_come_back_as_the_values_that_they_were():
+def test_settings_keep_value_and_type():
     for value in (3, 0.1, 1e-30, True, False, None, "looped", "a b", ""):
         assert decode(encode(value)) == value
         assert type(decode(encode(value))) is type(value)
 
 
-def test_a_run_that_is_taken_up_again_keeps_its_settings_and_gets_those_it_lacks(store: Store, trials):
+def test_a_resumed_run_keeps_its_settings_and_gets_missing_settings(store: Store, trials):
     write(store, trials.begun("a"))
     write(store, trials.begun("a", **{"model.width": 9, "training.steps": 7}), trials.begun("a"))
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     params = store.client.get_run(record.run).data.params
     assert (params["model.width"], params["training.steps"]) == ("8", "7")
     assert points(store, record.run, "model.width") == [(0, 8)]
@@ -101,81 +100,83 @@ def test_a_run_that_is_taken_up_again_keeps_its_settings_and_gets_those_it_lacks
 
 def test_a_run_has_a_readable_name(store: Store, trials):
     write(store, trials.begun("a"), trials.begun("b", role="tuning"), trials.begun("c", role="baseline"))
-    names = [record.tags["mlflow.runName"] for record in load(store, "study")]
+    names = [record.tags["mlflow.runName"] for record in recorded_trials(store, "study")]
     assert names == ["width 8 seed 1", "width 8 #3", "width 8"]
 
 
-def test_a_step_has_one_point_however_often_it_is_said(store: Store, trials):
+def test_a_step_has_one_point_after_repeated_notes(store: Store, trials):
     first, second = trials.at("a", 10, 0.5), trials.at("a", 10, 0.4)
     write(store, trials.begun("a"), first, first, second, trials.at("a", 20), second)
     write(store, first)
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     assert points(store, record.run, "error") == [(10, 0.5), (20, 0.5)]
 
 
 def test_a_later_evaluation_replaces_the_earlier(store: Store, trials):
     write(store, *trials.whole("a", error=0.25))
     write(store, trials.finished("a", 20, error=0.125))
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     assert record.metrics["evaluate/error"] == 0.125
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_mlflow_cannot_hold_becomes_a_tag(store: Store, trials, value: float):
+def test_a_value_that_mlflow_cannot_store_becomes_a_tag(store: Store, trials, value: float):
     write(store, trials.begun("a"), Note("a", 10, {"loss": value, "error": 1.0}))
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     assert record.tags["not_finite/loss"] == f"{value} at step 10"
     assert points(store, record.run, "loss") == []
     assert record.error == 1
 
 
-def test_artifacts_are_bytes_or_files_and_replaced_when_written_again(store: Store, trials, tmp_path: Path):
+def test_artifacts_are_bytes_or_files_and_are_replaced_by_later_artifacts(
+    store: Store, trials, tmp_path: Path
+):
     (tmp_path / "other name").write_bytes(b"weights")
     files = (("deep/curve.parquet", b"old"), ("weights.safetensors", tmp_path / "other name"))
     write(store, trials.begun("a"), Note("a", artifacts=files))
     write(store, Note("a", artifacts=(("deep/curve.parquet", b"new"),)))
-    (record,) = load(store, "study")
-    found = [store.artifact(record.run, path) for path in ("deep/curve.parquet", "weights.safetensors")]
-    assert [path and path.read_bytes() for path in found] == [b"new", b"weights"]
+    (record,) = recorded_trials(store, "study")
+    files = [store.artifact(record.run, path) for path in ("deep/curve.parquet", "weights.safetensors")]
+    assert [path and path.read_bytes() for path in files] == [b"new", b"weights"]
     assert store.artifact(record.run, "none") is None
 
 
-def test_an_outcome_is_never_there_before_its_curve(store: Store, trials):
+def test_an_outcome_is_never_recorded_before_its_curve(store: Store, trials):
     missing = (("curve.parquet", Path("/nowhere")),)
-    with Writer(store, "study", {}) as writer:
+    with MlflowWriter(store, "study", {}) as writer:
         writer.write(trials.begun("a"))
         assert writer.flush(30)
         writer.write(Note("a", tags={"outcome": "finished"}, artifacts=missing))
         writer.flush(30)
         assert "no file /nowhere" in str(writer.refused[0][1])
-    assert [record.outcome for record in load(store, "study")] == ["running"]
+    assert [record.outcome for record in recorded_trials(store, "study")] == ["running"]
 
 
-def test_a_refused_note_is_kept_and_takes_no_other_with_it(store: Store, trials):
+def test_a_refused_note_is_kept_and_the_other_notes_are_written(store: Store, trials):
     bad = Note("a", 15, {"what is this?!": 1.0})
-    with Writer(store, "study", {}) as writer:
+    with MlflowWriter(store, "study", {}) as writer:
         for note in (trials.begun("a"), trials.at("a", 10), bad, trials.at("a", 20), trials.begun("b")):
             writer.write(note)
         assert writer.flush(30)
         assert [note for note, _ in writer.refused] == [bad]
         assert writer.backlog == 0
-    first, second = load(store, "study")
+    first, second = recorded_trials(store, "study")
     assert points(store, first.run, "error") == [(10, 0.5), (20, 0.5)]
     assert second.key == "b"
 
 
-def test_many_points_tags_and_settings_fit(store: Store, trials):
+def test_more_points_tags_and_settings_than_fit_in_one_request(store: Store, trials):
     settings = {f"s{number}": number for number in range(150)}
     notes = [Note("a", step, {"loss": float(step)}) for step in range(2000)]
     tagged = Note("a", tags={f"t{number}": "x" for number in range(150)})
     write(store, trials.begun("a", **settings), *notes, tagged)
-    (record,) = load(store, "study")
+    (record,) = recorded_trials(store, "study")
     assert points(store, record.run, "loss") == [(step, step) for step in range(2000)]
     assert store.client.get_run(record.run).data.params["s149"] == "149"
     assert record.tags["t149"] == "x"
 
 
-def test_notes_of_a_store_that_is_away_wait_and_arrive_in_order():
+def test_notes_wait_while_the_store_is_away_and_arrive_in_order():
     notes = [Note("a", step) for step in range(3)]
     arrived: list[Note] = []
     later = notes[1:]
@@ -197,7 +198,7 @@ def test_notes_of_a_store_that_is_away_wait_and_arrive_in_order():
     assert delivery.close(1)
 
 
-def test_runs_come_to_be_in_the_order_of_their_first_notes_whatever_fails():
+def test_runs_are_created_in_the_order_of_their_first_notes_despite_failures():
     arrived: list[str] = []
     failures = {"a": 2, "c": 1}
     ready = threading.Event()
@@ -219,7 +220,7 @@ def test_runs_come_to_be_in_the_order_of_their_first_notes_whatever_fails():
     delivery.close(1)
 
 
-def test_a_run_that_cannot_be_written_does_not_hold_up_the_others():
+def test_a_run_that_cannot_be_written_does_not_delay_other_runs():
     arrived: list[str] = []
 
     def send(notes: list[Note]) -> None:
@@ -251,7 +252,7 @@ def test_closing_does_not_wait_for_a_store_that_is_away():
     assert delivery.backlog == 1
 
 
-def test_one_refusal_does_not_stop_the_notes_of_others():
+def test_one_refusal_does_not_stop_other_notes():
     arrived: list[Note] = []
 
     def send(notes: list[Note]) -> None:

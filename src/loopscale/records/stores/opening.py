@@ -1,0 +1,77 @@
+"""Open the store that the options or the environment name."""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from loopscale.records.model.errors import StoreError
+from loopscale.records.stores import database, server
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.database import DatabaseStore
+from loopscale.records.stores.exported import ExportedStore
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.local_folder import absolute_folder, storage_folder
+from loopscale.records.stores.server import ServerStore
+from loopscale.training.checkpoint_stores import open_checkpoint_store
+from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnavailable
+
+DEFAULT = ".loopscale"
+READER_PATIENCE = 5.0
+"""Seconds before a reader gives up a silent bucket."""
+
+
+def open_store(
+    where: str | Path | None = None, storage: str | Path | None = None, create: bool = False
+) -> Store:
+    """Open a store, which may be a folder, a tracking server, a database, or a folder that `loopscale export` wrote.
+
+    `where` is by default $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else `.loopscale`. `storage` is a folder, or the
+    URL of a bucket for the checkpoints; by default the store if it is a folder, else `.loopscale`. With `create`, an
+    absent store is made and must be writable. Without `create`, nothing is written.
+
+    Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
+    """
+    text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    folder = None if "://" in text else absolute_folder(text)
+    bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
+    beside = None if bucket else storage
+    if folder is None:
+        kind = _kind_of(text)
+        kind.check_reachable(text, create)
+        return kind(text.rstrip("/"), storage_folder(beside or DEFAULT, create), bucket)
+    if ExportedStore.lies_in(folder) and not FolderStore.lies_in(folder):
+        if create:
+            remedy = f"give another --store; `loopscale import {folder}` takes them into it"
+            raise StoreError(f"{folder} holds exported records, which are only read", remedy)
+        return ExportedStore(folder, storage_folder(beside or DEFAULT, create=False), bucket)
+    local = storage_folder(beside, create) if beside else folder  # before a store is made in vain
+    FolderStore.check(folder, create)
+    return FolderStore(folder, local, bucket)
+
+
+def _kind_of(address: str) -> type[ServerStore] | type[DatabaseStore]:
+    try:
+        scheme = urlsplit(address).scheme
+    except ValueError as problem:
+        what = f"{address} is no address ({problem})"
+        raise StoreError(what, "give --store as http://host:port") from problem
+    if scheme in server.SCHEMES:
+        return ServerStore
+    if scheme.split("+")[0] in database.SCHEMES:
+        return DatabaseStore
+    kinds = ", ".join(("a folder", *(f"{name}://" for name in (*server.SCHEMES, *database.SCHEMES))))
+    raise StoreError(f"a store cannot be at {address}", f"give {kinds}")
+
+
+def _open_bucket(url: str, create: bool) -> CheckpointStore:
+    """The checkpoints below a URL. With `create`, StoreError unless they can be written."""
+    try:
+        bucket = open_checkpoint_store(url, None if create else READER_PATIENCE)
+        if create:
+            open_checkpoint_store(url, patience=0.0).check()
+    except (BadAddress, StorageUnavailable) as problem:
+        what, _, remedy = str(problem).rpartition("; ")
+        raise StoreError(what, remedy) from problem
+    return bucket

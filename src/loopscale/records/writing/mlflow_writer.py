@@ -1,0 +1,240 @@
+"""Write notes into MLflow's runs. All metrics, settings, tags and artifacts reach MLflow through this module."""
+
+import contextlib
+import getpass
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from loopscale.records.deferred_imports import mlflow, requests, sqlalchemy
+from loopscale.records.model.errors import explain_denial
+from loopscale.records.model.note import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode
+from loopscale.records.stores.base import Store
+from loopscale.records.writing.delivery import Delivery, Denied, Fenced, Refused
+from loopscale.records.writing.driver_lease import DriverLease, LeaseTaken
+from loopscale.records.writing.ended_runs import RunAccount
+
+METRICS, TEXTS = 900, 90
+"""Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
+
+Points = dict[tuple[str, int], tuple[float, int]]
+"""Value and time (ms since 1970) by metric and step."""
+
+
+class MlflowWriter(Delivery):
+    """Write a study's notes in the background. `write` never waits.
+
+    A metric has one point per step. A step that is not beyond the metric's last step is dropped; only `evaluate/...`
+    may be written again, by a later evaluation. MLflow would store nan and infinite values as 0 or 1.8e308, so they
+    become tags `not_finite/<metric>`.
+
+    `runs` are the ids of known runs by key. For any other key the run is looked up by its tag. An absent run is
+    created as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account` of runs
+    is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        study: str,
+        runs: dict[str, str],
+        lease: DriverLease | None = None,
+        on_denied: Callable[[str], None] = lambda _: None,
+        account: RunAccount | None = None,
+    ) -> None:
+        self.client, self.study, self.lease = store.client, study, lease
+        self.account = account or RunAccount()
+        self._latest = self.account.latest if self.account.has_file else 0
+        self.experiment = store.make_experiment(study)
+        self._runs = dict(runs)
+        self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
+        self._last: dict[tuple[str, str], int] = {}
+        self._last_start = 0
+        super().__init__(self._send, on_denied)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close(timeout=60)
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """The ids of the known runs by key."""
+        return dict(self._runs)
+
+    def renew_run_file(self) -> None:
+        """Renew the file of ended runs, if the store keeps one and the runs are many."""
+        if note := self.account.file_note():
+            self.write(note)
+
+    def _send(self, notes: list[Note]) -> None:
+        """Write the notes of one run. Tags come after metrics, settings and artifacts, the status comes last."""
+        with delivery_errors():
+            try:
+                if self.lease:
+                    self.lease.ensure_held()
+            except LeaseTaken:
+                raise Fenced from None
+            run = self._run(notes[0])
+            params = {name: value for note in notes for name, value in note.params.items()}
+            numbers: dict[str, float] = {}
+            if params and run not in self._settled:
+                params, numbers = self._new_settings(run, params)
+            artifacts = {path: content for note in notes for path, content in note.artifacts}
+            for path, content in artifacts.items():
+                self._upload(run, path, content)
+            points = {(name, 0): (value, notes[0].at) for name, value in numbers.items()}
+            points |= self._new_points(run, notes)
+            tags = _tags(notes)
+            self._log(run, points, {} if run in self._settled else params, tags)
+            self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
+            self._last |= {(run, name): step for name, step in sorted(points)}
+            self._settled |= {run} if params else set()
+            if status := next((note for note in reversed(notes) if note.status), None):
+                self._set_status(run, status)
+            self._made.discard(run)
+            if self.account.file_is_due:
+                self.renew_run_file()
+
+    def _new_points(self, run: str, notes: list[Note]) -> Points:
+        """The points that the run lacks. The first value of a step remains."""
+        points: Points = {}
+        for note in notes:
+            for name, value in sorted(note.metrics.items()):
+                written = note.step <= self._last.get((run, name), -1) or (name, note.step) in points
+                if math.isfinite(value) and (name.startswith(EVALUATE) or not written):
+                    points[name, note.step] = (float(value), note.at)
+        return points
+
+    def _new_settings(self, run: str, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """The settings that the run lacks, and the numeric settings that the run lacks as metrics.
+
+        A setting never changes: settings that do not define the trial (how often to report) keep their first value.
+        """
+        numbers = {name: number for name, value in params.items() if (number := _number(value)) is not None}
+        if run in self._made:
+            return params, numbers
+        data = self.client.get_run(run).data
+        return (
+            {name: value for name, value in params.items() if name not in data.params},
+            {name: number for name, number in numbers.items() if name not in data.metrics},
+        )
+
+    def _log(self, run: str, points: Points, params: dict[str, Any], tags: dict[str, str]) -> None:
+        """Usually one request. Settings come first and tags last: no outcome is there before its metrics."""
+        entities = mlflow.entities
+        settings = [entities.Param(name, encode(value)) for name, value in params.items()]
+        metrics = [entities.Metric(name, value, at, step) for (name, step), (value, at) in points.items()]
+        texts = [entities.RunTag(name, text) for name, text in tags.items()]
+        while len(settings) > TEXTS or len(metrics) > METRICS:
+            self.client.log_batch(run, metrics=metrics[:METRICS], params=settings[:TEXTS])
+            metrics, settings = metrics[METRICS:], settings[TEXTS:]
+        if settings or metrics or texts:
+            self.client.log_batch(run, metrics=metrics, params=settings, tags=texts[:TEXTS])
+        for first in range(TEXTS, len(texts), TEXTS):
+            self.client.log_batch(run, tags=texts[first : first + TEXTS])
+
+    def _upload(self, run: str, path: str, content: bytes | Path) -> None:
+        folder, name = os.path.split(path)
+        with tempfile.TemporaryDirectory(prefix="loopscale-") as temporary:
+            local = Path(temporary, name)
+            if isinstance(content, bytes):
+                local.write_bytes(content)
+            elif content.is_file():
+                local.symlink_to(content.absolute())
+            else:
+                raise Refused(f"there is no file {content} to attach as {path}")
+            self.client.log_artifact(run, str(local), folder or None)
+
+    def _set_status(self, run: str, note: Note) -> None:
+        # Not before the latest recorded end: the clock of an earlier driver's machine may have been ahead.
+        end = max(note.at, self._latest)
+        if note.status != "RUNNING":
+            self.client.set_terminated(run, note.status, end_time=end)
+        elif run not in self._made:
+            self.client.update_run(run, "RUNNING")
+        self.account.set_status(run, note.status, end)
+
+    def _run(self, note: Note) -> str:
+        """The note's run, created if it is absent. After a request without an answer the run is looked up first."""
+        key = note.key
+        if key not in self._runs and key in self._unsure:
+            for run in self.client.search_runs([self.experiment], f"tags.trial = '{key}'", max_results=1):
+                self._add(key, run)
+        if key not in self._runs:
+            tags = self._identity(note)
+            self._unsure.add(key)
+            # Start times are a millisecond apart, so that they give the order of the runs.
+            self._last_start = max(note.at, self._last_start + 1)
+            run = self.client.create_run(self.experiment, self._last_start, tags, _run_name(note))
+            self._add(key, run)
+            self._made.add(run.info.run_id)
+        self._unsure.discard(key)
+        return self._runs[key]
+
+    def _add(self, key: str, run: "mlflow.entities.Run") -> None:
+        self._runs[key] = run.info.run_id
+        self.account.begin(run.info.run_id, run.info.start_time, run.data.tags)
+
+    def _identity(self, note: Note) -> dict[str, str]:
+        """The tags of a new run."""
+        tags = {"trial": note.key, "study": self.study, "mlflow.source.name": "loopscale"}
+        with contextlib.suppress(KeyError, OSError):  # in containers the user may have no name
+            tags["mlflow.user"] = getpass.getuser()
+        if note.key == STUDY:
+            tags["role"] = STUDY
+        else:
+            tags["mlflow.parentRunId"] = self._run(Note(STUDY, at=note.at))
+        return tags | _tags([note])
+
+
+@contextlib.contextmanager
+def delivery_errors() -> Iterator[None]:
+    """Raise Refused or Denied where the store has answered so. Other errors pass, and the notes are sent again."""
+    refused, denied = (400, 404, 409, 413, 422), (401, 403)
+    try:
+        yield
+    except mlflow.exceptions.MlflowException as problem:
+        # MLflow reports every error of its database as a bad request, even a lost connection.
+        cause, errors = problem.__cause__, sqlalchemy.exc
+        wrong_data = isinstance(cause, errors.DataError | errors.IntegrityError)
+        transient = isinstance(cause, errors.SQLAlchemyError) and not wrong_data
+        if denial := explain_denial(problem.message, "record"):
+            raise Denied(denial) from problem
+        if transient or problem.get_http_status_code() not in refused:
+            raise
+        raise Refused(problem.message) from problem
+    except requests.HTTPError as problem:
+        status = problem.response.status_code if problem.response is not None else None
+        if status in denied:
+            raise Denied(explain_denial(f"error code {status}", "record") or str(problem)) from problem
+        if status not in refused:
+            raise
+        raise Refused(str(problem)) from problem
+
+
+def _run_name(note: Note) -> str:
+    """The name in MLflow's list of runs: the cell, and the number or seed of the trial."""
+    label, role = note.tags.get("label") or note.key, note.tags.get("role")
+    if role == "tuning":
+        return f"{label} #{note.tags.get('number')}"
+    return f"{label} seed {note.tags['seed']}" if role == "replicate" and "seed" in note.tags else label
+
+
+def _tags(notes: list[Note]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for note in notes:
+        tags |= {name: str(text) for name, text in note.tags.items()}
+        for name, value in note.metrics.items():
+            if not math.isfinite(value):
+                tags[NOT_FINITE + name] = f"{value} at step {note.step}"
+    return tags
+
+
+def _number(setting: Any) -> float | None:
+    value = decode(encode(setting))
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
