@@ -35,7 +35,7 @@ PARTS = {
 
 
 def load_results(store: Store, study: str, curves: bool = True) -> Results:
-    """The results of one study in one store, brought up to date.
+    """The results of one study in one store. The mirror of the store is updated first.
 
     Without `curves`, the tables of curves and histories stay empty. Raises NoRecords, StoreError.
     """
@@ -68,9 +68,9 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
 def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
     """The results of a study from `store`, else from the default store, else from an export in the folder `beside`.
 
-    The default store is the store that the command line would use, here or beside the nearest `studies/`. The default
-    store is skipped if no trial of the study has finished there. A study without any records gives results without
-    trials, and `missing` says how to run the study.
+    The default store is the store of the command line, in the current folder or beside the nearest `studies/`. It is
+    skipped if no trial of the study has finished there. If there are no records at all, the results have no trials, and
+    `missing` says how to run the study.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def find_results(study: str, store: str | Path | None = None, beside: str | Path
 
 
 def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) -> Iterator[Store]:
-    """Stores that may hold the study, the likeliest first."""
+    """Stores that may hold the study, in the order of preference."""
     for where in _default_stores() if store is None else [store]:
         try:
             yield Store.open(where)
@@ -112,24 +112,24 @@ def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) 
 
 
 def _default_stores() -> list[Path | None]:
-    """The default store, and the store beside the nearest `studies/`: notebooks lie in a folder beside it."""
+    """The default store, and the store beside the nearest `studies/`, where a notebook in its own folder finds it."""
     folder = nearest_folder()
     given = any(os.environ.get(name) for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"))
     return [None] if given or not folder else [None, folder.parent / DEFAULT]
 
 
 def _origin(store: Store) -> str:
-    """The store's name; a folder of this project as a relative path, so that notebooks hold no path of a machine."""
-    folder = nearest_folder()
-    near = (Path.cwd(), *([folder.parent] if folder else []))
-    if "://" in store.name or not any(Path(store.name).is_relative_to(each) for each in near):
+    """The store's name. A folder of this project is a relative path, so that notebooks hold no path of a machine."""
+    studies = nearest_folder()
+    project = (Path.cwd(), *([studies.parent] if studies else []))
+    if "://" in store.name or not any(Path(store.name).is_relative_to(folder) for folder in project):
         return store.name
     return os.path.relpath(store.name)
 
 
 def _results_of_file(study: str, name: str, store: str | Path | None) -> Results:
     """Results without trials, from the study's file. Raises Mistakes."""
-    from loopscale.studies.spec import Study  # imports torch, which readers of records do without
+    from loopscale.studies.spec import Study  # imports torch, which reading records does not need
 
     description = Study.load(study).document() | {"name": name}
     option = f" --store {store}" if store is not None else ""
@@ -147,7 +147,7 @@ def _description(name: str, text: str) -> dict[str, Any]:
         description = json.loads(text)
         for part, kind in PARTS.items():
             if not isinstance(description.get(part) or kind(), kind):
-                raise ValueError(f"its {part} are of the wrong kind")
+                raise ValueError(f"`{part}` has the wrong type")
         _check_cells(description)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
@@ -158,17 +158,17 @@ def _description(name: str, text: str) -> dict[str, Any]:
 def _check_cells(description: Description) -> None:
     for cell in description["cells"]:
         if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
-            raise ValueError("its cells are of the wrong kind")
+            raise ValueError("`cells` has the wrong form")
     for cell in description.get("plan") or []:
         amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
         numeric = all(isinstance(amount, int | float) for amount in amounts)
         if len(amounts) != 5 or not numeric or not cell["key"]:
-            raise ValueError("its plan is of the wrong kind")
+            raise ValueError("`plan` has the wrong form")
 
 
 def _unknown_study(mirror: Mirror, name: str) -> NoRecords:
     if not mirror.store.root:
-        mirror.store.find(name)  # a server hides studies without permission; asked for by name, it says so
+        mirror.store.find(name)  # a server omits studies that it refuses to show, but names the refusal here
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     remedy = f"`loopscale run {name}` makes them"

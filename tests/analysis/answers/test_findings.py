@@ -7,7 +7,7 @@ import pytest
 
 from loopscale.analysis.answers.best import best
 from loopscale.analysis.answers.cost import training_costs
-from loopscale.analysis.answers.findings import Findings, find
+from loopscale.analysis.answers.findings import Findings, study_findings
 from loopscale.analysis.answers.open_questions import OpenQuestion, open_questions, replicate_noise
 from loopscale.analysis.answers.search_limits import close_calls, run_factor
 from loopscale.stats.intervals import PooledVariance
@@ -19,7 +19,7 @@ def noise_of(planted: Planted) -> PooledVariance | None:
 
 
 def findings(planted: Planted) -> Findings:
-    return find(planted.results)
+    return study_findings(planted.results)
 
 
 def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told_apart():

@@ -7,7 +7,7 @@ import pytest
 from loopscale.analysis.answers import claims
 from loopscale.analysis.answers.best import best
 from loopscale.analysis.answers.comparisons import Comparison
-from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.answers.open_questions import open_questions
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
@@ -60,7 +60,9 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
     assert pair.comparison.word == word
     assert pair.comparison.replicates == expected.replicates
 
-    (sentence,) = [sentence for sentence in find(results).sentences if sentence.startswith("Next is b")]
+    (sentence,) = [
+        sentence for sentence in study_findings(results).sentences if sentence.startswith("Next is b")
+    ]
     assert expected.span in sentence
     assert ("undecided" in sentence) == (word == "undecided")
 

@@ -51,13 +51,13 @@ def test_importance_from_few_trials_is_said_to_be_unreliable_and_from_fewer_left
     assert "unreliable" in few.note
     (none,) = importance(searched(LEAST - 1))
     assert none.shares == {}
-    assert none.note == "3 finished trials, and fewer than 4 say nothing"
+    assert none.note == "3 finished trials, but at least 4 are needed"
 
 
 def test_importance_of_a_single_setting_or_of_equal_errors_is_left_out_with_the_reason():
     results = searched(12)
     (one,) = importance(with_nuisance(results, {"training.lr": NUISANCE["training.lr"]}))
-    assert (one.shares, one.note) == ({}, "a single tuned setting is all that could matter")
+    assert (one.shares, one.note) == ({}, "only one setting is tuned")
     (same,) = importance(replace(results, trials=results.trials.assign(error=0.2)))
     assert (same.shares, same.note) == ({}, "all errors are the same")
 
@@ -67,7 +67,7 @@ def test_trials_outside_the_ranges_of_today_give_a_reason_and_no_failure():
     moved = {"training.lr": {"real": [0.1, 1.0], "scale": "log"}}
     (one,) = importance(with_nuisance(results, NUISANCE | moved))
     assert one.shares == {}
-    assert "outside the ranges" in one.note
+    assert "outside the study's present ranges" in one.note
 
 
 def test_a_slice_has_a_mark_a_trial_and_a_cross_for_what_diverged():

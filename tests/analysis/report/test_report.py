@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures.cells import replicates
 from loopscale.analysis.figures.curves import against_loops
@@ -91,7 +91,7 @@ def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
 
 def test_every_figure_has_its_place_a_name_and_words(full):
     ids = Page(full).ids
-    drawn = re.findall(r'^drawn\("(\w+)"', full, flags=re.M)
+    drawn = re.findall(r'^draw\("(\w+)"', full, flags=re.M)
     assert {"loops0", "points0", "runs0", "law0", "tuning0", "learning"} <= set(drawn)
     for name in drawn:
         assert {name, f"{name}-title", f"{name}-text", f"{name}-numbers"} <= set(ids)
@@ -130,7 +130,7 @@ def test_the_page_says_cost_reasons_and_what_is_open():
         for cell in planted.study["cells"]
     ]
     planted.study["plan"] = plan
-    found = find(planted.results)
+    found = study_findings(planted.results)
     assert found.open
     text = Page(page(planted)).text
     assert "Open questions and what would decide them" in text
