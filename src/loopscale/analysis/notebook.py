@@ -209,7 +209,7 @@ def ready_figure(figure: go.Figure) -> go.Figure:
 
 
 def missing_figure(missing: str) -> go.Figure:
-    """An empty figure that says what is missing."""
+    """An empty figure with the text `missing`."""
     figure = blank("", "", log_x=False)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, type="linear")

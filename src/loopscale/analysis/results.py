@@ -401,7 +401,7 @@ def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _effective(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's settings without those that have no effect on its prompts."""
+    """The settings of a task that have an effect on its prompts."""
     # This module imports torch, so `loopscale best` imports it only for a study of several tasks.
     from loopscale.tasks.base import Task
 

@@ -107,12 +107,8 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
 
 def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
     compared = compare_cells(results, second, first)
-    verdicts = {
-        "more": "the difference is decided",
-        "undecided": "undecided which is better",
-        "less": "the difference is decided",
-    }
-    verdict = verdicts.get(compared.word, "no verdict")
+    decided = dict.fromkeys(("less", "more"), "the difference is decided")
+    verdict = (decided | {"undecided": "undecided which is better"}).get(compared.word, "no verdict")
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
 

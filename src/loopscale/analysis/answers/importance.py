@@ -1,9 +1,8 @@
 """How much each tuned setting matters in a cell, by Optuna's PED-ANOVA (Watanabe, Bansal, Hutter 2023).
 
 PED-ANOVA measures in which settings the better trials differ from all trials. It needs neither a model of the error
-nor scikit-learn. By default Optuna counts the best tenth as the better trials. Of ten trials the best tenth is a single
-trial, and the answer then depends on the range only, whatever the errors. Here the better trials are the best quarter,
-and at least two.
+nor scikit-learn. By default Optuna counts the best tenth as the better trials. Of ten trials this is one trial, and
+the answer then does not depend on the errors. Here the better trials are the best quarter, and at least two.
 """
 
 import warnings

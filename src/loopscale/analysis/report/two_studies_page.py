@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.best import Best
@@ -75,8 +74,9 @@ def _ratios(studies: tuple[str, str], names: Sequence[str], pairs: Sequence[Pair
 
 
 def _errors(figure: go.Figure, names: Sequence[str], cells: Sequence[Best], name: str, side: int) -> None:
-    ends = (as_floats(getattr(cell, end) for cell in cells) for end in ("error", "error_low", "error_high"))
-    middle, low, high = (np.asarray(end) for end in ends)
+    middle, low, high = (
+        as_floats(getattr(cell, end) for cell in cells) for end in ("error", "error_low", "error_high")
+    )
     figure.add_scatter(
         x=rounded(middle),
         y=list(names),
