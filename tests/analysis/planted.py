@@ -10,13 +10,24 @@ from loopscale.analysis.results import Results
 
 NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
 MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]
-SETTINGS = [
-    "task.kind", "task.dim", "task.points", "model.kind", "training.lr", "training.loops", "training.window"
-]  # fmt: skip
+SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind"]
+SETTINGS += ["training.lr", "training.loops", "training.window"]
 
 
 class Planted:
-    """A study of several models, whose error falls over loops and points by known laws."""
+    """The records of a study whose errors follow known laws.
+
+    Parameters
+    ----------
+    seed, noise
+        The seed, and the standard deviation, of the noise of a replicate's log error.
+    loops
+        T, the number of trained loops.
+    points
+        The number of queries.
+    longest
+        The number of evaluated loops.
+    """
 
     def __init__(
         self, seed: int = 0, noise: float = 0.05, loops: int = 6, points: int = 8, longest: int = 12
@@ -25,7 +36,7 @@ class Planted:
         self.loops, self.points, self.longest = loops, points, longest
         self.rows: list[dict[str, Any]] = []
         self.curve: list[pd.DataFrame] = []
-        self.steps: list[dict[str, Any]] = []
+        self.history: list[dict[str, Any]] = []
         self.study: dict[str, Any] = {
             "name": "planted",
             "question": "Does the error fall with loops?",
@@ -40,14 +51,15 @@ class Planted:
         }
 
     def cell(self, label: str, **values: Any) -> str:
+        """Add a cell with these scientific settings. Returns its key."""
         key = f"cell{len(self.study['cells'])}"
         self.study["cells"].append({"key": key, "label": label, "values": values})
         return key
 
-    def trial(self, cell: str, role: str, number: int, error: float, **more: Any) -> str:
-        known = {one["key"]: one for one in self.study["cells"]}.get(
-            cell, {"label": more.get("label", ""), "values": {}}
-        )
+    def trial(self, cell: str, role: str, number: int, error: float, **columns: Any) -> str:
+        """Add a trial; `columns` replace the columns of its row. Returns its key. A baseline has the cell ""."""
+        cells = {cell["key"]: cell for cell in self.study["cells"]}
+        settings = cells.get(cell, {"label": columns.get("label", ""), "values": {}})
         key = f"{role}-{cell}-{number}"
         row = (
             dict.fromkeys(NAMES + MEASURES + SETTINGS)
@@ -55,7 +67,7 @@ class Planted:
                 "trial": key,
                 "study": "planted",
                 "cell": cell,
-                "label": known["label"],
+                "label": settings["label"],
                 "role": role,
                 "number": number,
                 "seed": {"tuning": 0, "replicate": number + 1}.get(role),
@@ -75,24 +87,27 @@ class Planted:
                 "training.lr": 1e-3,
                 "training.loops": float(self.loops),
             }
-            | known["values"]
-            | more
+            | settings["values"]
+            | columns
         )
         self.rows.append(row)
         return key
 
     def curves_of(self, trial: str, height: float, rate: float, floor: float = 0.02) -> None:
+        """Give a trial the curve `height` e^(-`rate` loop) / (1 + point) + `floor`."""
         loop, point = np.meshgrid(np.arange(1, self.longest + 1), np.arange(self.points), indexing="ij")
         error = height * np.exp(-rate * loop) / (1 + point) + floor
         columns = {"loop": loop.ravel(), "point": point.ravel(), "error": error.ravel()}
         self.curve.append(pd.DataFrame({"trial": trial} | columns | {"sem": 0.01, "raw": 2 * error.ravel()}))
 
     def learn(self, trial: str, end: float) -> None:
+        """Give a trial a history of validation errors that falls to `end`."""
         for step in range(0, 1001, 50):
             value = end + np.exp(-step / 200)
-            self.steps.append({"trial": trial, "step": step, "metric": "error", "value": value})
+            self.history.append({"trial": trial, "step": step, "metric": "error", "value": value})
 
     def replicated(self, cell: str, middle: float, rate: float = 0.4, runs: int = 3, tries: int = 4) -> None:
+        """Add `tries` tuning trials and `runs` replicates whose errors scatter around `middle`."""
         for number, lr in enumerate(np.geomspace(1e-4, 1e-2, tries)):
             error = middle * (1 + np.log10(lr / 1e-3) ** 2)
             self.trial(cell, "tuning", number, error, **{"training.lr": lr})
@@ -116,19 +131,19 @@ class Planted:
         trials = pd.DataFrame(self.rows, columns=[*NAMES, *MEASURES, *SETTINGS])
         empty = pd.DataFrame(columns=["trial", "loop", "point", "error", "sem", "raw"])
         curves = pd.concat(self.curve) if self.curve else empty
-        return trials, curves, pd.DataFrame(self.steps, columns=["trial", "step", "metric", "value"])
+        return trials, curves, pd.DataFrame(self.history, columns=["trial", "step", "metric", "value"])
 
 
-def comparison(**how: Any) -> Planted:
-    """Three models with replicates, two baselines, a pruned, a diverged and a failed trial."""
-    planted = Planted(**how)
+def comparison(**options: Any) -> Planted:
+    """Three models with replicates, two baselines, and a pruned, a diverged and a failed trial."""
+    planted = Planted(**options)
     for label, middle, rate in (("algoformer", 0.12, 0.5), ("looped", 0.2, 0.35), ("gpt2", 0.16, 0.3)):
         cell = planted.cell(f"model.kind={label}", **{"model.kind": label})
         planted.replicated(cell, middle, rate)
-    odd = planted.study["cells"][0]["key"]
-    planted.trial(odd, "tuning", 7, np.nan, outcome="diverged", detail="loss is nan at step 40")
-    planted.trial(odd, "tuning", 8, 0.9, outcome="pruned", detail="rung 300: 6th of 8")
-    planted.trial(odd, "tuning", 9, np.nan, outcome="failed", detail="KeyError: 'x'")
+    first = planted.study["cells"][0]["key"]
+    planted.trial(first, "tuning", 7, np.nan, outcome="diverged", detail="loss is nan at step 40")
+    planted.trial(first, "tuning", 8, 0.9, outcome="pruned", detail="rung 300: 6th of 8")
+    planted.trial(first, "tuning", 9, np.nan, outcome="failed", detail="KeyError: 'x'")
     for number, (solver, rate) in enumerate((("least_squares", 0.0), ("gradient_descent", 0.6))):
         planted.curves_of(planted.trial("", "baseline", number, 0.1, label=solver), 0.2, rate, 0.03)
     planted.study["laws"] = [

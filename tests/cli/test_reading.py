@@ -204,7 +204,7 @@ def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
     with recording(records, Study.load(other)) as made:
         made.whole()
     lines = loopscale("compare", "tiny", "other", "--store", "records").out.splitlines()
-    assert lines[0].startswith("The studies are not evaluated alike (task.points")
+    assert lines[0].startswith("The studies differ in task or evaluation (task.points")
     assert max(map(len, lines)) <= 160
     table = lines[lines.index("What differs in the studies:") + 1 :]
     assert max(map(len, table)) <= 100

@@ -1,8 +1,8 @@
 """Axes of laws and figures. Settings that vary together are one axis, and some axes are derived from settings.
 
 A component such as `training: [{loops: 8, window: 6}, {loops: 4, window: 4}]` varies two settings in step. Neither
-varies alone, so the two are one axis, named by both. `prompts` (prompts seen in training) and `flops` (spent on
-training) are written in no cell: they follow from other settings.
+setting varies alone, so both are one axis, and its title names both. `prompts` (prompts seen in training) and `flops`
+(spent on training) appear in no cell, because they follow from other settings.
 """
 
 from collections import defaultdict
@@ -15,12 +15,12 @@ from loopscale.analysis.results import CellResult, Results, TrialResult, mean, s
 from loopscale.studies.cells import labels
 
 CURVES = ("loop", "point")
-"""Axes of the curve that every trial records."""
+"""Axes of the error curves."""
 FLOPS, PROMPTS = "flops", "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
 """The prompts seen in training are the product of these settings."""
 COSTLY = ("model.", "training.")
-"""Prefixes of the settings that decide the FLOPs of a training on a given task."""
+"""Prefixes of the settings that determine the FLOPs of training on a given task."""
 
 
 def is_number(value: object) -> bool:
@@ -37,17 +37,17 @@ def in_step(results: Results, path: str) -> tuple[str, ...]:
     """The other numeric settings whose value follows from the value of `path` in every cell."""
     following = []
     for other in numeric_settings(results):
-        seen = defaultdict[Any, set[Any]](set)
+        partners = defaultdict[Any, set[Any]](set)
         for cell in results.cells:
             if path in cell.values:
-                seen[cell.values[path]].add(cell.values.get(other))
-        if other != path and seen and all(len(values) == 1 for values in seen.values()):
+                partners[cell.values[path]].add(cell.values.get(other))
+        if other != path and partners and all(len(values) == 1 for values in partners.values()):
             following.append(other)
     return tuple(following)
 
 
 def independent_axes(results: Results, least: int = 2) -> list[str]:
-    """One setting for every axis with at least `least` numbers. Of settings in step, the first names the axis."""
+    """The settings that name the axes with at least `least` values. Of settings in step, one names the axis."""
     settings = numeric_settings(results)
     return [
         path
@@ -75,8 +75,8 @@ def axis_title(along: str, beside: Sequence[str] = ()) -> str:
 def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     """Cells that differ along one axis only, under the settings that they share.
 
-    Along `flops` cells may differ in any number of the model and of training. Of these cells only those remain that no
-    other beats in both error and FLOPs, because the others do not show what so many FLOPs can reach.
+    Along `flops`, cells may differ in any numeric setting of the model and of training. A cell is left out if another
+    cell has less error for fewer FLOPs, because it does not show the least error that its FLOPs can reach.
     """
     if along == FLOPS:
         varied = {path for path in numeric_settings(results) if path.startswith(COSTLY)}
@@ -89,7 +89,7 @@ def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
 
 
 def labels_without(cells: Sequence[CellResult], without: Collection[str]) -> list[str]:
-    """The label of every cell without these settings; empty if the cells agree in all others."""
+    """The label of every cell without these settings; empty if the cells agree in all other settings."""
     others = [{path: value for path, value in cell.values.items() if path not in without} for cell in cells]
     distinct = {settings_key(other): other for other in others}
     of_key = dict(zip(distinct, labels(list(distinct.values()), ""), strict=True))
@@ -97,7 +97,7 @@ def labels_without(cells: Sequence[CellResult], without: Collection[str]) -> lis
 
 
 def place_on_axis(trial: TrialResult, along: str) -> float:
-    """The value of a trial on an axis; NaN without such a number."""
+    """The value of a trial on an axis; NaN if the trial has no number there."""
     if along == PROMPTS:
         return float(np.prod([_number(trial.settings.get(path)) for path in FACTORS_OF_PROMPTS]))
     return _number(trial.settings[along]) if along in trial.settings else trial[along]
@@ -124,7 +124,10 @@ def _unbeaten(cells: Sequence[CellResult]) -> list[CellResult]:
 
 
 def _names_axis(results: Results, path: str, other: str) -> bool:
-    """True if `path` names the axis of two settings in step: it decides the other and not the reverse, or is first."""
+    """True if `path` names the axis that it shares with `other`, whose value follows from `path`.
+
+    If each setting follows from the other, the first in the study names the axis.
+    """
     both_ways = path in in_step(results, other)
     order = numeric_settings(results)
     return not both_ways or order.index(path) < order.index(other)

@@ -18,7 +18,7 @@ def floors(trial: TrialResult) -> Iterator[tuple[str, NDArray[np.int64], Array]]
     Yields
     ------
     kind, points, errors
-        The bound's kind; pairs seen before the query, [points]; the least error, over the target's variance, [points].
+        The bound's kind; pairs seen before the query, [points]; the least error over the target's variance, [points].
     """
     curve = trial.curve
     kept = (curve.error[0] > 0) if curve else np.empty(0, bool)
@@ -37,7 +37,7 @@ def raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator
     settings
         The settings of the task, by dotted path.
     """
-    if settings.get("task.active") is not None:  # fewer coordinates are active than the bound would count
+    if settings.get("task.active") is not None:  # the bound assumes that all coordinates are active
         return
     task = {f"task.{name}": value for name, value in part_of(settings, "task.").items()}
     for kind, bound_class in Bound.choices().items():
@@ -59,5 +59,5 @@ def task_of(settings: Mapping[str, Any]) -> Task:
 
 @cache
 def _along_points(bound: str, points: tuple[int, ...]) -> tuple[float, ...]:
-    """The values of a bound. All trials of a task share them."""
+    """The values of a bound, given as JSON. The cache serves all trials of a task."""
     return tuple(Bound.model_validate_json(bound).along("point", points).tolist())

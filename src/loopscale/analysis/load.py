@@ -36,7 +36,7 @@ PARTS = {
 
 
 def load_results(store: Store, study: str, curves: bool = True) -> Results:
-    """The results of one study in one store, brought up to date.
+    """The results of one study in one store. The mirror of the store is updated first.
 
     Without `curves`, the tables of curves and histories stay empty. Raises NoRecords, StoreError.
     """
@@ -69,9 +69,9 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
 def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
     """The results of a study from `store`, else from the default store, else from an export in the folder `beside`.
 
-    The default store is the store that the command line would use, here or beside the nearest `studies/`. The default
-    store is skipped if no trial of the study has finished there. A study without any records gives results without
-    trials, and `missing` says how to run the study.
+    The default store is the store of the command line, in the current folder or beside the nearest `studies/`. It is
+    skipped if no trial of the study has finished there. If there are no records at all, the results have no trials, and
+    `missing` says how to run the study.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def find_results(study: str, store: str | Path | None = None, beside: str | Path
 
 
 def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) -> Iterator[Store]:
-    """Stores that may hold the study, the likeliest first."""
+    """Stores that may hold the study, in the order of preference."""
     for where in _default_stores() if store is None else [store]:
         try:
             yield open_store(where)
@@ -130,7 +130,7 @@ def _origin(store: Store) -> str:
 
 def _results_of_file(study: str, name: str, store: str | Path | None) -> Results:
     """Results without trials, from the study's file. Raises Mistakes."""
-    from loopscale.studies.spec import Study  # imports torch, which readers of records do without
+    from loopscale.studies.spec import Study  # imports torch, which reading records does not need
 
     description = Study.load(study).document() | {"name": name}
     option = f" --store {store}" if store is not None else ""
@@ -148,7 +148,7 @@ def _description(name: str, text: str) -> dict[str, Any]:
         description = json.loads(text)
         for part, kind in PARTS.items():
             if not isinstance(description.get(part) or kind(), kind):
-                raise ValueError(f"its {part} are of the wrong kind")
+                raise ValueError(f"`{part}` has the wrong type")
         _check_cells(description)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
@@ -159,18 +159,17 @@ def _description(name: str, text: str) -> dict[str, Any]:
 def _check_cells(description: Description) -> None:
     for cell in description["cells"]:
         if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
-            raise ValueError("its cells are of the wrong kind")
+            raise ValueError("`cells` has the wrong form")
     for cell in description.get("plan") or []:
         amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
         numeric = all(isinstance(amount, int | float) for amount in amounts)
         if len(amounts) != 5 or not numeric or not cell["key"]:
-            raise ValueError("its plan is of the wrong kind")
+            raise ValueError("`plan` has the wrong form")
 
 
 def _unknown_study(mirror: Mirror, name: str) -> NoRecords:
-    mirror.store.find_experiment(
-        name
-    )  # a server hides studies without permission; asked for by name, it says so
+    # A server omits studies without permission from lists. Asked for by name, it raises the refusal.
+    mirror.store.find_experiment(name)
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     remedy = f"`loopscale run {name}` makes them"

@@ -6,8 +6,7 @@
     study.best()
     study.against_loops()
 
-The tables are those of `loopscale query`, of this study alone. A study without records gives empty tables, and figures
-that say what is missing.
+A study without records gives empty tables, and figures that say what is missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.best import best, best_columns
-from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.answers.open_questions import COLUMNS as QUESTIONS
 from loopscale.analysis.answers.standings import COLUMNS as STANDINGS
 from loopscale.analysis.answers.standings import standings
@@ -38,7 +37,7 @@ from loopscale.core.visible import visible
 from loopscale.studies.mistakes import one_of
 
 COSTS = ("raw_error", "validate_error", "step", "seconds", "flops")
-"""Measures of a trial that are no part of its answer, or that the error repeats."""
+"""Measures that the table of measures leaves out: costs of training, and variants of `error`."""
 
 
 def results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> "StudyResults":
@@ -93,21 +92,21 @@ class StudyResults(Results):
         return _table(STANDINGS, standings(self))
 
     def measures(self) -> pd.DataFrame:
-        """The measures of the task besides the error, such as `ari` or `support_recovery`: nets, then algorithms."""
-        known = dict.fromkeys(name for trial in self.everything for name in trial.measures)
-        known = [name for name in known if name not in COSTS]
+        """Mean errors and other measures of the task, such as `ari`, of every cell and then of every algorithm."""
+        recorded = dict.fromkeys(name for trial in self.everything for name in trial.measures)
+        shown = [measure for measure in recorded if measure not in COSTS]
         rows = []
         for task, of_task in self.tasks.items():
             runs = {cell.label: cell.runs for cell in of_task}
             runs |= {baseline.solver: (baseline,) for baseline in of_task[0].baselines}
             for name, trials in runs.items():
-                means = {measure: mean(trial[measure] for trial in trials) for measure in known}
+                means = {measure: mean(trial[measure] for trial in trials) for measure in shown}
                 rows.append({"task": task, "by": name} | means)
-        table = pd.DataFrame(rows, columns=["task", "by", *known]).set_index(["task", "by"])
+        table = pd.DataFrame(rows, columns=["task", "by", *shown]).set_index(["task", "by"])
         return table.droplevel("task") if len(self.tasks) < 2 else table
 
     def laws(self) -> pd.DataFrame:
-        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is none."""
+        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""
         fitted, unfitted = study_laws(self)
         rows = records(LAWS, fitted)
         rows += [
@@ -118,14 +117,14 @@ class StudyResults(Results):
 
     def answer(self) -> Sentences:
         """The answer in words."""
-        return Sentences([self.missing] if self.missing else find(self).sentences)
+        return Sentences([self.missing] if self.missing else study_findings(self).sentences)
 
     def undecided(self) -> pd.DataFrame:
         """The open questions, with the replicates or values that would decide them, and their cost."""
-        return _table(QUESTIONS, find(self).open if self.trained else ())
+        return _table(QUESTIONS, study_findings(self).open if self.trained else ())
 
     def task_names(self) -> list[str]:
-        """The names of the tasks, as figures take them; one empty name for a single task."""
+        """The names of the tasks for the argument `task` of figures; one empty name for a single task."""
         return list(self.tasks) or [""]
 
     def against_loops(self, task: str | None = None) -> go.Figure:
@@ -172,7 +171,7 @@ class StudyResults(Results):
         return self._figure(lambda: training.learning_curves(self))
 
     def nets(self, cell: str = "") -> Iterator[TrainedNet]:
-        """The trained nets of a cell's replicates. `cell` is a label or a key, and may be left out for a single cell.
+        """The trained nets of a cell's replicates. `cell` is a label or a key, and is optional for a single cell.
 
         Raises ValueError for an unknown cell, StoreError if the weights are missing. A study without trials has none.
         """
@@ -210,7 +209,7 @@ def ready_figure(figure: go.Figure) -> go.Figure:
 
 
 def missing_figure(missing: str) -> go.Figure:
-    """An empty figure that says what is missing."""
+    """An empty figure with the text `missing`."""
     figure = blank("", "", log_x=False)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, type="linear")

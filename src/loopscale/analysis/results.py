@@ -18,13 +18,13 @@ from loopscale.records.stores.base import Store
 
 Array = NDArray[np.float64]
 Query = Literal["mean", "last"]
-"""The error that is read from a curve: the mean over all queries, or the last query, which has seen most pairs."""
+"""Which error of a curve is meant: the mean over all queries, or the error of the last query."""
 Description = Mapping[str, Any]
 """The study as recorded in study.json: name, question, cells, laws, baselines, replicates, ..."""
 NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATED = "evaluate.task."
-"""Prefix of the settings of the task that a trial was evaluated on, if that is not the task it was trained on."""
+"""Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Curve:
     points
         Pairs seen before the query, from 0, [points].
     error, sem, raw, median
-        Mean error and its standard error over prompts, both over the target's variance; the undivided mean; the median
-        over prompts. [loops, points], NaN where the records have no value.
+        Mean error over prompts and its standard error, both divided by the target's variance; the mean without this
+        division; the median over prompts. [loops, points], NaN where the records have no value.
     """
 
     loops: NDArray[np.int64]
@@ -58,25 +58,19 @@ class Curve:
         return int(self.loops[-1]) if self else 0
 
     def row(self, loop: int) -> int:
-        """The index of a loop in `loops`; of the last loop if the curve is shorter."""
+        """The index of a loop in `loops`, or of the last loop if the curve is shorter."""
         return int(np.searchsorted(self.loops, min(loop, self.last_loop)))
 
     def error_after(self, loop: int, query: Query = "mean") -> float:
-        """The error after a loop, or after the last one if the curve is shorter."""
+        """The error after a loop, or after the last loop if the curve is shorter."""
         if not self:
             return float("nan")
         errors = self.error[self.row(loop)]
         return mean(errors) if query == "mean" else float(errors[-1])
 
     def by_loop(self, of: str = "error") -> Array:
-        """The mean over queries after every loop, [loops]."""
+        """The mean over queries after every loop, [loops]; `of` is a grid of the curve."""
         return np.array([mean(values) for values in getattr(self, of)])
-
-    @property
-    def scale(self) -> float:
-        """Raw error over error, the variance of the target."""
-        kept = self.error > 0
-        return mean(self.raw[kept] / self.error[kept])
 
 
 _NO_ERRORS = np.empty((0, 0))
@@ -94,7 +88,7 @@ class TrialResult:
     task
         The settings of the task that the trial was evaluated on, by dotted path. Bounds are asked about this task.
     measures
-        Numbers by name: `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, what the task
+        Numbers by name: `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, and the task's own
         measures. Missing and NaN values are left out.
     """
 
@@ -112,6 +106,7 @@ class TrialResult:
     _tables: "_LongTables" = field(repr=False)
 
     def __getitem__(self, measure: str) -> float:
+        """The value of a measure, NaN if the trial has none."""
         return self.measures.get(measure, float("nan"))
 
     @property
@@ -121,23 +116,22 @@ class TrialResult:
 
     @property
     def step(self) -> int | None:
-        """How many steps the trial was trained for."""
+        """The number of training steps that the trial completed."""
         return int(self.measures["step"]) if "step" in self.measures else None
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The settings, with the task that the trial was evaluated on in the place of the trained one."""
-        return {path: value for path, value in self.settings.items() if not path.startswith("task.")} | dict(
-            self.task
-        )
+        """The settings, with the evaluation task in place of the training task."""
+        others = {path: value for path, value in self.settings.items() if not path.startswith("task.")}
+        return others | dict(self.task)
 
     @cached_property
     def curve(self) -> Curve:
-        """The errors by loop and point; empty where the records have none."""
+        """The errors by loop and point; empty if the records have none."""
         return self._tables.curve(self.trial)
 
     def history(self, metric: str = "error") -> tuple[NDArray[np.int64], Array]:
-        """Steps and values of a metric that was recorded in training, in the order of the steps."""
+        """Steps and values of a training metric, in the order of the steps."""
         return self._tables.history(self.trial, metric)
 
     @cached_property
@@ -150,7 +144,7 @@ class TrialResult:
 
     @property
     def solver(self) -> str:
-        """The name of a baseline's algorithm, with the settings that tell two of one kind apart."""
+        """The name of a baseline's algorithm. Baselines of one kind also show the settings in which they differ."""
         kind = self.settings.get("solver.kind") or self.settings.get("baseline.kind")
         return str(self.label or kind or "").replace("_", " ")
 
@@ -177,15 +171,15 @@ class CellResult:
 
     @cached_property
     def replicated(self) -> bool:
-        """True if replicates answer for the cell, and not its best tuning trial."""
+        """True if finished replicates answer for the cell, False if its best tuning trial does."""
         return any(trial.finished for trial in self.replicates)
 
     @cached_property
     def runs(self) -> tuple[TrialResult, ...]:
         """The trials that answer for the cell: its finished replicates, else its best tuning trial.
 
-        If a study was extended and its best point moved, the records hold replicates of several points. The point with
-        most finished replicates answers; among equals the latest.
+        If a study was extended and its best point changed, the records hold replicates of several points. The point
+        with most finished replicates answers. If two points have equally many, the later point answers.
         """
         replicates = [trial for trial in self.replicates if trial.finished]
         if not replicates:
@@ -212,7 +206,11 @@ class CellResult:
             return ()
         task = settings_key(self.runs[0].task)
         return _distinct(
-            [each for each in self._baselines if each.cell == self.key or settings_key(each.task) == task]
+            [
+                baseline
+                for baseline in self._baselines
+                if baseline.cell == self.key or settings_key(baseline.task) == task
+            ]
         )
 
 
@@ -227,13 +225,13 @@ class Results:
     study
         The study's description.
     trials, curves, history
-        The tables of `loopscale query`, restricted to this study, for users.
+        The tables of `loopscale query`, restricted to this study.
     provenance
         Where the records come from, for the report.
     missing
-        What is lacking and how to obtain it, in one line; empty if there are records.
+        If there are no records: one line that says so and how to make them. Otherwise empty.
     origin
-        The store that was read, as a person would write it.
+        The name of the store that was read. A folder of the project is given as a relative path.
     """
 
     study: Description
@@ -261,24 +259,24 @@ class Results:
 
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:
-        """Every recorded trial and baseline, those of cells that left the study included."""
+        """Every recorded trial and baseline, also of cells that left the study."""
         return tuple(_trial_results(self.trials, _LongTables(self.curves, self.history)))
 
     @cached_property
     def trained(self) -> tuple[TrialResult, ...]:
-        """Every recorded trial that is no baseline."""
+        """Every recorded trial except the baselines."""
         return tuple(trial for trial in self.everything if trial.role != "baseline")
 
     @cached_property
     def baselines(self) -> tuple[TrialResult, ...]:
         """The finished runs of classical algorithms."""
         return tuple(
-            each for each in self.everything if each.role == "baseline" and each.outcome == "finished"
+            trial for trial in self.everything if trial.role == "baseline" and trial.outcome == "finished"
         )
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
-        """The cells that are in the study's file now, in its order."""
+        """The cells of the study as it is now, in the order of its file."""
         of_cell: dict[tuple[str, str], list[TrialResult]] = {}
         for trial in self.trained:
             of_cell.setdefault((trial.cell, trial.role), []).append(trial)
@@ -299,9 +297,9 @@ class Results:
 
     @cached_property
     def tasks(self) -> dict[str, list[CellResult]]:
-        """Cells with an answer, grouped by their task. The key names the settings in which the task differs.
+        """Cells with an answer, grouped by their task.
 
-        A study of a single task has the empty key.
+        The key of a group names the settings in which the tasks differ. It is empty for a study of a single task.
         """
         tasks = [(cell, cell.runs[0].task) for cell in self.cells if cell.runs]
         if len({settings_key(task) for _, task in tasks}) > 1:
@@ -332,7 +330,7 @@ class Results:
         )
 
     def logs(self, of: str = "error") -> Array:
-        """The logarithm of a measure, [cells, seeds]; NaN where a cell lacks the seed."""
+        """The logarithm of a measure, [cells, seeds], as `table_by_seed` gives it."""
         if of not in self._logs:
             self._logs[of] = self.table_by_seed(lambda _, trial: trial[of])
         return self._logs[of]
@@ -342,7 +340,7 @@ class Results:
         return {}
 
     def table_by_seed(self, value: Callable[[CellResult, TrialResult], float]) -> Array:
-        """The logarithm of a value of every run, [cells, seeds], as `stats.contrasts` takes it.
+        """The logarithm of a value of every run, [cells, seeds], as `stats.contrasts` expects it.
 
         NaN where a cell lacks the seed or the value is NaN or negative; -inf for 0.
         """
@@ -358,22 +356,20 @@ class Results:
 
 
 def plain(value: Any) -> Any:
-    """The value without numpy's types. A whole float becomes an integer, since a column with gaps turns integers into
-    floats.
-    """
+    """The value as a plain Python value. A whole float becomes an integer: a column with gaps holds floats only."""
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def mean(values: Iterable[float] | Array) -> float:
-    """The mean without NaN; NaN if nothing is left."""
+    """The mean of the values that are not NaN; NaN if there are none."""
     values = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64)
     kept = values[~np.isnan(values)]
     return float(kept.mean()) if kept.size else float("nan")
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted path. A component that is a value of an axis is taken apart."""
+    """Settings by dotted path. A component is split into its settings."""
     paths: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{prefix}{name}"
@@ -395,21 +391,18 @@ def settings_key(settings: Mapping[str, Any]) -> str:
 
 
 def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The settings below `prefix`, as their class takes them. The mirror keeps a list as text; it becomes a list."""
+    """The settings below `prefix`, as their class expects them. Lists, which the mirror keeps as text, become lists."""
+    parts = {path.removeprefix(prefix): settings[path] for path in settings if path.startswith(prefix)}
     return {
-        path.removeprefix(prefix): json.loads(value)
-        if isinstance(value, str) and value.startswith("[")
-        else value
-        for path, value in settings.items()
-        if path.startswith(prefix)
+        name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+        for name, value in parts.items()
     }
 
 
 def _effective(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's settings without those that have no effect on its prompts."""
-    from loopscale.tasks.base import (
-        Task,  # imports torch, which `loopscale best` needs for studies of several tasks
-    )
+    """The settings of a task that have an effect on its prompts."""
+    # This module imports torch, so `loopscale best` imports it only for a study of several tasks.
+    from loopscale.tasks.base import Task
 
     try:
         idle = Task.model_validate(part_of(task, "task.")).idle
@@ -419,7 +412,7 @@ def _effective(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _distinct(baselines: Sequence[TrialResult]) -> tuple[TrialResult, ...]:
-    """Baselines of the same label get the settings that differ between them in their label."""
+    """Add to the labels of baselines with the same label the settings in which they differ."""
     labelled = []
     for baseline in baselines:
         same = [other for other in baselines if other.label == baseline.label]
@@ -463,14 +456,14 @@ class _LongTables:
             return np.empty(0, np.int64), np.empty(0)
         kept = rows["metric"] == metric
         steps, values = rows["step"][kept].astype(np.int64), rows["value"][kept].astype(np.float64)
-        # A step that was repeated after a kill is recorded twice: the later value holds.
+        # A step that was repeated after a kill is recorded twice. The later value counts.
         last = {int(step): place for place, step in enumerate(steps)}
         places = [last[step] for step in sorted(last)]
         return steps[places], values[places]
 
 
 class _RowsByTrial:
-    """The rows of a long table by trial: one sort, then slices."""
+    """The rows of a long table by trial. The table is sorted once, and each trial is a slice of it."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         codes, trials = pd.factorize(table["trial"])
@@ -495,12 +488,12 @@ def _trial_results(trials: pd.DataFrame, tables: _LongTables) -> Iterator[TrialR
         values = {str(name): plain(value) for name, value in row.items() if not _missing(value)}
         dotted = {name: value for name, value in values.items() if "." in name}
         settings = {name: value for name, value in dotted.items() if not name.startswith(EVALUATED)}
-        other = {
+        evaluated = {
             f"task.{name.removeprefix(EVALUATED)}": value
             for name, value in dotted.items()
             if name.startswith(EVALUATED)
         }
-        task = other or {name: value for name, value in settings.items() if name.startswith("task.")}
+        task = evaluated or {name: value for name, value in settings.items() if name.startswith("task.")}
         measures = {
             name: float(value)
             for name, value in values.items()

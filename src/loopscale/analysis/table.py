@@ -31,7 +31,7 @@ class Column(Generic[Row]):
     Attributes
     ----------
     names
-        The name in notebooks and in `--json`. An interval has two: one for each end.
+        The name in notebooks and in `--json`. An interval has two names, one for each end.
     heading
         The heading in the terminal and in the report.
     value
@@ -61,7 +61,7 @@ def headings(columns: Sequence[Column[Row]]) -> list[str]:
 
 
 def cells(columns: Sequence[Column[Row]], row: Row) -> list[Any]:
-    """The values of a row as a person reads them, one for each heading."""
+    """The values of a row for readers, one for each heading."""
     return [column.value(row) for column in columns]
 
 
@@ -70,10 +70,8 @@ def record(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for column in columns:
         value = column.value(row)
-        several = len(column.names) > 1
-        values |= zip(
-            column.names, (value or (None,) * len(column.names)) if several else (value,), strict=True
-        )
+        parts = (value,) if len(column.names) == 1 else value or (None,) * len(column.names)
+        values |= zip(column.names, parts, strict=True)
     return values
 
 

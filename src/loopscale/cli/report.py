@@ -36,11 +36,11 @@ def command(
 
     [bold]Example[/bold]  loopscale report quickstart --out quickstart.html
     """
-    from loopscale.analysis.answers.findings import find
+    from loopscale.analysis.answers.findings import study_findings
     from loopscale.cli.recorded import recorded
 
     place = open_store(context, store, storage)
-    file, attached = write_report(place, find(recorded(place, study)), out)
+    file, attached = write_report(place, study_findings(recorded(place, study)), out)
     if as_json:
         show_json({"file": file, "attached": attached})
     else:

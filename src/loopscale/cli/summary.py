@@ -57,12 +57,12 @@ class Summary:
 
 def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read the answer back from the records, and write the report."""
-    from loopscale.analysis.answers.findings import find
+    from loopscale.analysis.answers.findings import study_findings
     from loopscale.analysis.load import load_results
     from loopscale.records.study_run import Spending
 
     results = load_results(store, conductor.study.name)
-    findings = find(results)
+    findings = study_findings(results)
     return Summary(
         conductor.counts(),
         _problems(results, conductor),

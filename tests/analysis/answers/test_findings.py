@@ -1,4 +1,4 @@
-"""Findings, what would decide what is open, and cost against plan, on records whose answers are known."""
+"""Findings, open questions, and cost beside the plan, on records with known answers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 from loopscale.analysis.answers.best import best
 from loopscale.analysis.answers.cost import training_costs
-from loopscale.analysis.answers.findings import Findings, find
+from loopscale.analysis.answers.findings import Findings, study_findings
 from loopscale.analysis.answers.open_questions import OpenQuestion, open_questions, replicate_noise
 from loopscale.analysis.answers.search_limits import close_calls, run_factor
 from loopscale.stats.intervals import PooledVariance
@@ -18,31 +18,33 @@ def noise_of(planted: Planted) -> PooledVariance | None:
     return replicate_noise(planted.results)
 
 
-def findings(planted: Planted) -> Findings:
-    return find(planted.results)
+def findings_of(planted: Planted) -> Findings:
+    return study_findings(planted.results)
 
 
-def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told_apart():
-    found = findings(comparison())
-    assert found.sentences[0].startswith("Lowest error: 0.12")
-    assert "by model.kind=algoformer" in found.sentences[0]
-    assert found.sentences[1].startswith("Next is model.kind=gpt2 with 1.")
-    assert found.sentences[1].endswith("times the error of model.kind=algoformer: the difference is decided.")
+def test_the_first_sentences_give_the_best_cell_and_whether_the_next_cell_is_worse():
+    findings = findings_of(comparison())
+    assert findings.sentences[0].startswith("Lowest error: 0.12")
+    assert "by model.kind=algoformer" in findings.sentences[0]
+    assert findings.sentences[1].startswith("Next is model.kind=gpt2 with 1.")
+    assert findings.sentences[1].endswith(
+        "times the error of model.kind=algoformer: the difference is decided."
+    )
 
 
-def test_findings_hold_what_each_part_of_the_analysis_says():
+def test_findings_hold_answers_standings_and_laws():
     planted = comparison()
-    found = findings(planted)
-    assert [one.label for one in found.answers] == [cell["label"] for cell in planted.study["cells"]]
-    assert len(found.standings) == 6
-    assert {law.along for law in found.laws} == {"loop"}
-    assert found.unfitted == []
+    findings = findings_of(planted)
+    assert [answer.label for answer in findings.answers] == [cell["label"] for cell in planted.study["cells"]]
+    assert len(findings.standings) == 6
+    assert {law.along for law in findings.laws} == {"loop"}
+    assert findings.unfitted == []
 
 
-def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_many_do_it():
-    """Two cells 10 % apart, with a noise of 10 %: 2 (1.96 s / log 1.1)² runs each where the noise is known."""
+def test_replicates_asked_for_follow_the_textbook_formula_and_three_times_as_many_decide():
+    """Two cells are 10 % apart, with 10 % noise. With known noise, 2 (1.96 s / log 1.1)² runs each decide."""
 
-    def asked(seed: int, runs: int) -> list[OpenQuestion]:
+    def questions(seed: int, runs: int) -> list[OpenQuestion]:
         rng = np.random.default_rng(seed)
         planted = Planted()
         for label, middle in (("a", 0.2), ("b", 0.22)):
@@ -53,17 +55,18 @@ def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_m
         return open_questions(results, best(results), [], [], [])
 
     known = 2 * (1.96 * 0.1 / np.log(1.1)) ** 2
-    few = [one for seed in range(10) for one in asked(seed, 4)]
-    assert all(one.replicates is None or one.more_trials == 2 * (one.replicates - 4) for one in few)
-    assert all(
-        one.seconds is None or one.seconds == pytest.approx(3.0 * (one.more_trials or 0)) for one in few
-    )
-    assert known / 3 < np.median([one.replicates or 1000 for one in few]) < 3 * known
-    assert sum(not asked(seed, int(3 * known)) for seed in range(8)) >= 6
+    asked = [question for seed in range(10) for question in questions(seed, 4)]
+    for question in asked:
+        assert question.replicates is None or question.more_trials == 2 * (question.replicates - 4)
+        assert question.seconds is None or question.seconds == pytest.approx(
+            3.0 * (question.more_trials or 0)
+        )
+    assert known / 3 < np.median([question.replicates or 1000 for question in asked]) < 3 * known
+    assert sum(not questions(seed, int(3 * known)) for seed in range(8)) >= 6
 
 
 def _two_tasks(noise: float) -> Planted:
-    """Two nets on two tasks, one far harder than the other, and an algorithm that is exact on both."""
+    """Two nets and two algorithms on an easy and a hard task. One of the algorithms is exact."""
     planted = Planted(noise=noise)
     for points, middle in ((8, 0.1), (4, 0.5)):
         for label, factor in (("looped", 1.0), ("gpt2", 1.3)):
@@ -75,13 +78,13 @@ def _two_tasks(noise: float) -> Planted:
     return planted
 
 
-def test_errors_are_compared_within_a_task_alone():
-    found = findings(_two_tasks(noise=0.01))
-    answers = [sentence for sentence in found.sentences if "lowest error" in sentence]
+def test_errors_are_compared_only_within_a_task():
+    findings = findings_of(_two_tasks(noise=0.01))
+    answers = [sentence for sentence in findings.sentences if "lowest error" in sentence]
     assert [sentence.split(",")[0] for sentence in answers] == ["With task.points=8", "With task.points=4"]
     assert "by points=8, looped" in answers[0]
     assert "by points=4, looped" in answers[1]
-    following = [sentence for sentence in found.sentences if sentence.startswith("Next is ")]
+    following = [sentence for sentence in findings.sentences if sentence.startswith("Next is ")]
     assert [sentence.split(" with ")[0] for sentence in following] == [
         "Next is points=8, gpt2",
         "Next is points=4, gpt2",
@@ -89,8 +92,8 @@ def test_errors_are_compared_within_a_task_alone():
     assert all(sentence.endswith("the difference is decided.") for sentence in following)
 
 
-def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
-    """Tested on the same tables, whatever the gap of the points that were trained on."""
+def test_tasks_that_differ_only_in_settings_without_effect_are_one_task():
+    """The evaluation task reads a table, so `gap` changes no prompt."""
     planted = Planted()
     for gap in (0.2, 0.6):
         planted.replicated(planted.cell(f"gap={gap}", **{"task.gap": gap}), gap)
@@ -106,25 +109,29 @@ def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
     } == {"": ["cell0", "cell1"]}
 
 
-def test_a_cell_level_with_an_algorithm_is_open_and_one_that_is_exact_is_not():
-    """5 % apart, with a noise of 8 %: (1.96 s / log 1.05)² runs, where the noise is known."""
-    found = findings(_two_tasks(noise=0.08))
-    asked = [one for one in found.open if "newton" in one.what]
+def test_an_undecided_algorithm_is_an_open_question_and_an_exact_algorithm_is_not():
+    """Net and algorithm are 5 % apart, with 8 % noise. With known noise, (1.96 s / log 1.05)² runs decide."""
+    findings = findings_of(_two_tasks(noise=0.08))
+    asked = [question for question in findings.open if "newton" in question.what]
     assert asked
     known = (1.96 * 0.08 / np.log(1.05)) ** 2
-    assert all(one.replicates is not None and one.replicates > 3 for one in asked)
-    assert all(one.more_trials == one.replicates - 3 for one in asked)
-    assert known / 4 < np.median([one.replicates for one in asked]) < 25 * known
-    assert not any("eigendecomposition" in one.what for one in found.open)
-    assert not any("eigendecomposition" in sentence and "times" in sentence for sentence in found.sentences)
+    for question in asked:
+        assert question.replicates is not None
+        assert question.replicates > 3
+        assert question.more_trials == question.replicates - 3
+    assert known / 4 < np.median([question.replicates for question in asked]) < 25 * known
+    assert not any("eigendecomposition" in question.what for question in findings.open)
+    assert not any(
+        "eigendecomposition" in sentence and "times" in sentence for sentence in findings.sentences
+    )
 
 
-def test_one_replicate_each_asks_for_two():
+def test_cells_with_one_replicate_ask_for_two():
     planted = Planted()
     for label, middle in (("a", 0.2), ("b", 0.3)):
         planted.replicated(planted.cell(label), middle, runs=1)
-    (one,) = findings(planted).open
-    assert (one.replicates, one.more_trials) == (2, 2)
+    (question,) = findings_of(planted).open
+    assert (question.replicates, question.more_trials) == (2, 2)
 
 
 def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
@@ -132,67 +139,66 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     for loops in (2, 4, 8, 16, 32):
         planted.replicated(planted.cell(f"T={loops}", **{"training.loops": float(loops)}), 1 / loops, tries=1)
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power", "theory": "ista"}]
-    found = findings(planted)
-    (law,) = found.laws
+    findings = findings_of(planted)
+    (law,) = findings.laws
     assert law.verdict is not None
     assert law.verdict.word == "undecided"
-    (one,) = [one for one in found.open if "falls as ista says" in one.what]
-    assert one.replicates is not None
-    assert one.replicates > 3
-    assert one.more_trials == 5 * (one.replicates - 3)
-    assert one.values is not None
-    assert one.values > 5
-    assert any("undecided against ista" in sentence for sentence in found.sentences)
+    (question,) = [question for question in findings.open if "falls as ista says" in question.what]
+    assert question.replicates is not None
+    assert question.replicates > 3
+    assert question.more_trials == 5 * (question.replicates - 3)
+    assert question.values is not None
+    assert question.values > 5
+    assert any("undecided against ista" in sentence for sentence in findings.sentences)
 
 
-def test_a_verdict_over_several_tasks_comes_before_their_errors():
+def test_a_law_over_several_tasks_comes_before_the_errors_on_each_task():
     planted = Planted(noise=0.02)
     for dim in (2, 4, 8, 16):
         planted.replicated(planted.cell(f"dim={dim}", **{"task.dim": dim}), dim / 20)
     planted.study["laws"] = [{"of": "error", "along": "task.dim", "form": "power", "theory": "decoder_floor"}]
-    found = findings(planted)
-    (law,) = found.laws
+    findings = findings_of(planted)
+    (law,) = findings.laws
     assert law.verdict
-    assert found.sentences[0].startswith("Error along task.dim")
-    assert found.sentences[1].startswith("With task.dim=2")
+    assert findings.sentences[0].startswith("Error along task.dim")
+    assert findings.sentences[1].startswith("With task.dim=2")
 
 
 def _pruned_at(behind: float, *, runs: int = 3, noise: float = 0.05) -> Planted:
-    """A cell whose second trial was ended at step 600, so many times the error of the best behind it."""
+    """A cell whose second trial was pruned at step 600 with `behind` times the error of the best trial."""
     planted = Planted(noise=noise)
     cell = planted.cell("a")
     planted.replicated(cell, 0.2, runs=runs, tries=1)
     planted.learn(f"tuning-{cell}-0", 0.2)
     planted.trial(cell, "tuning", 1, 0.3 * behind, outcome="pruned", step=600)
-    there = 0.2 + np.exp(-600 / 200)
+    best_error = 0.2 + np.exp(-600 / 200)
     for step, factor in (
         (300, 0.1),
         (600, behind),
-    ):  # before its last step it was far ahead, which decides nothing
-        planted.steps.append(
-            {"trial": f"tuning-{cell}-1", "step": step, "metric": "error", "value": there * factor}
-        )
+    ):  # only the last step counts, though step 300 was far ahead
+        row = {"trial": f"tuning-{cell}-1", "step": step, "metric": "error", "value": best_error * factor}
+        planted.history.append(row)
     return planted
 
 
-def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_named():
+def test_a_trial_pruned_less_far_behind_than_two_runs_differ_is_an_open_question():
     planted = _pruned_at(1.01)
     (call,) = close_calls(planted.results, noise_of(planted))
     assert (call.trial, call.step) == ("tuning-cell0-1", 600)
     assert call.ratio == pytest.approx(1.01)
-    (one,) = findings(planted).open
-    assert one.what == "Whether pruning ended the best point of a"
-    assert "had 1.01 times its error at step 600" in one.because
-    assert (one.more_trials, one.seconds) == (1, 3.0)
+    (question,) = findings_of(planted).open
+    assert question.what == "Whether pruning ended the best point of a"
+    assert "had 1.01 times its error at step 600" in question.because
+    assert (question.more_trials, question.seconds) == (1, 3.0)
 
 
 @pytest.mark.parametrize("planted", [_pruned_at(1.3), _pruned_at(1.01, runs=1)])
-def test_a_trial_that_was_clearly_behind_and_one_of_a_study_without_noise_are_not_named(planted):
+def test_a_trial_clearly_behind_or_without_known_noise_is_no_close_call(planted):
     assert close_calls(planted.results, noise_of(planted)) == []
 
 
 def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
-    """A cell whose best learning rate is this, for each."""
+    """A study with one cell for each best learning rate, tuned in the range `lr`."""
     planted = Planted()
     planted.study["nuisance"] = {"training.lr": lr}
     for number, rate in enumerate(rates):
@@ -211,31 +217,31 @@ def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
         ({"choice": [1e-4, 1e-2]}, None, None),
     ],
 )
-def test_a_range_whose_end_was_best_is_named_with_its_cells(lr, side, end):
-    found = findings(_tuned_to(lr, 1e-2, 9.8e-3))
-    named = [one for one in found.open if "training.lr" in one.what]
+def test_a_range_whose_end_is_best_is_an_open_question_with_its_cells(lr, side, end):
+    findings = findings_of(_tuned_to(lr, 1e-2, 9.8e-3))
+    questions = [question for question in findings.open if "training.lr" in question.what]
     if side is None:
-        assert not named
+        assert not questions
         return
-    (one,) = named
+    (question,) = questions
     beyond = {"lowest": "below", "highest": "above"}[side]
-    assert one.what == f"Whether a training.lr {beyond} {end} is better for 2 cells"
-    assert f"of cell 0, cell 1 is at the {side} end of its range, {end}" in one.because
+    assert question.what == f"Whether a training.lr {beyond} {end} is better for 2 cells"
+    assert f"of cell 0, cell 1 is at the {side} end of its range, {end}" in question.because
 
 
-def test_nothing_lies_beyond_an_end_of_zero():
+def test_an_end_of_zero_is_no_open_question():
     planted = _tuned_to({"real": [0.0, 1.0]}, 0.0)
-    assert not any("training.lr" in one.what for one in findings(planted).open)
+    assert not any("training.lr" in question.what for question in findings_of(planted).open)
 
 
-def test_what_two_runs_differ_by_is_the_noise_that_was_planted():
+def test_the_factor_between_two_runs_follows_from_the_planted_noise():
     planted = _pruned_at(1.01, runs=400, noise=0.1)
     noise = noise_of(planted)
     assert noise is not None
     assert run_factor(noise) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
 
 
-def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
+def test_costs_count_trained_steps_and_stand_beside_the_plan():
     planted = Planted()
     cell = planted.cell("a")
     steps = {"training.steps": 1000}
@@ -247,19 +253,19 @@ def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
     plan = {"key": cell, "tuning": 2, "replicates": 2, "flops": [1e9, 1e9], "trained_share": 0.5}
     planted.study["plan"] = [plan]
     trials = planted.tables[0].assign(**{"training.steps": 1000})
-    (one,), total = training_costs(planted.changed(trials=trials))
-    assert (one.begun, one.planned) == (4, 4)
-    assert one.flops == total.flops == pytest.approx(2.75e9)
-    assert one.flops_planned == (4e9, 4e9)
-    assert one.flops_expected == (3e9, 3e9)
+    (cost,), total = training_costs(planted.changed(trials=trials))
+    assert (cost.begun, cost.planned) == (4, 4)
+    assert cost.flops == total.flops == pytest.approx(2.75e9)
+    assert cost.flops_planned == (4e9, 4e9)
+    assert cost.flops_expected == (3e9, 3e9)
     assert total.seconds == pytest.approx(27.5)
-    assert one.seconds_expected == pytest.approx((30.0, 30.0))
+    assert cost.seconds_expected == pytest.approx((30.0, 30.0))
 
 
-def test_a_study_without_a_recorded_plan_still_says_what_it_cost():
+def test_a_study_without_a_recorded_plan_has_its_cost():
     planted = comparison()
     cells, total = training_costs(planted.results)
-    assert [one.planned for one in cells] == [None] * 3
+    assert [cell.planned for cell in cells] == [None] * 3
     assert total.planned == 14
     assert total.flops_planned is None
     assert total.seconds == pytest.approx(3.0 * total.begun)

@@ -1,4 +1,4 @@
-"""What no predictor can reach is reported as a bug; what is merely very good is not."""
+"""Errors below the least possible error are reported as bugs; the least possible error itself is not."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,11 +25,11 @@ TASK = LinearRegression(dim=DIM, points=POINTS, noise=NOISE)
 
 
 def measured(seed: int, leak: float = 0.0, at: int | None = None) -> pd.DataFrame:
-    """The Bayes predictor's errors on a sample of prompts; of one answer, or all, it knows a share `leak`."""
+    """Errors of the Bayes predictor on a sample of prompts. A share `leak` of one answer, or of all, is known to it."""
     batch = TASK.sample(PROMPTS, stream("floors", seed))
-    off = (Ridge().predict(batch, 1)[0] - batch.targets)[..., 0].numpy()
+    residuals = (Ridge().predict(batch, 1)[0] - batch.targets)[..., 0].numpy()
     known = np.array([leak if at in (None, point) else 0.0 for point in range(POINTS)])
-    square = (off * (1 - known)) ** 2
+    square = (residuals * (1 - known)) ** 2
     error = square / TASK.variance
     columns = {"error": error.mean(0), "sem": error.std(0, ddof=1) / PROMPTS**0.5, "raw": square.mean(0)}
     return pd.DataFrame({"loop": 1, "point": np.arange(POINTS)} | columns)
@@ -46,83 +46,85 @@ def study(*curves: pd.DataFrame) -> Planted:
     return planted
 
 
-def results(planted: Planted, **columns: Any) -> Results:
+def results_of(planted: Planted, **columns: Any) -> Results:
     return planted.changed(trials=planted.tables[0].assign(**{"task.noise": NOISE} | columns))
 
 
-def found(planted: Planted) -> list[Impossible]:
-    return impossible_results(results(planted))
+def impossible(planted: Planted) -> list[Impossible]:
+    return impossible_results(results_of(planted))
 
 
-def test_the_best_predictor_itself_is_not_suspected():
-    suspected = found(study(*(measured(seed) for seed in range(300))))
-    assert len(suspected) <= 2, "three standard errors: about one in seven hundred, for each of two tests"
+def test_the_bayes_predictor_itself_is_not_reported():
+    suspected = impossible(study(*(measured(seed) for seed in range(300))))
+    assert len(suspected) <= 2, (
+        "three standard errors: a false alarm in about one of 700, for each of two tests"
+    )
 
 
 def test_a_leak_at_every_query_is_reported_on_average():
-    (one,) = found(study(measured(0), measured(1, leak=0.2)))
-    assert (one.trial, one.point, one.bound) == ("replicate-cell0-1", None, "bayes_ridge")
-    assert one.error < one.floor - 3 * one.standard_error
-    assert "a bug, or answers that leak into the prompts" in one.sentence
+    (result,) = impossible(study(measured(0), measured(1, leak=0.2)))
+    assert (result.trial, result.point, result.bound) == ("replicate-cell0-1", None, "bayes_ridge")
+    assert result.error < result.floor - 3 * result.standard_error
+    assert "a bug, or answers that leak into the prompts" in result.sentence
 
 
 def test_a_leak_at_one_query_is_reported_there():
-    (one,) = found(study(measured(2, leak=0.6, at=4)))
-    assert one.point == 4
-    assert "after 4 pairs" in one.sentence
+    (result,) = impossible(study(measured(2, leak=0.6, at=4)))
+    assert result.point == 4
+    assert "after 4 pairs" in result.sentence
 
 
-def test_solvers_and_tasks_without_a_floor_are_left_alone():
+def test_baselines_pruned_trials_and_tasks_without_a_floor_are_not_checked():
     planted = study(measured(1, leak=0.5))
     for column, value in (
         ("role", "baseline"),
         ("task.kind", "representation_regression"),
         ("outcome", "pruned"),
     ):
-        assert impossible_results(results(planted, **{column: value})) == []
-    assert impossible_results(results(planted, **{"task.condition": 10.0})) == []
+        assert impossible_results(results_of(planted, **{column: value})) == []
+    assert impossible_results(results_of(planted, **{"task.condition": 10.0})) == []
 
 
-def test_the_page_says_so_first():
+def test_the_report_shows_impossible_results_first():
     planted = study(measured(1, leak=0.2))
-    page = study_page(results(planted))
+    page = study_page(results_of(planted))
     assert page.index("answers that leak into the prompts") < page.index("Lowest error")
     assert 'role="alert"' in page
     clean = study(measured(0))
-    assert 'role="alert"' not in study_page(results(clean))
+    assert 'role="alert"' not in study_page(results_of(clean))
 
 
 @pytest.mark.parametrize("points", [1, 40])
-def test_the_chance_of_a_false_alarm_does_not_grow_with_the_queries(points: int):
+def test_the_probability_of_a_false_alarm_does_not_grow_with_the_number_of_queries(points: int):
     from scipy.special import ndtr, ndtri
 
     assert 1 - (1 - ndtr(ndtri(ndtr(-3.0) / points))) ** points == pytest.approx(ndtr(-3.0), rel=0.01)
 
 
-def test_the_floor_is_drawn_where_it_is():
+def test_the_figure_draws_the_exact_floor():
     planted = study(measured(0))
-    read = results(planted)
-    (drawn,) = [
-        trace for trace in against_points(read, read.cells).data if trace.name == "bayes ridge, exact"
+    results = results_of(planted)
+    (line,) = [
+        trace for trace in against_points(results, results.cells).data if trace.name == "bayes ridge, exact"
     ]
     bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": DIM, "noise": NOISE})
     raw = bayes.along("point", range(POINTS)) + NOISE**2
-    assert list(drawn.x) == list(range(POINTS))
-    assert np.array(drawn.y, dtype=float) == pytest.approx(raw / TASK.variance, rel=1e-3)
+    assert list(line.x) == list(range(POINTS))
+    assert np.array(line.y, dtype=float) == pytest.approx(raw / TASK.variance, rel=1e-3)
 
 
 def beside_its_bayes_predictor(task: Task, solver: Solver, shares: Sequence[float]) -> list[Impossible]:
-    """A study whose trained nets are the solver itself, with a share of the truth told to each."""
+    """A study whose trained nets are the solver itself. Each net also knows a share of the true answer."""
     batch, planted, names = task.sample(PROMPTS, stream("leader")), Planted(), {"solver.kind": solver.kind}
     names |= {f"task.{name}": value for name, value in task.model_dump().items()}
     names |= {f"solver.{name}": value for name, value in solver.model_dump().items()}
     answer = solver.predict(batch, 1)[0]
     cell = planted.cell("looped")
     for number, share in enumerate((0.0, *shares)):
-        told = answer + share * (batch.targets - answer)
-        raw = task.raw_error(told, batch).double().numpy()
-        role = ("baseline", "", "ridge") if number == 0 else ("replicate", cell, "looped")
-        trial = planted.trial(role[1], role[0], number, 0.5, label=role[2], **{"training.loops": 1.0})
+        prediction = answer + share * (batch.targets - answer)
+        raw = task.raw_error(prediction, batch).double().numpy()
+        role, of_cell, label = ("baseline", "", "ridge") if number == 0 else ("replicate", cell, "looped")
+        trial = planted.trial(of_cell, role, number, 0.5, label=label, **{"training.loops": 1.0})
         sem = raw.std(0, ddof=1) / PROMPTS**0.5
         table = {"error": raw.mean(0) / task.variance, "sem": sem / task.variance, "raw": raw.mean(0)}
         planted.curve.append(
@@ -133,14 +135,18 @@ def beside_its_bayes_predictor(task: Task, solver: Solver, shares: Sequence[floa
     return impossible_results(planted.changed(trials=trials.assign(**columns)))
 
 
-def test_where_no_formula_gives_the_floor_the_bayes_predictor_that_was_run_does():
+def test_without_a_formula_a_recorded_bayes_predictor_is_the_floor():
     task = Autoregression(dim=3, width=3, points=10)
-    (one,) = beside_its_bayes_predictor(task, Ridge(features="representation"), (0.0, 0.01, 0.5))
-    assert (one.trial, one.point, one.bound) == ("replicate-cell0-3", None, "ridge, on the same prompts")
-    assert "which no predictor beats (ridge, on the same prompts)" in one.sentence
+    (result,) = beside_its_bayes_predictor(task, Ridge(features="representation"), (0.0, 0.01, 0.5))
+    assert (result.trial, result.point, result.bound) == (
+        "replicate-cell0-3",
+        None,
+        "ridge, on the same prompts",
+    )
+    assert "which no predictor beats (ridge, on the same prompts)" in result.sentence
 
 
-def test_a_solver_that_others_may_beat_is_no_floor():
+def test_a_solver_that_other_predictors_may_beat_is_no_floor():
     task = Autoregression(dim=3, width=3, points=10)
     assert beside_its_bayes_predictor(task, Ridge(), (0.9,)) == []
     assert beside_its_bayes_predictor(task, Ridge(features="representation", penalty=1.0), (0.9,)) == []

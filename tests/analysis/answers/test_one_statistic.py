@@ -1,4 +1,4 @@
-"""Is A better than B? All parts of the analysis give one answer."""
+"""All parts of the analysis give the same answer to the question whether A is better than B."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from loopscale.analysis.answers import claims
 from loopscale.analysis.answers.best import best
 from loopscale.analysis.answers.comparisons import Comparison
-from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.answers.open_questions import open_questions
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
@@ -25,7 +25,7 @@ def two_cells(factor: float, only: str = "ab") -> Planted:
         settings = {"model.kind": name}
         if name in only:
             planted.replicated(planted.cell(name, **settings), middle, tries=1)
-        else:  # the noise is drawn either way, so that a cell is the same alone and beside the other
+        else:  # the noise is drawn anyway, so that a cell is the same in both studies
             Planted.replicated(planted, "", middle, tries=1)
             planted.rows = [row for row in planted.rows if row["cell"]]
     return planted
@@ -40,7 +40,7 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
     assert claim.word == VERDICTS[word]
     assert expected.seeds == 3
 
-    def same(ratio: float | None, low: float | None, high: float | None) -> None:
+    def assert_same(ratio: float | None, low: float | None, high: float | None) -> None:
         assert (ratio, low, high) == pytest.approx((expected.ratio, expected.low, expected.high))
 
     answers = {answer.label: answer for answer in best(results)}
@@ -48,19 +48,21 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
         "b", "a", expected.ratio, expected.low, expected.high, expected.word, 3, expected.replicates
     )
     printed = as_object(answers["b"])
-    same(printed["ratio"], printed["ratio_low"], printed["ratio_high"])
+    assert_same(printed["ratio"], printed["ratio_low"], printed["ratio_high"])
     assert printed["verdict"] == word
 
     table = StudyResults.of(results).best().loc["b"]
-    same(table["ratio"], table["ratio_low"], table["ratio_high"])
+    assert_same(table["ratio"], table["ratio_low"], table["ratio_high"])
     assert table["verdict"] == word
 
     (pair,) = compare(two_cells(factor, only="a").results, two_cells(factor, only="b").results).pairs
-    same(pair.comparison.ratio, pair.comparison.low, pair.comparison.high)
+    assert_same(pair.comparison.ratio, pair.comparison.low, pair.comparison.high)
     assert pair.comparison.word == word
     assert pair.comparison.replicates == expected.replicates
 
-    (sentence,) = [sentence for sentence in find(results).sentences if sentence.startswith("Next is b")]
+    (sentence,) = [
+        sentence for sentence in study_findings(results).sentences if sentence.startswith("Next is b")
+    ]
     assert expected.span in sentence
     assert ("undecided" in sentence) == (word == "undecided")
 

@@ -15,7 +15,7 @@ from tests.analysis.planted import Planted, comparison
 
 
 def crossed() -> Planted:
-    """Heads by layers, the error 1 / (heads · layers)."""
+    """Heads and layers are crossed, with the error 1 / (heads · layers)."""
     planted = Planted(noise=0.01)
     for heads in (1, 2, 4):
         for layers in (1, 2):
@@ -24,19 +24,19 @@ def crossed() -> Planted:
     return planted
 
 
-def test_a_heat_map_has_every_cells_error_in_its_square_with_the_interval_in_hover():
+def test_a_heat_map_shows_every_cells_error_and_on_hover_its_interval():
     planted = crossed()
     (squares,) = heat_map(planted.results, "model.heads", "model.layers").data
-    at = {place: number for number, place in enumerate(zip(squares.x, squares.y, strict=True))}
-    assert len(at) == 6
-    for (heads, layers), number in at.items():
+    places = {place: number for number, place in enumerate(zip(squares.x, squares.y, strict=True))}
+    assert len(places) == 6
+    for (heads, layers), number in places.items():
         expected = -np.log10(float(heads) * float(layers))
         assert squares.marker.color[number] == pytest.approx(expected, abs=0.02)
         assert "95 % interval" in squares.hovertext[number]
-    assert squares.text[at["4", "2"]] == "0.12"
+    assert squares.text[places["4", "2"]] == "0.12"
 
 
-def test_a_heat_map_of_an_axis_that_is_not_there_says_which_are():
+def test_a_heat_map_of_an_unknown_axis_is_an_error_that_names_the_axes():
     planted = crossed()
     with pytest.raises(
         ValueError, match=r"does not vary model.depth; its axes are model.heads, model.layers"
@@ -44,7 +44,7 @@ def test_a_heat_map_of_an_axis_that_is_not_there_says_which_are():
         heat_map(planted.results, "model.heads", "model.depth")
 
 
-def test_the_axes_of_a_figure_are_those_that_vary_alone():
+def test_settings_in_step_are_one_axis_of_a_figure():
     planted = Planted(noise=0.01)
     for loops, window in ((2, 1), (4, 3), (8, 6)):
         values = {"training.loops": loops, "training.window": window}
@@ -56,20 +56,20 @@ def test_the_axes_of_a_figure_are_those_that_vary_alone():
     assert list(line.x) == [2, 4, 8]
 
 
-def test_classical_algorithms_stand_beside_the_nets_on_an_axis():
+def test_classical_algorithms_are_drawn_beside_the_nets_after_as_many_steps():
     planted = Planted(noise=0.01, points=6)
     for layers in (1, 2, 4):
         planted.replicated(planted.cell(f"layers={layers}", **{"model.layers": layers}), 1 / layers)
     descent = planted.trial("", "baseline", 0, 0.4, label="gradient descent")
     planted.curves_of(descent, 0.4, rate=0.5)
     trials, curves, _ = planted.tables
-    drawn = {each.name: each for each in against_axis(planted.changed(trials=trials), "model.layers").data}
-    after = curves[curves["trial"] == descent].groupby("loop")["error"].mean()
-    assert list(drawn["gradient descent"].y) == pytest.approx([after[each] for each in (1, 2, 4)], rel=1e-3)
+    drawn = {trace.name: trace for trace in against_axis(planted.changed(trials=trials), "model.layers").data}
+    by_loop = curves[curves["trial"] == descent].groupby("loop")["error"].mean()
+    assert list(drawn["gradient descent"].y) == pytest.approx([by_loop[loop] for loop in (1, 2, 4)], rel=1e-3)
     assert set(drawn) == {"error", "gradient descent"}
 
 
-def test_a_measure_that_may_be_negative_is_drawn_as_it_stands():
+def test_a_measure_with_negative_values_has_a_linear_axis():
     planted = Planted(noise=0.01)
     for snr in (1, 2, 4):
         planted.replicated(planted.cell(f"snr={snr}", **{"task.snr": snr}), 1 / snr)
@@ -84,7 +84,7 @@ def test_a_measure_that_may_be_negative_is_drawn_as_it_stands():
         against_axis(planted.changed(trials=trials), "task.snr", of="nmi")
 
 
-def test_references_stand_at_their_own_height():
+def test_references_have_no_fitted_constant():
     planted = Planted(noise=0.01, points=6, longest=40)
     cell = planted.cell("looped")
     planted.replicated(cell, 0.1)
@@ -93,36 +93,38 @@ def test_references_stand_at_their_own_height():
     bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": 2, "points": 6})
     mean = np.mean([bayes.at(point=point).value() for point in range(6)]) / 2
     assert drawn["bayes ridge, exact"].y[0] == pytest.approx(mean, rel=1e-3)
-    first = drawn["first order best, for large d and N"].y
-    assert (np.diff(first) <= 0).all(), "more gradients are never worse"
+    first_order = drawn["first order best, for large d and N"].y
+    assert (np.diff(first_order) <= 0).all(), "more gradients are never worse"
     newton = [drawn[f"newton (start {start})"].y for start in ("spectral", "frobenius")]
-    # The standard error of 512 prompts is 8 % here: with as many pairs as unknowns, errors have heavy tails.
+    # With as many pairs as unknowns, errors have heavy tails: the standard error of 512 prompts is 8 %.
     assert newton[0][-1] == pytest.approx(mean, rel=4 * 0.08), "Newton ends at least squares"
     assert newton[0][1] < newton[1][1], "the spectral start is nearer"
 
 
-def test_medians_stand_beside_means_beyond_the_trained_loops_alone():
+def test_medians_are_drawn_only_beyond_the_trained_loops():
     planted = comparison()
     curves, results = planted.tables[1], planted.results
     before = len(against_loops(results, results.cells).data)
     curves = curves.assign(median=np.where(curves["loop"] > 6, curves["error"] / 2, curves["error"]))
     results = planted.changed(curves=curves)
     figure = against_loops(results, results.cells)
-    (named,) = [trace for trace in figure.data if (trace.name or "").startswith("dotted: median")]
-    assert (named.line.dash, named.showlegend) == ("dot", None)
+    (entry,) = [trace for trace in figure.data if (trace.name or "").startswith("dotted: median")]
+    assert (entry.line.dash, entry.showlegend) == ("dot", None)
     dotted = [trace for trace in figure.data if (trace.name or "").endswith("median over prompts")]
     assert (len(dotted), len(figure.data)) == (3, before + 4)
-    assert all(trace.line.width < 2.4 / 2 and trace.opacity < 1 for trace in dotted), "less than the means"
-    mine = curves[curves["trial"].str.startswith("replicate-cell0")]
+    assert all(trace.line.width < 2.4 / 2 and trace.opacity < 1 for trace in dotted), (
+        "medians are fainter than means"
+    )
+    of_cell = curves[curves["trial"].str.startswith("replicate-cell0")]
     for trace in dotted:
         assert list(trace.x) == [6, 7, 8, 9, 10, 11, 12]
-    expected = mine[mine["loop"] == 12].groupby("trial")["error"].mean().mean() / 2
+    expected = of_cell[of_cell["loop"] == 12].groupby("trial")["error"].mean().mean() / 2
     assert dotted[0].y[-1] == pytest.approx(expected, rel=1e-3)
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (6, 12)
     captions = {
-        bool(medians): next(study_figures(planted.changed(curves=each), [], [])).text
-        for medians, each in ((True, curves), (False, curves.drop(columns="median")))
+        with_medians: next(study_figures(planted.changed(curves=table), [], [])).text
+        for with_medians, table in ((True, curves), (False, curves.drop(columns="median")))
     }
     assert "dotted, from T on: the median over prompts" in captions[True]
     assert "median" not in captions[False]
@@ -139,24 +141,23 @@ def test_a_legend_of_many_long_names_makes_the_figure_taller():
     assert with_decimal_ticks(figure).layout.height >= low + 24 * 5
 
 
-def test_a_cell_with_two_bounds_is_drawn_once_with_both():
+def test_a_cell_with_two_bounds_is_drawn_once_with_both_bounds():
     planted = Planted(noise=0.02)
     for loops in (2, 4, 8, 16):
         planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.9**loops)
+    law = {"of": "error", "along": "training.loops", "form": ["exponential"]}
     planted.study["laws"] = [
-        {"of": "error", "along": "training.loops", "form": ["exponential"],
-         "theory": {"kind": "gd_contraction", "kappa": kappa}}
-        for kappa in (19.0, 39.0)
-    ]  # fmt: skip
-    found, _ = study_laws(planted.results)
-    assert len(found) == 2
-    drawn = law_figure(found).data
+        law | {"theory": {"kind": "gd_contraction", "kappa": kappa}} for kappa in (19.0, 39.0)
+    ]
+    laws, _ = study_laws(planted.results)
+    assert len(laws) == 2
+    drawn = law_figure(laws).data
     assert sum(trace.mode == "markers" for trace in drawn) == 1
     assert len({trace.line.color for trace in drawn if trace.mode == "lines"}) == 1
     assert [trace.line.dash for trace in drawn if trace.mode == "lines"] == [None, "dot", "dash"]
 
 
-def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_named():
+def test_a_bound_with_unknown_constant_is_drawn_with_a_fitted_constant_in_the_legend():
     planted = Planted(noise=0.02)
     for loops in (2, 4, 8, 16):
         planted.replicated(planted.cell(str(loops), **{"training.loops": loops}), 0.5 * 0.81**loops)
@@ -164,18 +165,18 @@ def test_a_bound_that_hides_its_constant_is_drawn_with_one_that_is_fitted_and_na
     planted.study["laws"] = [
         {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
     ]
-    found, _ = study_laws(planted.results)
-    drawn = {trace.name: trace for trace in law_figure(found).data if trace.name}
+    laws, _ = study_laws(planted.results)
+    drawn = {trace.name: trace for trace in law_figure(laws).data if trace.name}
     (name,) = [name for name in drawn if name.startswith("gd_contraction")]
     assert name == "gd_contraction: its shape, constant fitted (× 0.5)"
     assert list(drawn[name].y) == pytest.approx(0.5 * 0.81 ** np.array([2, 4, 8, 16]), rel=0.05)
     bars = drawn["all"].error_y
     assert all(0 < bar < 0.2 * y for bar, y in zip(bars.array, drawn["all"].y, strict=True)), (
-        "intervals of the means"
+        "bars are the intervals of the means"
     )
 
 
-def test_a_bound_of_many_cells_is_in_the_legend_once():
+def test_a_bound_of_several_cells_has_one_entry_in_the_legend():
     planted = Planted(noise=0.02)
     for label, middle in (("narrow", 0.5), ("wide", 0.25)):
         for loops in (2, 4, 8, 16):
@@ -185,15 +186,15 @@ def test_a_bound_of_many_cells_is_in_the_legend_once():
     planted.study["laws"] = [
         {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
     ]
-    found, _ = study_laws(planted.results)
-    drawn = [trace for trace in law_figure(found).data if "gd_contraction" in (trace.name or "")]
-    (named,) = [trace for trace in drawn if trace.showlegend is not False]
-    assert named.name == "gd_contraction: its shape, constants fitted (× 0.25 to 0.5)"
-    assert {trace.line.dash for trace in drawn} == {"dot"}, "as it is drawn"
+    laws, _ = study_laws(planted.results)
+    drawn = [trace for trace in law_figure(laws).data if "gd_contraction" in (trace.name or "")]
+    (in_legend,) = [trace for trace in drawn if trace.showlegend is not False]
+    assert in_legend.name == "gd_contraction: its shape, constants fitted (× 0.25 to 0.5)"
+    assert {trace.line.dash for trace in drawn} == {"dot"}, "the legend shows the dashes that are drawn"
     assert len(drawn) == 1 + 2
 
 
-def test_more_cells_than_colours_are_told_apart_by_their_marks():
+def test_more_cells_than_colours_have_distinct_markers():
     planted = Planted(noise=0.02)
     for number in range(17):
         planted.replicated(
@@ -208,15 +209,15 @@ def test_more_cells_than_colours_are_told_apart_by_their_marks():
         error_against_cost(results),
         law_figure(study_laws(results)[0]),
     ):
-        named = [
+        series = [
             trace for trace in figure.data if "model" in (trace.name or "") and trace.showlegend is not False
         ]
-        marked = {(trace.line.color or trace.marker.color, trace.marker.symbol) for trace in named}
-        assert len(named) == len(marked) == 17
-        assert all("markers" in trace.mode for trace in named)
+        marks = {(trace.line.color or trace.marker.color, trace.marker.symbol) for trace in series}
+        assert len(series) == len(marks) == 17
+        assert all("markers" in trace.mode for trace in series)
 
 
-def test_a_figure_of_nothing_that_has_finished_has_nothing_in_it():
+def test_a_figure_without_finished_trials_is_empty():
     planted = Planted()
     planted.cell("a", **{"model.heads": 1, "model.layers": 1})
     results = planted.results

@@ -1,7 +1,7 @@
-"""The report and the comparison in a real browser, at a desktop's and a phone's width.
+"""The report and the comparison in a real browser, at the width of a desktop and of a phone.
 
-Drawn, with nothing loaded from anywhere, no wider than the screen, and with nothing that axe-core finds serious.
-Debian's chromium, driven by playwright; axe comes with its package, so that nothing is downloaded.
+The pages draw all figures, load nothing, fit the screen, and have no serious problem that axe-core finds. The browser
+is Debian's chromium, driven by playwright. axe is part of an installed package, so nothing is downloaded.
 """
 
 import json
@@ -34,29 +34,30 @@ def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     assert program, "no browser; `apt-get install chromium`"
     with sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield made
-        made.close()
+        chromium = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report with every kind of figure and table, and a comparison, as files."""
     planted, rng = comparison(), np.random.default_rng(0)
-    cell = planted.study["cells"][0]["key"]
+    first = planted.study["cells"][0]["key"]
     for number in range(20, 34):
-        planted.trial(cell, "tuning", number, 0.12 * (1 + float(rng.random())))
+        planted.trial(first, "tuning", number, 0.12 * (1 + float(rng.random())))
     planted.study["nuisance"] = {
-        "training.lr": {"real": [1e-4, 1e-2], "scale": "log"}, "model.width": {"choice": [8, 16, 32]}
-    }  # fmt: skip
+        "training.lr": {"real": [1e-4, 1e-2], "scale": "log"},
+        "model.width": {"choice": [8, 16, 32]},
+    }
     planted.study["laws"] = [
         {"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": "gd_smooth"}
     ]
     planted.study["plan"] = [
-        {"key": each["key"], "tuning": 4, "replicates": 3, "flops": [1e9, 4e9], "trained_share": 0.5}
-        for each in planted.study["cells"]
+        {"key": cell["key"], "tuning": 4, "replicates": 3, "flops": [1e9, 4e9], "trained_share": 0.5}
+        for cell in planted.study["cells"]
     ]
-    planted.trial(cell, "tuning", 50, np.nan, outcome="failed", detail=LONG)
+    planted.trial(first, "tuning", 50, np.nan, outcome="failed", detail=LONG)
     trials, curves, history = planted.tables
     tuning = trials["role"] == "tuning"
     rates = pd.Series(10 ** rng.uniform(-4, -2, len(trials)), index=trials.index)
@@ -64,14 +65,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     trials["model.width"] = rng.choice([8, 16, 32], len(trials))
     about = {"Study": {"command": LONG}, "The study's file": f"question: {LONG}\n"}
     results = Results(planted.study, trials, curves, history)
-    made = {"report": study_page(results, about)}
+    texts = {"report": study_page(results, about)}
     other = comparison(seed=7)
     other.study["name"] = "other"
-    made["comparison"] = two_studies_page(compare(results, other.results))
+    texts["comparison"] = two_studies_page(compare(results, other.results))
     folder = tmp_path_factory.mktemp("pages")
-    for name, text in made.items():
+    for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in made}
+    return {name: folder / f"{name}.html" for name in texts}
 
 
 @pytest.fixture(params=["report", "comparison"])
@@ -81,33 +82,33 @@ def file(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
 
 @pytest.fixture(params=WIDTHS)
 def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[tuple[Page, list[str]]]:
-    """The page at one width, and whatever it did that it should not."""
+    """The page at one width, and its faults: requests, errors and warnings."""
     page = browser.new_page(viewport={"width": request.param, "height": WIDTHS[request.param]})
-    wrong: list[str] = []
-    page.on("request", lambda asked: _kept(wrong, asked.url, file))
-    page.on("pageerror", lambda problem: wrong.append(str(problem)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    faults: list[str] = []
+    page.on("request", lambda request: _note_request(faults, request.url, file))
+    page.on("pageerror", lambda problem: faults.append(str(problem)))
+    page.on("console", lambda line: faults.append(line.text) if line.type in ("error", "warning") else None)
     page.goto(file.as_uri())
     drawn, plots = ".plot svg.main-svg[role=img]", ".plot"
     page.wait_for_function(
         f"document.querySelectorAll('{drawn}').length === document.querySelectorAll('{plots}').length"
     )
-    yield page, wrong
+    yield page, faults
     page.close()
 
 
-def _kept(wrong: list[str], url: str, file: Path) -> None:
+def _note_request(faults: list[str], url: str, file: Path) -> None:
     if not (url == file.as_uri() or url.startswith(("data:", "blob:"))):
-        wrong.append(f"asked for {url}")
+        faults.append(f"asked for {url}")
 
 
 def _serious(page: Page) -> list[str]:
-    found: Any = Axe().run(page).response
-    assert len(found["passes"]) > 10, "axe looked at nothing"
+    answer: Any = Axe().run(page).response
+    assert len(answer["passes"]) > 10, "axe checked nothing"
     return [
-        f"{each['id']}: {each['nodes'][0]['html'][:200]}"
-        for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in answer["violations"]
+        if violation["impact"] in ("serious", "critical")
     ]
 
 
@@ -117,7 +118,7 @@ def _overflow(page: Page) -> int:
 
 
 def test_the_page_is_drawn_loads_nothing_fits_and_is_accessible(opened):
-    page, wrong = opened
+    page, faults = opened
     plots = page.locator(".plot")
     assert plots.count() >= 2
     for place in range(plots.count()):
@@ -126,30 +127,32 @@ def test_the_page_is_drawn_loads_nothing_fits_and_is_accessible(opened):
         assert plot.locator("svg.main-svg[role=img]").count() == 1
     assert _overflow(page) <= 0
     assert _serious(page) == []
-    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-    page.wait_for_function("document.querySelectorAll('details[id$=-numbers] table').length "
-                           "=== document.querySelectorAll('.plot').length")  # fmt: skip
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    tables = "details[id$=-numbers] table"
+    page.wait_for_function(
+        f"document.querySelectorAll('{tables}').length === document.querySelectorAll('.plot').length"
+    )
     assert _overflow(page) <= 0
     assert _serious(page) == []
-    assert wrong == []
+    assert faults == []
 
 
-def test_the_numbers_of_a_figure_are_those_that_it_draws(browser: Browser, pages: dict[str, Path]):
+def test_the_table_of_numbers_equals_the_drawn_values(browser: Browser, pages: dict[str, Path]):
     page = browser.new_page()
     page.goto(pages["comparison"].as_uri())
     page.locator("#errors-numbers summary").click()
     rows = page.locator("#errors-numbers tbody tr")
-    rows.first.wait_for()  # they are written when the details open, which the browser says a moment later
+    rows.first.wait_for()  # the page writes the rows after the details are open
     cells = [rows.nth(place).locator("td").all_inner_texts() for place in range(rows.count())]
     traces = json.loads(page.evaluate("JSON.stringify(document.getElementById('errors').data)"))
-    drawn = [pair for each in traces for pair in zip(each["x"], each["y"], strict=True)]
+    drawn = [point for trace in traces for point in zip(trace["x"], trace["y"], strict=True)]
     assert len(cells) == 6
     assert [float(value) for value, _ in cells] == pytest.approx([value for value, _ in drawn], rel=1e-3)
     assert [name for _, name in cells] == [name.replace("<br>", " ") for _, name in drawn]
     page.close()
 
 
-def test_a_figure_is_zoomed_by_dragging_over_it_and_its_sections_are_reached_by_keyboard(
+def test_dragging_zooms_a_figure_and_the_keyboard_reaches_the_sections(
     browser: Browser, pages: dict[str, Path]
 ):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -175,11 +178,11 @@ def test_a_figure_is_zoomed_by_dragging_over_it_and_its_sections_are_reached_by_
     page.close()
 
 
-def test_axe_finds_what_is_wrong(browser: Browser, pages: dict[str, Path], tmp_path: Path):
+def test_axe_finds_planted_problems(browser: Browser, pages: dict[str, Path], tmp_path: Path):
     text = pages["report"].read_text(encoding="utf-8").replace("color: #475467", "color: #e4e7ec")
     (tmp_path / "faint.html").write_text(text.replace('<html lang="en">', "<html>"), encoding="utf-8")
     page = browser.new_page()
     page.goto((tmp_path / "faint.html").as_uri())
-    found = {each.partition(":")[0] for each in _serious(page)}
-    assert {"color-contrast", "html-has-lang"} <= found
+    violations = {violation.partition(":")[0] for violation in _serious(page)}
+    assert {"color-contrast", "html-has-lang"} <= violations
     page.close()

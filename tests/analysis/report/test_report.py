@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.findings import find
+from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures.cells import replicates
 from loopscale.analysis.figures.curves import against_loops
@@ -19,7 +19,7 @@ from tests.analysis.planted import Planted, comparison
 
 
 class Page(HTMLParser):
-    """What a page would load, its identifiers, and its words outside scripts."""
+    """The addresses that a page would load, its identifiers, and its text outside scripts."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -72,7 +72,7 @@ def test_the_page_loads_nothing_and_is_under_five_megabytes(full):
     assert len(full.encode()) < 5_000_000
 
 
-def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
+def test_the_page_holds_question_answer_baselines_outcomes_and_provenance(full):
     text = Page(full).text
     parts = (
         "Does the error fall with loops?",
@@ -89,9 +89,9 @@ def test_the_page_holds_question_answer_baselines_fates_and_provenance(full):
         assert part in text, part
 
 
-def test_every_figure_has_its_place_a_name_and_words(full):
+def test_every_figure_has_a_place_a_title_a_caption_and_numbers(full):
     ids = Page(full).ids
-    drawn = re.findall(r'^drawn\("(\w+)"', full, flags=re.M)
+    drawn = re.findall(r'^draw\("(\w+)"', full, flags=re.M)
     assert {"loops0", "points0", "runs0", "law0", "tuning0", "learning"} <= set(drawn)
     for name in drawn:
         assert {name, f"{name}-title", f"{name}-text", f"{name}-numbers"} <= set(ids)
@@ -99,59 +99,60 @@ def test_every_figure_has_its_place_a_name_and_words(full):
 
 
 def test_headings_are_in_order_tables_have_captions_and_figures_have_names(full):
-    found = Page(full)
-    assert found.headings[0] == 1
-    assert found.headings.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(found.headings))
-    assert len(found.tables) >= 6
-    assert all(table["caption"] == 1 and table["th"] == table["scoped"] > 0 for table in found.tables)
-    named = [attributes for tag, attributes in found.attributes if tag == "figure"]
-    assert named
-    assert all(set((each["aria-labelledby"] or "").split()) <= set(found.ids) for each in named)
-    assert ("html", {"lang": "en"}) in found.attributes
-    regions = [each for _, each in found.attributes if each.get("role") == "region"]
-    assert all(each["tabindex"] == "0" and each["aria-label"] for each in regions)
+    parsed = Page(full)
+    assert parsed.headings[0] == 1
+    assert parsed.headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(parsed.headings))
+    assert len(parsed.tables) >= 6
+    assert all(table["caption"] == 1 and table["th"] == table["scoped"] > 0 for table in parsed.tables)
+    figures = [attributes for tag, attributes in parsed.attributes if tag == "figure"]
+    assert figures
+    assert all(set((figure["aria-labelledby"] or "").split()) <= set(parsed.ids) for figure in figures)
+    assert ("html", {"lang": "en"}) in parsed.attributes
+    regions = [attributes for _, attributes in parsed.attributes if attributes.get("role") == "region"]
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions)
 
 
-def test_no_address_outside_is_in_the_page_but_as_text():
-    """Plotly's own script names addresses that it never asks for here; a browser test sees that none is."""
+def test_an_outside_address_is_in_the_page_only_as_text():
+    """Plotly's own script contains addresses that it does not load. A test in a browser checks that."""
     planted = comparison()
     planted.study["source"] = "https://nowhere.example/paper"
-    found = page(planted)
-    outside = re.sub(r"<script>.*?</script>", "", found, flags=re.S)
+    outside = re.sub(r"<script>.*?</script>", "", page(planted), flags=re.S)
     assert outside.count("http") == 1
     assert "https://nowhere.example/paper" in Page(outside).text
 
 
-def test_the_page_says_cost_reasons_and_what_is_open():
+def test_the_page_shows_costs_reasons_and_open_questions():
     planted = comparison(noise=0.5)
     plan = [
         {"key": cell["key"], "tuning": 4, "replicates": 3, "flops": [1e9, 1e9], "trained_share": 1.0}
         for cell in planted.study["cells"]
     ]
     planted.study["plan"] = plan
-    found = find(planted.results)
-    assert found.open
+    findings = study_findings(planted.results)
+    assert findings.open
     text = Page(page(planted)).text
     assert "Open questions and what would decide them" in text
-    assert found.open[0].what in text
+    assert findings.open[0].what in text
     assert "KeyError: 'x'" in text
     assert "7e+09" in text  # of one cell, without pruning
     assert "2.1e+10" in text
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.91, 0.93), (0.87, 0.96), (0.1, 0.2), (0.05, 2.0), (1e-6, 1.0)])
-def test_a_logarithmic_axis_has_ticks_enough_and_not_too_many(low, high):
+def test_a_logarithmic_axis_has_3_to_25_ticks(low, high):
     figure = blank("x", "y", log_x=False)
     figure.add_scatter(x=[1, 2], y=[low, high])
     axis = with_decimal_ticks(figure).layout.yaxis
     bottom, top = (10**end for end in axis.range)
-    shown = [text for place, text in zip(axis.tickvals, axis.ticktext, strict=True) if bottom <= place <= top]
-    assert 3 <= len(shown) <= 25
-    assert len(shown) == len(set(shown))
+    visible = [
+        text for place, text in zip(axis.tickvals, axis.ticktext, strict=True) if bottom <= place <= top
+    ]
+    assert 3 <= len(visible) <= 25
+    assert len(visible) == len(set(visible))
 
 
-def test_an_algorithm_far_off_does_not_press_together_what_was_measured():
+def test_an_algorithm_far_from_the_nets_does_not_compress_the_measured_values():
     figure = blank("x", "y", log_x=False)
     figure.add_scatter(x=[1, 2], y=[0.1, 0.3])
     figure.add_scatter(x=[1, 2], y=[1e-9, 1e5], line={"dash": "dash"})
@@ -170,7 +171,7 @@ def test_a_figure_shows_the_whole_of_every_interval():
     assert all(low < trace.x[0] - trace.error_x.arrayminus[0] for trace in bars)
     assert all(trace.x[0] + trace.error_x.array[0] < high for trace in bars)
     assert list(drawn.layout.yaxis.categoryarray) == list(
-        dict.fromkeys(name for t in drawn.data for name in t.y)
+        dict.fromkeys(name for trace in drawn.data for name in trace.y)
     )
 
 
@@ -188,7 +189,7 @@ def test_a_study_without_any_trial_or_baseline_has_a_page():
     assert "No classical algorithm" in Page(page(planted)).text
 
 
-def test_a_study_half_done_shows_what_there_is():
+def test_a_study_in_progress_shows_what_has_finished():
     planted = comparison()
     planted.cell("model.kind=later", **{"model.kind": "later"})
     text = Page(page(planted)).text
@@ -196,7 +197,7 @@ def test_a_study_half_done_shows_what_there_is():
     assert "0 of 4 tuned" in text
 
 
-def test_names_are_text_and_never_markup():
+def test_names_are_shown_as_text_and_never_as_markup():
     planted = Planted()
     evil = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
     planted.study |= {"name": evil, "question": evil}
@@ -204,16 +205,16 @@ def test_names_are_text_and_never_markup():
     planted.replicated(cell, 0.1)
     planted.trial(cell, "tuning", 9, float("nan"), outcome="failed", detail=evil)
     planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"]}]
-    found = page(planted)
-    assert Page(found).loads == []
-    assert Page(found).scripts == 2
+    text = page(planted)
+    assert Page(text).loads == []
+    assert Page(text).scripts == 2
     results = planted.results
     names = [trace.name for trace in against_loops(results, results.cells).data]
-    assert not any("<" in (name or "") for name in names), "plotly reads tags in names"
-    assert "<img" not in re.sub(r"<script>.*?</script>", "", found, flags=re.S)
+    assert not any("<" in (name or "") for name in names), "plotly interprets tags in names"
+    assert "<img" not in re.sub(r"<script>.*?</script>", "", text, flags=re.S)
 
 
-def test_error_against_loops_draws_the_models_means_the_baselines_and_t():
+def test_error_against_loops_draws_means_baselines_and_rings_at_t():
     planted = comparison()
     curves, results = planted.tables[1], planted.results
     drawn = {trace.name: trace for trace in against_loops(results, results.cells).data}
@@ -230,7 +231,7 @@ def test_best_answers_without_torch_plotly_or_mlflow():
     assert not {"torch", "plotly", "mlflow", "ray", "optuna"} & set(loaded)
 
 
-def test_a_scientific_axis_has_a_figure_with_a_line_for_each_of_the_others():
+def test_the_figure_of_an_axis_has_a_line_for_each_value_of_the_other_axes():
     planted = Planted()
     for window in (2, 4):
         for loops in (4, 8, 16):

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.answers.comparisons import Comparison, compare_cells
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean, settings_key
+from loopscale.analysis.results import CellResult, Results, mean, settings_key
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import mean_interval
 
 WITHOUT_ANSWER = ("diverged", "out_of_memory", "failed", "lost")
-"""Outcomes of replicates that leave no error."""
+"""Outcomes of trials that leave no error."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Best:
     Attributes
     ----------
     error, error_last
-        Means over the replicates; None if nothing has finished.
+        Means over the replicates, or the values of the best tuning trial; None if nothing has finished.
     error_low, error_high
         The 95 % interval of `error`; None with fewer than two replicates.
     trial
-        The replicate of the first seed, which is not chosen by its error.
+        The replicate of the first seed, whatever its error, or the best tuning trial.
     state
         How far the cell is: `3 of 8 tuned`, `2 of 3 replicated`.
     front
@@ -38,13 +38,13 @@ class Best:
     cell: str
     label: str
     settings: Mapping[str, Any]
-    error: float | None
-    error_low: float | None
-    error_high: float | None
-    error_last: float | None
-    replicates: int
-    trial: str | None
-    state: str
+    error: float | None = None
+    error_low: float | None = None
+    error_high: float | None = None
+    error_last: float | None = None
+    replicates: int = 0
+    trial: str | None = None
+    state: str = ""
     flops: float | None = None
     front: bool = False
     against_best: Comparison | None = None
@@ -64,8 +64,7 @@ class Best:
 def best_columns(results: Results) -> list[Column[Best]]:
     """The columns of the table of best configurations, with one for every tuned setting."""
     return [
-        Column(("label",), "cell", lambda best: best.label),
-        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in results.tuned),
+        *_cell_and_settings(results),
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.interval("error_low", "error_high"),
         Column.attribute("error_last", "last query", unit="1 = predicting nothing"),
@@ -85,16 +84,22 @@ def best_columns(results: Results) -> list[Column[Best]]:
 def front_columns(results: Results) -> list[Column[Best]]:
     """The columns of the table of points that no other point beats."""
     return [
-        Column(("label",), "cell", lambda best: best.label),
-        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in results.tuned),
+        *_cell_and_settings(results),
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.attribute("flops", "FLOPs"),
         Column.attribute("trial"),
     ]
 
 
+def _cell_and_settings(results: Results) -> list[Column[Best]]:
+    return [
+        Column(("label",), "cell", lambda best: best.label),
+        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in results.tuned),
+    ]
+
+
 def best(results: Results) -> list[Best]:
-    """One answer for each cell, in the study's order. Cells that left the study's file are left out."""
+    """One answer for each cell that is in the study now, in the study's order."""
     logs = results.logs()
     fronts = {settings_key(point.settings) for point in front(results)} if results.two_objectives else set()
     lowest = {
@@ -106,7 +111,7 @@ def best(results: Results) -> list[Best]:
 
 
 def front(results: Results) -> list[Best]:
-    """The points of every cell that no other point beats in both error and FLOPs, the cheapest first."""
+    """The points of every cell that no other point of the cell beats in both error and FLOPs, the cheapest first."""
     points = []
     for cell in results.cells:
         lowest = np.inf
@@ -119,22 +124,19 @@ def front(results: Results) -> list[Best]:
                         cell.key,
                         cell.label,
                         trial.settings,
-                        trial["error"],
-                        None,
-                        None,
-                        _finite(trial["error_last"]),
-                        0,
-                        trial.trial,
-                        "on the front",
-                        trial["flops"],
-                        True,
+                        error=trial["error"],
+                        error_last=_finite(trial["error_last"]),
+                        trial=trial.trial,
+                        state="on the front",
+                        flops=trial["flops"],
+                        front=True,
                     )
                 )
     return points
 
 
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """A value with its interval in words, or the reason why there is none."""
+    """A value with its interval in words. If there is no interval, the words give the reason."""
     if low is None or high is None:
         return f"{number(value)} (no interval: fewer than two replicates)"
     return f"{number(value)} (95 % interval {number(low)} to {number(high)})"
@@ -152,8 +154,8 @@ def _answer(
 ) -> Best:
     state = _state(results, cell)
     if not cell.runs:
-        return Best(cell.key, cell.label, dict(cell.values), None, None, None, None, 0, None, state)
-    first: TrialResult = cell.runs[0]
+        return Best(cell.key, cell.label, dict(cell.values), state=state)
+    first = cell.runs[0]
     interval = mean_interval(logs, cell.index) if cell.replicated else None
     low, high = interval or (None, None)
     return Best(

@@ -18,7 +18,7 @@ from loopscale.analysis.table import Column, names, records
 from loopscale.stats.contrasts import contrast_with_value
 
 STAYS_WITHIN = 1.25
-"""An error that is run on beyond T stays if the interval of its change lies within this factor."""
+"""Beyond T an error stays if the interval of its change lies within this factor."""
 Word = Literal["holds", "does not hold", "undecided", "not run"]
 VERDICTS: dict[str, Word] = {"less": "holds", "more": "does not hold", "no answer": "not run"}
 
@@ -86,11 +86,10 @@ def beats(
 ) -> Claim:
     """The claim that a cell has less error than a classical algorithm after as many steps.
 
-    By default after T, else after `step`; over all queries, or the last query alone. Raises ValueError for settings
-    that do not name one cell.
+    Both are compared after `step`, by default after T. Raises ValueError for settings that do not name one cell.
     """
     cell, name = results.cell(settings), solver.replace("_", " ")
-    baseline = next((each for each in cell.baselines if each.solver == name), None)
+    baseline = next((baseline for baseline in cell.baselines if baseline.solver == name), None)
     if baseline is None:
         return Claim(text, Comparison(settings_label(settings), name))
     compared = compare_with_baseline(results, cell, baseline, step, query)
@@ -98,17 +97,17 @@ def beats(
 
 
 def claims_table(claims: Sequence[Claim]) -> pd.DataFrame:
-    """One row for each claim: the ratio with its interval, the verdict, and what would decide an undecided claim."""
+    """One row for each claim: the ratio, its interval, the verdict, and how many replicates would decide the claim."""
     kinds = {"ratio": float, "low": float, "high": float, "decided by": "Int64"}
     return pd.DataFrame(records(COLUMNS, claims), columns=names(COLUMNS)).set_index("claim").astype(kinds)
 
 
 def beyond_trained_loops(results: Results, times: int | float = 5) -> pd.DataFrame:
-    """How the error of every looped cell changes when it runs `times` as many loops as it was trained for.
+    """The change of every looped cell's error if the net runs `times` as many loops as in training.
 
-    One row for each cell: the error at T, the number of loops (fewer if the study evaluated fewer), the error there,
-    their ratio with its interval, and the verdict: stays, grows, falls or undecided. If a replicate overflows, the
-    ratio is infinite and the error grows.
+    Each cell has one row: the error `at T`, the number of `loops`, the error `there`, the ratio of the two errors with
+    its interval, and the verdict (stays, grows, falls or undecided). `loops` is smaller if the study evaluated fewer
+    loops. If a replicate overflows, the ratio is infinite and the error grows.
     """
     looped = [cell for cell in results.cells if cell.runs and cell.curves]
     looped = [cell for cell in looped if "training.loops" in cell.runs[0].settings]
@@ -129,9 +128,9 @@ def beyond_trained_loops(results: Results, times: int | float = 5) -> pd.DataFra
 
 
 def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:
-    """Every cell's error over that of a classical algorithm, after each step up to T.
+    """The ratio of every cell's error to the error of a classical algorithm, after each step up to T.
 
-    Columns cell, step, ratio, low, high, verdict: better, worse or undecided.
+    The columns are cell, step, ratio, low, high and verdict: better, worse or undecided.
     """
     words = {"holds": "better", "does not hold": "worse"}
     rows = []
@@ -149,11 +148,11 @@ def _named(compared: Comparison, first: str, second: str) -> Comparison:
 
 
 def _before_and_after(cell: CellResult, times: int | float) -> tuple[np.ndarray, np.ndarray, int]:
-    """The errors of the replicates at T and at the last of the further loops, and the number of these loops."""
-    loops = int(cell.runs[0].settings["training.loops"])
+    """The replicates' errors at T, their errors after the last further loop, and the number of that loop."""
+    trained = int(cell.runs[0].settings["training.loops"])
     curves = cell.curves
-    last = min(round(times * loops), curves[0].last_loop)
-    before = np.array([curve.error_after(loops) for curve in curves])
+    last = min(round(times * trained), curves[0].last_loop)
+    before = np.array([curve.error_after(trained) for curve in curves])
     after = np.array([curve.error_after(last) for curve in curves])
     return before, np.where(np.isnan(after), np.inf, after), last
 

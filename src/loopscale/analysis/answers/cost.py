@@ -19,17 +19,17 @@ class TrainingCost:
     Attributes
     ----------
     planned, begun
-        Numbers of trials, tuning and replicates.
+        Numbers of trials: tuning and replicates together.
     flops_planned
-        If nothing is pruned, from the cheapest to the dearest tuned values.
+        The FLOPs without pruning, for the cheapest and for the most expensive tuned values.
     flops_expected
-        With the pruning that the plan expected.
+        The same range with the pruning that the plan expects.
     flops
-        Of the steps that were trained. Steps that were lost and trained again count once.
+        The FLOPs of the steps that were trained. A step that was lost and trained again counts once.
     seconds
-        The sum over trials of their time in training.
+        The training time, summed over trials.
     seconds_expected
-        `flops_expected` at the speed of the cell's own trials, since no plan knows the machine.
+        The time for `flops_expected` at the speed of the cell's own trials. A plan does not know the machine.
     """
 
     label: str
@@ -55,7 +55,7 @@ COLUMNS: list[Column[TrainingCost]] = [
 
 
 def training_costs(results: Results) -> tuple[list[TrainingCost], TrainingCost]:
-    """The cost of every cell in the study's order, and the sum over all trials, those of removed cells included."""
+    """The cost of every cell in the study's order, and the sum over all trials, also of removed cells."""
     plans = {cell["key"]: cell for cell in results.study.get("plan") or []}
     of_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trained:
@@ -102,12 +102,12 @@ def _cost(
 def _spent(trials: Sequence[TrialResult]) -> tuple[int, float, float]:
     """The number of trials, the FLOPs of the steps done, and the seconds.
 
-    A trial that has not ended has no FLOPs recorded. It gets the mean of its cell.
+    A trial that has not ended has no recorded FLOPs. It counts with the mean of its cell.
     """
-    usual = mean(trial["flops"] for trial in trials)
+    mean_flops = mean(trial["flops"] for trial in trials)
     flops = 0.0
     for trial in trials:
-        whole, steps = trial.measures.get("flops", usual), trial.settings.get("training.steps")
+        whole, steps = trial.measures.get("flops", mean_flops), trial.settings.get("training.steps")
         share = trial.measures.get("step", 0.0) / steps if steps else 1.0
         flops += whole * share if np.isfinite(whole * share) else 0.0
     seconds = sum((trial["seconds"] for trial in trials if np.isfinite(trial["seconds"])), 0.0)

@@ -1,4 +1,4 @@
-"""The findings of a study, computed once. The report, the end of a run and the notebooks read them here."""
+"""The findings of a study: answers, laws, impossible results and open questions, with sentences for readers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from loopscale.analysis.laws.study_laws import Unfitted, study_laws
 from loopscale.analysis.results import CellResult, Results
 
 MOST_TASKS = 6
-"""Tasks whose answers become sentences. The table has the answers of all tasks."""
+"""The largest number of tasks with sentences. The table has the answers of all tasks."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the records of a study say.
+    """The findings of a study.
 
     Attributes
     ----------
     answers
-        One for each cell, in the study's order.
+        The best configuration of each cell, in the study's order.
     standings
         Every cell beside every classical algorithm of its task.
     laws, unfitted
-        The laws that the study asks for, and those for which too little has finished.
+        The fitted laws, and the laws that could not be fitted.
     impossible
         Results below the least possible error: bugs, or answers that leak into the prompts.
     open
-        The open questions, with what would decide them.
+        The open questions, with the replicates or values that would decide them.
     """
 
     results: Results
@@ -49,12 +49,12 @@ class Findings:
         return list(_sentences(self))
 
 
-def find(results: Results) -> Findings:
+def study_findings(results: Results) -> Findings:
     """The findings of a study."""
-    answers, beside = best(results), standings(results)
+    answers, rows = best(results), standings(results)
     laws, unfitted = study_laws(results)
-    questions = open_questions(results, answers, beside, laws, unfitted)
-    return Findings(results, answers, beside, laws, unfitted, impossible_results(results), questions)
+    questions = open_questions(results, answers, rows, laws, unfitted)
+    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions)
 
 
 def law_sentence(law: Law) -> str:
@@ -73,7 +73,7 @@ def _sentences(findings: Findings) -> Iterator[str]:
         yield "No trial has finished yet, so there is no answer yet."
         return
     verdicts, several = [law_sentence(law) for law in findings.laws if law.verdict], len(tasks) > 1
-    if several:  # a law over several tasks is the answer, and the error on each task is one of its values
+    if several:  # a law over several tasks comes first: the errors on the tasks are its data
         yield from verdicts
     for task, cells in list(tasks.items())[:MOST_TASKS]:
         yield from _answer(findings, task, cells)
@@ -87,7 +87,7 @@ def _sentences(findings: Findings) -> Iterator[str]:
 
 
 def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Iterator[str]:
-    """For one task: its best cell, whether the next cell is worse, and where the best stands against algorithms."""
+    """For one task: the best cell, the next cell, and the best cell beside the classical algorithms."""
     alone = len(findings.results.tasks) == 1
     answers = {answer.cell: answer for answer in findings.answers}
     first, *others = best_two(cells)
@@ -100,23 +100,19 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
         yield f"{opening} error: {lowest.words} by {first.label or 'the only cell'}{cost}."
     for other in others:
         yield _next_cell(findings.results, first, other)
-    beside = [standing for standing in findings.standings if standing.cell == first.key]
-    for standing in beside if alone else sorted(beside, key=lambda standing: standing.baseline_error)[:1]:
-        yield _beside(standing)
+    rows = [standing for standing in findings.standings if standing.cell == first.key]
+    for standing in rows if alone else sorted(rows, key=lambda standing: standing.baseline_error)[:1]:
+        yield _standing(standing)
 
 
 def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
     compared = compare_cells(results, second, first)
-    verdicts = {
-        "more": "the difference is decided",
-        "undecided": "undecided which is better",
-        "less": "the difference is decided",
-    }
-    verdict = verdicts.get(compared.word, "no verdict")
+    decided = dict.fromkeys(("less", "more"), "the difference is decided")
+    verdict = (decided | {"undecided": "undecided which is better"}).get(compared.word, "no verdict")
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
 
-def _beside(standing: Standing) -> str:
+def _standing(standing: Standing) -> str:
     after = f"after {standing.loop} step{'s' * (standing.loop != 1)}"
     if standing.exact:
         return f"The error of {standing.baseline} {after} is rounding, {number(standing.baseline_error)}."

@@ -1,8 +1,8 @@
 """How much each tuned setting matters in a cell, by Optuna's PED-ANOVA (Watanabe, Bansal, Hutter 2023).
 
-PED-ANOVA asks in which settings the better trials differ from all trials. It needs neither a model of the error nor
-scikit-learn. Optuna takes the best tenth as the better trials. Of ten trials this is one trial, and the answer then
-depends on the range alone: any errors gave the same answer. So the best quarter is taken here, and at least two.
+PED-ANOVA measures in which settings the better trials differ from all trials. It needs neither a model of the error
+nor scikit-learn. By default Optuna counts the best tenth as the better trials. Of ten trials this is one trial, and
+the answer then does not depend on the errors. Here the better trials are the best quarter, and at least two.
 """
 
 import warnings
@@ -35,7 +35,9 @@ class Importance:
     trials
         The number of finished trials.
     shares
-        Sum to 1, by setting, the largest first; empty with the reason in `note`.
+        The importance by setting, the largest first, with sum 1. If empty, `note` gives the reason.
+    note
+        A warning, or the reason why there are no shares.
     """
 
     cell: str
@@ -70,9 +72,9 @@ def _shares(trials: list[TrialResult], space: Mapping[str, BaseDistribution]) ->
     """The shares by setting, and a note."""
     count = len(trials)
     if count < LEAST:
-        return {}, f"{count} finished trials, and fewer than {LEAST} say nothing"
+        return {}, f"{count} finished trials, but at least {LEAST} are needed"
     if len(space) < 2:
-        return {}, "a single tuned setting is all that could matter"
+        return {}, "only one setting is tuned"
     if len({trial["error"] for trial in trials}) < 2:
         return {}, "all errors are the same"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -80,13 +82,13 @@ def _shares(trials: list[TrialResult], space: Mapping[str, BaseDistribution]) ->
     try:
         study.add_trials([_optuna_trial(trial, space) for trial in trials])
     except ValueError:  # recorded under an older study file with other ranges
-        return {}, "some trials lie outside the ranges that the study has now"
+        return {}, "some trials lie outside the study's present ranges"
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(BETTER, 2 / count))
     with warnings.catch_warnings():
         # The evaluator is marked as experimental, and divides by the spread of a setting with one value.
         warnings.simplefilter("ignore")
         shares = get_param_importances(study, evaluator=evaluator)
-    note = "" if count >= RELIABLE else f"{count} finished trials, and fewer than {RELIABLE} are unreliable"
+    note = "" if count >= RELIABLE else f"{count} finished trials, unreliable with fewer than {RELIABLE}"
     return {path: float(share) for path, share in shares.items()}, note
 
 
@@ -96,7 +98,7 @@ def _optuna_trial(trial: TrialResult, space: Mapping[str, BaseDistribution]) -> 
 
 
 def _choice(value: Any, kind: BaseDistribution) -> Any:
-    """The value as the range holds it: a column of the table has one type for all values."""
+    """The value in the type of its range. The column of the table may have changed the type."""
     value = plain(value)
     if not isinstance(kind, CategoricalDistribution):
         return value

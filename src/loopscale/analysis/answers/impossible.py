@@ -1,13 +1,13 @@
 """Impossible results: trained nets with less error than the best possible predictor.
 
-On average over prompts nothing beats the Bayes predictor. A mean that lies more than three standard errors below its
-exact risk is a bug, or an answer that leaks into the prompt. Every study is checked. If no formula gives the risk, the
-Bayes predictor may have been run as a baseline on the same prompts.
+On average over prompts, no predictor beats the Bayes predictor. A mean more than three standard errors below the exact
+risk of the Bayes predictor means a bug, or an answer that leaks into the prompt. Every study is checked. If no formula
+gives the risk, a run of the Bayes predictor as a baseline on the same prompts takes its place.
 
-Squared errors are skewed. A sample that happens to lack the large errors has a low mean and a small standard error.
-The standard error relative to the mean hardly depends on the query. So the standard error of a query is taken to be at
-least the mean relative standard error times the floor. With each query's own standard error, the Bayes predictor itself
-was suspected in 4 of 150 samples of 400 prompts.
+Squared errors are skewed, so a sample without large errors has both a low mean and a small standard error. The standard
+error relative to the mean hardly depends on the query. The standard error of a query is therefore at least the floor
+times the relative standard error, averaged over queries. Without this rule, the Bayes predictor itself was suspected in
+4 of 150 samples of 400 prompts.
 """
 
 import math
@@ -21,13 +21,16 @@ from loopscale.analysis.floors import raw_floors, task_of
 from loopscale.analysis.results import Curve, Results, TrialResult, part_of, settings_key
 from loopscale.solvers.base import Solver
 
-ERRORS = 3.0
-"""Standard errors below the floor from which a mean is impossible. Single queries are as rare, taken together."""
+STANDARD_ERRORS = 3.0
+"""A mean this many standard errors below the floor is impossible.
+
+For single queries the limit is larger, so that all queries of a trial together raise no more false alarms.
+"""
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A trial below a floor. Errors are over the target's variance; `point` is None for the mean over queries."""
+    """A trial below a floor. Errors are divided by the target's variance. `point` is None for the mean over queries."""
 
     trial: str
     label: str
@@ -48,22 +51,22 @@ class Impossible:
 
 
 def impossible_results(results: Results) -> list[Impossible]:
-    """Every trained trial of the study below a floor of its task, with its worst query."""
-    best_solvers = list(_unbeaten_solvers(results))
-    found = []
+    """The trained trials below a floor of their task: on average over queries, or else at the worst query."""
+    solvers = list(_unbeaten_solvers(results))
+    impossible = []
     for role in ("replicate", "tuning"):
         for trial in results.trained:
             if trial.role != role or not trial.finished or not trial.curve:
                 continue
-            at = _AtLoop.of(trial.curve, trial.loop)
-            if at.error.size:
-                found += [*_below_bounds(trial, at), *_below_solvers(trial, at, best_solvers)]
-    return found
+            errors = _ErrorsAtLoop.of(trial.curve, trial.loop)
+            if errors.error.size:
+                impossible += [*_below_bounds(trial, errors), *_below_solvers(trial, errors, solvers)]
+    return impossible
 
 
 @dataclass(frozen=True)
-class _AtLoop:
-    """Errors at one loop, [points], at the queries whose error is above 0."""
+class _ErrorsAtLoop:
+    """Errors after one loop, [points], at the queries whose error is above 0."""
 
     points: np.ndarray
     raw: np.ndarray
@@ -71,38 +74,41 @@ class _AtLoop:
     sem: np.ndarray
 
     @classmethod
-    def of(cls, curve: Curve, loop: int) -> "_AtLoop":
+    def of(cls, curve: Curve, loop: int) -> "_ErrorsAtLoop":
         row = curve.row(loop)
         kept = curve.error[row] > 0
         return cls(curve.points[kept], *(grid[row][kept] for grid in (curve.raw, curve.error, curve.sem)))
 
 
-def _below_bounds(trial: TrialResult, at: _AtLoop) -> Iterator[Impossible]:
-    scale = at.raw / at.error
-    for kind, floors in raw_floors(trial.task, tuple(at.points.tolist())):
-        standard_errors = np.maximum(at.sem, (at.sem / at.error).mean() * floors / scale)
-        # The errors of a prompt's queries move together. The widest case is taken, that all of them do.
-        mean, floor, width = at.raw.mean(), floors.mean(), (standard_errors * scale).mean()
-        if width > 0 and mean < floor - ERRORS * width:
-            errors = (mean / scale[0], floor / scale[0], width / scale[0])
-            yield Impossible(trial.trial, trial.label, kind, None, *errors)
+def _below_bounds(trial: TrialResult, errors: _ErrorsAtLoop) -> Iterator[Impossible]:
+    scale = errors.raw / errors.error
+    for kind, floors in raw_floors(trial.task, tuple(errors.points.tolist())):
+        sems = np.maximum(errors.sem, (errors.sem / errors.error).mean() * floors / scale)
+        # The errors of one prompt's queries are correlated. Full correlation gives the largest standard error.
+        mean, floor, sem = errors.raw.mean(), floors.mean(), (sems * scale).mean()
+        if sem > 0 and mean < floor - STANDARD_ERRORS * sem:
+            values = (mean / scale[0], floor / scale[0], sem / scale[0])
+            yield Impossible(trial.trial, trial.label, kind, None, *values)
             return
-        usable = np.where(standard_errors > 0, standard_errors, 1)
-        short = np.where(standard_errors > 0, (floors / scale - at.error) / usable, -np.inf)
-        worst = int(np.argmax(short))
-        if short[worst] > -ndtri(ndtr(-ERRORS) / len(at.points)):
-            errors = (at.error[worst], floors[worst] / scale[worst], standard_errors[worst])
-            yield Impossible(trial.trial, trial.label, kind, int(at.points[worst]), *errors)
+        divisors = np.where(sems > 0, sems, 1)
+        shortfalls = np.where(sems > 0, (floors / scale - errors.error) / divisors, -np.inf)
+        worst = int(np.argmax(shortfalls))
+        if shortfalls[worst] > -ndtri(ndtr(-STANDARD_ERRORS) / len(errors.points)):
+            values = (errors.error[worst], floors[worst] / scale[worst], sems[worst])
+            yield Impossible(trial.trial, trial.label, kind, int(errors.points[worst]), *values)
 
 
 @dataclass(frozen=True)
 class _UnbeatenSolver:
-    """A recorded solver that no predictor beats on its task by more than `room` in the raw error."""
+    """A recorded solver that no predictor beats on its task by more than `room` in the raw error.
+
+    `raw` and `sem` are the mean raw error and its standard error.
+    """
 
     task: str
     name: str
     raw: float
-    width: float
+    sem: float
     room: float
 
 
@@ -121,22 +127,20 @@ def _unbeaten_solvers(results: Results) -> Iterator[_UnbeatenSolver]:
                 grid[-1] for grid in (baseline.curve.raw, baseline.curve.error, baseline.curve.sem)
             )
             scale = np.divide(raw, error, where=error > 0, out=np.ones_like(raw))
-            width = float((sem * scale).mean())
-            yield _UnbeatenSolver(
-                settings_key(baseline.task), baseline.solver, float(raw.mean()), width, room
-            )
+            key, raw_sem = settings_key(baseline.task), float((sem * scale).mean())
+            yield _UnbeatenSolver(key, baseline.solver, float(raw.mean()), raw_sem, room)
 
 
 def _below_solvers(
-    trial: TrialResult, at: _AtLoop, solvers: Sequence[_UnbeatenSolver]
+    trial: TrialResult, errors: _ErrorsAtLoop, solvers: Sequence[_UnbeatenSolver]
 ) -> Iterator[Impossible]:
-    """On average over queries only: a net may do better at one query at the expense of others."""
+    """Only the average over queries is compared: a net may be better at one query and worse at others."""
     task = settings_key(trial.task)
-    scale = float((at.raw / at.error).mean())
+    scale = float((errors.raw / errors.error).mean())
     for solver in solvers:
         floor = solver.raw - solver.room
-        width = math.hypot((at.sem * at.raw / at.error).mean(), solver.width)
-        if solver.task == task and at.raw.mean() < floor - ERRORS * width:
+        sem = math.hypot((errors.sem * errors.raw / errors.error).mean(), solver.sem)
+        if solver.task == task and errors.raw.mean() < floor - STANDARD_ERRORS * sem:
             bound = f"{solver.name}, on the same prompts"
-            errors = (float(at.raw.mean()) / scale, floor / scale, width / scale)
-            yield Impossible(trial.trial, trial.label, bound, None, *errors)
+            values = (float(errors.raw.mean()) / scale, floor / scale, sem / scale)
+            yield Impossible(trial.trial, trial.label, bound, None, *values)

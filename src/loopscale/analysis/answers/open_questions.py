@@ -1,4 +1,4 @@
-"""Open questions of a study, and what would decide them: replicates or values, and their cost."""
+"""Open questions of a study, and the replicates or values that would decide them, with their cost."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,25 +18,25 @@ from loopscale.analysis.table import Column
 from loopscale.stats.intervals import PooledVariance, pool
 
 MOST_STANDINGS = 12
-"""Open comparisons with algorithms that are listed. The table of standings has all of them."""
+"""The largest number of listed comparisons with algorithms. The table of standings has all of them."""
 
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """One open question and what an answer would take. None means that it would not decide the question.
+    """An open question, and what would decide it.
 
     Attributes
     ----------
     what, because
         The question, and why it is open.
     replicates
-        Replicates of every cell concerned, in all.
+        The total number of replicates of each cell that would decide; None if replicates would not.
     values
-        Values on the axis, in all.
+        The total number of values on the axis that would decide; None if more values would not.
     more_trials
-        Trainings that the replicates add.
+        The trainings that these replicates add.
     seconds, flops
-        The cost of these trainings, at the mean cost of the finished replicates, else of the tuning trials.
+        The cost of these trainings, at the mean cost of finished replicates or, without any, of tuning trials.
     """
 
     what: str
@@ -74,16 +74,19 @@ def open_questions(
 ) -> list[OpenQuestion]:
     """All open questions of a study.
 
-    These are: the best two cells of every task, if undecided; cells level with an algorithm; trials that were pruned
-    close to the best; ranges whose end was best; undecided laws; and laws that could not be fitted.
+    - The best two cells of every task, if undecided.
+    - Cells against algorithms, if undecided.
+    - Trials that were pruned close to the best trial.
+    - Tuned ranges whose end was best.
+    - Laws whose verdict is undecided, and laws that could not be fitted.
     """
     return [
-        *(question for cells in results.tasks.values() for question in _best_two(results, cells)),
-        *_standings(results, standings),
-        *_pruned(results),
+        *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
+        *_cells_against_algorithms(results, standings),
+        *_close_calls(results),
         *(_beyond_range(end) for end in cells_at_ends(results, answers)),
-        *(_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
-        *(_unfitted(law) for law in unfitted),
+        *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
+        *(_unfitted_law(law) for law in unfitted),
     ]
 
 
@@ -92,22 +95,22 @@ def best_two(cells: Sequence[CellResult]) -> list[CellResult]:
     return sorted(cells, key=lambda cell: mean(cell.values_of("error")))[:2]
 
 
-def _best_two(results: Results, cells: Sequence[CellResult]) -> Iterator[OpenQuestion]:
-    known = best_two(cells)
-    if len(known) < 2:
+def _best_two_cells(results: Results, cells: Sequence[CellResult]) -> Iterator[OpenQuestion]:
+    best = best_two(cells)
+    if len(best) < 2:
         return
-    compared = compare_cells(results, known[0], known[1])
-    what = f"Whether {known[0].label} is better than {known[1].label}"
+    compared = compare_cells(results, best[0], best[1])
+    what = f"Whether {best[0].label} is better than {best[1].label}"
     if compared.word == "no interval":
-        runs = min(len(cell.runs) if cell.replicated else 0 for cell in known)
-        because = f"{compared.why} say nothing about the noise; at least 2 of each would"
+        runs = min(len(cell.runs) if cell.replicated else 0 for cell in best)
+        because = f"there is no interval: {compared.why}"
         yield _priced(results, what, because, 2, None, max(0, 4 - 2 * runs))
     elif compared.word == "undecided":
         yield _undecided(results, what, compared, groups=2)
 
 
-def _standings(results: Results, standings: Sequence[Standing]) -> Iterator[OpenQuestion]:
-    """Cells that are level with an algorithm, the nearest to an answer first."""
+def _cells_against_algorithms(results: Results, standings: Sequence[Standing]) -> Iterator[OpenQuestion]:
+    """Undecided comparisons with algorithms. The comparison that needs the fewest replicates comes first."""
     decidable = [
         (compared.replicates, standing)
         for standing in standings
@@ -125,12 +128,12 @@ def _undecided(results: Results, what: str, compared: Comparison, groups: int) -
     because = f"the ratio of their errors is {compared.span}"
     if compared.replicates is None:
         return OpenQuestion(what, f"{because}; more than 1,000 replicates would be needed")
-    more = groups * (compared.replicates - compared.seeds)
-    return _priced(results, what, because, compared.replicates, None, more)
+    more_trials = groups * (compared.replicates - compared.seeds)
+    return _priced(results, what, because, compared.replicates, None, more_trials)
 
 
-def _pruned(results: Results) -> Iterator[OpenQuestion]:
-    """A point that was pruned on a plateau could have come out best. Then the answer of its cell is too high."""
+def _close_calls(results: Results) -> Iterator[OpenQuestion]:
+    """A trial that was pruned on a plateau might have become the best. The cell's error is then too high."""
     noise = replicate_noise(results)
     calls = close_calls(results, noise)
     if noise is None or not calls:
@@ -138,9 +141,9 @@ def _pruned(results: Results) -> Iterator[OpenQuestion]:
     cells, nearest = len({call.label for call in calls}), min(calls, key=lambda call: call.ratio)
     where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
     because = (
-        f"{len(calls)} trials were pruned less far behind the best than two runs of one point differ (a factor of"
-        f" {run_factor(noise):.3g}); the nearest, {nearest.trial}, had {nearest.ratio:.3g} times its error at step"
-        f" {nearest.step:,}. A new store without `scheduler`, or with a later `first_rung`, would tell"
+        f"{len(calls)} trials were pruned less far behind the best trial than two runs of one point differ (a factor"
+        f" of {run_factor(noise):.3g}). The nearest, {nearest.trial}, had {nearest.ratio:.3g} times its error at step"
+        f" {nearest.step:,}. To decide, run without `scheduler` or with a later `first_rung`, in a new store"
     )
     yield _priced(results, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
 
@@ -150,33 +153,41 @@ def _beyond_range(end: AtEnd) -> OpenQuestion:
     beyond = "below" if end.side == "lowest" else "above"
     return OpenQuestion(
         f"Whether a {end.path} {beyond} {end.end:g} is better for {cells}",
-        f"{end}; a wider range under `nuisance` and trials in it would tell. The finished trials still count",
+        f"{end}. To decide, widen the range under `nuisance` and run again. The finished trials still count",
     )
 
 
-def _law(results: Results, law: Law) -> OpenQuestion:
-    """Along a curve one replicate is one run. Along a setting one replicate is one run at every value."""
+def _undecided_law(results: Results, law: Law) -> OpenQuestion:
+    """Along a curve, a replicate is one run. Along a setting, a replicate is one run at every value."""
     verdict = law.verdict
     assert verdict
     where = f" ({law.cell})" if law.cell else ""
     places = 1 if law.along in CURVES else len(law.x)
-    more = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
+    more_trials = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
     what = f"Whether {law.of} along {law.along}{where} falls as {law.theory} says"
-    return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more)
+    return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more_trials)
 
 
-def _unfitted(law: Unfitted) -> OpenQuestion:
+def _unfitted_law(law: Unfitted) -> OpenQuestion:
     where = f" ({law.cell})" if law.cell else ""
     return OpenQuestion(f"A law of {law.of} along {law.along}{where}", law.because)
 
 
 def _priced(
-    results: Results, what: str, because: str, replicates: int | None, values: int | None, more: int | None
+    results: Results,
+    what: str,
+    because: str,
+    replicates: int | None,
+    values: int | None,
+    more_trials: int | None,
 ) -> OpenQuestion:
+    """An open question with the cost of `more_trials`."""
     finished = [trial for trial in results.trained if trial.finished]
     priced = [trial for trial in finished if trial.role == "replicate"] or finished
     costs = [
         mean(trial[name] for trial in priced if math.isfinite(trial[name])) for name in ("seconds", "flops")
     ]
-    seconds, flops = (more * cost if more is not None and math.isfinite(cost) else None for cost in costs)
-    return OpenQuestion(what, because, replicates, values, more, seconds, flops)
+    seconds, flops = (
+        more_trials * cost if more_trials is not None and math.isfinite(cost) else None for cost in costs
+    )
+    return OpenQuestion(what, because, replicates, values, more_trials, seconds, flops)

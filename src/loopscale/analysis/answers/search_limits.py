@@ -1,8 +1,8 @@
 """Limits of a search: cells that may have a better point than the search found.
 
-Two reasons make an answer doubtful. The best value may lie at the end of a tuned range, so that a better one may lie
-beyond it (Godbole, Dahl, Gilmer, Shallue, Nado: Deep Learning Tuning Playbook, 2023, search space boundaries). Or a
-trial may have been pruned on a plateau, where all points look alike.
+There are two signs of a better point. The best value lies at the end of a tuned range, so a better value may lie beyond
+the end (Godbole, Dahl, Gilmer, Shallue, Nado: Deep Learning Tuning Playbook, 2023, search space boundaries). Or a trial
+was pruned on a plateau, where all points look alike.
 """
 
 import math
@@ -17,7 +17,7 @@ from loopscale.stats.intervals import PooledVariance
 from loopscale.studies.space import Axis, Space
 
 NEAR = 0.05
-"""The share of a range, on its scale, that counts as its end."""
+"""The share of a range, measured on the scale of the range, that counts as its end."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CloseCall:
     step
         The training step at which the trial was pruned.
     ratio
-        Its validation error at that step over the error, at the same step, of the trial that came out best.
+        The validation error of the trial at that step, divided by the error of the best trial at the same step.
     """
 
     trial: str
@@ -61,7 +61,7 @@ class CloseCall:
 
 
 def tuned_ranges(results: Results) -> dict[str, Axis]:
-    """The tuned ranges by dotted path; empty if the description holds ranges of another version."""
+    """The tuned ranges by dotted path; empty if another version recorded them in another form."""
     try:
         return TypeAdapter(Space).validate_python(dict(results.study.get("nuisance") or {}))
     except ValidationError:
@@ -83,12 +83,12 @@ def cells_at_ends(results: Results, answers: Sequence[Best]) -> list[AtEnd]:
 
 
 def run_factor(noise: PooledVariance) -> float:
-    """The factor by which two runs of one point differ: one standard deviation."""
+    """The typical factor between two runs of one point: one standard deviation of their log ratio."""
     return math.exp(math.sqrt(2 * noise.variance))
 
 
 def close_calls(results: Results, noise: PooledVariance | None) -> list[CloseCall]:
-    """Pruned trials that were no further behind than two runs of one point differ, by label of the cell.
+    """Pruned trials that were less far behind the best trial than two runs of one point differ, sorted by cell.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def close_calls(results: Results, noise: PooledVariance | None) -> list[CloseCal
 
 
 def _behind(cell: CellResult, pruned: TrialResult, step: int) -> float:
-    """The ratio of a pruned trial to the best one; infinite if either was not measured at that step."""
+    """The error of a pruned trial over that of the best trial; infinite if one was not measured at that step."""
     finished = [trial for trial in cell.tuning if trial.finished]
     if not finished:
         return math.inf

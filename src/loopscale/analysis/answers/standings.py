@@ -1,4 +1,4 @@
-"""Where every cell stands against the classical algorithms."""
+"""Standings: every cell beside the classical algorithms on its task."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from loopscale.analysis.results import Results, mean
 from loopscale.analysis.table import Column
 
 EXACT = 1e-9
-"""Errors of algorithms in float64 below this are rounding."""
+"""Algorithms run in float64. Their errors below this value are rounding."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Standing:
     error, baseline_error
         The mean errors of the cell and of the algorithm.
     comparison
-        The ratio of the two, of the geometric mean over replicates. The interval describes the noise of training: both
-        errors are measured on one set of prompts, and an algorithm has no seed.
+        The ratio of the cell's geometric mean error to the algorithm's error. The interval describes the noise of
+        training only: both errors come from the same prompts, and an algorithm has no seed.
     """
 
     cell: str
@@ -77,8 +77,7 @@ COLUMNS: list[Column[Standing]] = [
 def standings(results: Results) -> list[Standing]:
     """Every cell beside every classical algorithm that ran on its task.
 
-    The algorithm is taken after as many steps as the cell has loops or layers. An algorithm recorded for fewer steps is
-    taken after its last one.
+    The algorithm's error is taken after as many steps as the cell has loops or layers, or after its last recorded step.
     """
     rows = []
     for cell in results.cells:
@@ -86,9 +85,9 @@ def standings(results: Results) -> list[Standing]:
             continue
         loop, error = cell.runs[0].loop, mean(cell.values_of("error"))
         for baseline in cell.baselines:
-            at = min(loop, baseline.curve.last_loop) if baseline.curve else loop
             compared = compare_with_baseline(results, cell, baseline)
             if compared.ratio is not None:
-                its_error = baseline_error(baseline, loop)
-                rows.append(Standing(cell.key, cell.label, baseline.solver, at, error, its_error, compared))
+                steps = min(loop, baseline.curve.last_loop) if baseline.curve else loop
+                errors = (error, baseline_error(baseline, loop))
+                rows.append(Standing(cell.key, cell.label, baseline.solver, steps, *errors, compared))
     return rows

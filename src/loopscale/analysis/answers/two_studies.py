@@ -1,4 +1,4 @@
-"""Two studies side by side: cells that ask the same, the ratios of their errors, their laws, their settings."""
+"""Two studies side by side: ratios of errors of matching cells, differences of laws, and differing settings."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from loopscale.analysis.results import CellResult, Results
 from loopscale.analysis.table import Column
 
 PARTS_OF_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")
-"""Parts of a study's description, beside its cells, in which two studies may differ."""
+"""The parts of a study's description that are compared, besides the cells."""
 MOST_NAMED = 5
-"""Settings in a sentence. The table of differences has all of them."""
+"""The largest number of settings named in a sentence. The table of differences has all of them."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pair:
     Attributes
     ----------
     comparison
-        The second's error over the first's. `less` means that the second study is better.
+        The ratio of the second error to the first. `less` means that the second study is better.
     """
 
     first: Best
@@ -58,7 +58,7 @@ PAIR_COLUMNS: list[Column[Pair]] = [
 
 @dataclass(frozen=True)
 class LawPair:
-    """The same law of both studies. `difference` is the second's rate minus the first's, with its interval."""
+    """The same law in both studies. `difference` is the second rate minus the first, `low` and `high` its interval."""
 
     of: str
     along: str
@@ -97,9 +97,10 @@ class TwoStudies:
     matched
         The settings in which the two cells of a pair agree; empty if no cells match.
     alone
-        The labels of cells of each study without a counterpart.
+        For each study, the labels of the cells without a counterpart.
     different
-        Settings in which all cells of one study differ from all cells of the other, and differences of the studies.
+        By setting, the two values: settings that are constant within a study and differ between the studies, parts
+        such as `search` that differ, and axes with different values.
     """
 
     names: tuple[str, str]
@@ -112,7 +113,7 @@ class TwoStudies:
 
     @property
     def unlike(self) -> list[str]:
-        """Differences in task or evaluation. With them the errors of the two studies describe different prompts."""
+        """Differences in task or evaluation. They mean that the errors of the studies come from different prompts."""
         return [path for path in self.different if path.startswith(("task.", "evaluate."))]
 
     @property
@@ -136,7 +137,7 @@ class TwoStudies:
 
 
 def compare(first: Results, second: Results) -> TwoStudies:
-    """The second study against the first, which is the standard."""
+    """The second study compared with the first, whose errors are the denominators of the ratios."""
     matched, couples = _couples(first, second)
     answers = [{answer.cell: answer for answer in best(results)} for results in (first, second)]
     pairs = [
@@ -168,8 +169,8 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
     if studies.unlike:
         named = ", ".join(studies.unlike[:MOST_NAMED]) + (", .." if len(studies.unlike) > MOST_NAMED else "")
         yield (
-            f"The studies are not evaluated alike ({named}). Their errors describe different prompts, so no ratio below"
-            " compares like with like."
+            f"The studies differ in task or evaluation ({named}). Their errors describe different prompts, so the"
+            " ratios do not compare the cells alone."
         )
     if len(known) == 1:
         compared = known[0].comparison
@@ -201,9 +202,10 @@ def _rates_differ(low: float | None, high: float | None) -> str:
 
 
 def _couples(first: Results, second: Results) -> tuple[tuple[str, ...], list[tuple[CellResult, CellResult]]]:
-    """Cells that belong together, and the settings by which: all axes of both studies, else the shared axes.
+    """The settings that match cells, and the matching cells. Without matches, all pairs of cells.
 
-    With all axes of both, settings that one study fixes count too: a cell of the other matches at that value alone.
+    The settings are all axes of both studies or, if no cells match in them, the shared axes. If one study fixes an
+    axis of the other, cells match at the fixed value only.
     """
     axes = [_axes(results) for results in (first, second)]
     shared = [path for path in axes[0] if path in axes[1]]
@@ -229,11 +231,11 @@ def _place(cell: CellResult, paths: Sequence[str]) -> str:
 
 
 def _law_pairs(first: Sequence[Law], second: Sequence[Law]) -> Iterator[LawPair]:
-    """Laws of the same measure, axis and remaining settings; of measure and axis alone if each study has one law."""
+    """Laws of the same measure, axis and cell. If each study has one law of the measure and axis, cells may differ."""
     for law in first:
         alike = [other for other in second if (other.of, other.along) == (law.of, law.along)]
         same = [other for other in alike if other.cell == law.cell]
-        single = len(alike) == 1 and sum((each.of, each.along) == (law.of, law.along) for each in first) == 1
+        single = len(alike) == 1 and sum((one.of, one.along) == (law.of, law.along) for one in first) == 1
         for other in same or (alike if single else []):
             ends = _interval_of_difference(law, other)
             yield LawPair(law.of, law.along, law, other, other.rate - law.rate, *ends)
@@ -271,7 +273,7 @@ def _differences(first: Results, second: Results) -> dict[str, tuple[Any, Any]]:
 
 
 def _values(results: Results, path: str) -> list[Any]:
-    """The values of a setting in the cells, in their order, each once."""
+    """The distinct values of a setting, in the order of the cells."""
     values = [_number(_settings(cell).get(path)) for cell in results.cells]
     return [value for place, value in enumerate(values) if value is not None and value not in values[:place]]
 
@@ -286,7 +288,7 @@ def _constant_settings(results: Results) -> dict[str, Any]:
 
 
 def _by_path(name: str, part: Any) -> dict[str, Any]:
-    """A part of a description, by dotted path if it has parts of its own."""
+    """A part of a description by dotted path."""
     if isinstance(part, Mapping):
         return {f"{name}.{key}": value for key, value in part.items()}
     return {name: part}

@@ -54,8 +54,8 @@ def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
 def heat_map(results: Results, x: str, y: str) -> go.Figure:
     """Mean error at T over two crossed settings, as colour and number. The 95 % interval appears in hover.
 
-    Square markers make the map, since the report carries plotly's basic traces only. If other settings distinguish
-    cells, only the first combination is drawn. Raises ValueError for a setting that the study does not vary.
+    The map consists of square markers, because the report carries plotly's basic traces only. If further settings vary,
+    only their first combination is drawn. Raises ValueError for a setting that the study does not vary.
     """
     for path in (x, y):
         if all(path not in cell.values for cell in results.cells):

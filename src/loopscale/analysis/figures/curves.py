@@ -1,8 +1,8 @@
 """Error against loops and against points: trained nets, classical algorithms, exact references.
 
-Beyond T, the number of trained loops, a few prompts may explode and take the mean with them. So the median over prompts
-is dotted beside the mean if the records have it. Bounds and classical algorithms are means, so a median may lie below
-the least possible error.
+Beyond T, the number of trained loops, the errors of a few prompts may explode and dominate the mean. A dotted line
+therefore shows the median over prompts, if the records have it. Bounds and classical algorithms are means, so a median
+may lie below the least possible error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,9 +46,9 @@ def against_loops(results: Results, cells: Sequence[CellResult]) -> go.Figure:
 
 
 def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figure:
-    """Mean error over queries after every loop, on the exact references of the same task and loop.
+    """Mean error over queries after every loop, beside the exact references of the same task.
 
-    The cells share a task. The references stand at their own height: no constant is fitted.
+    The cells share a task. The references have no fitted constant.
     """
     figure = blank("loop or layer (count)", ERROR)
     drawn = _trained_loops(figure, cells)
@@ -67,7 +67,7 @@ def against_points(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     for cell in drawn:
         runs = [run for run in cell.runs if run.curve]
         values = [run.curve.error[run.curve.row(run.loop)] for run in runs]
-        x, table = _common([run.curve.points for run in runs], values)
+        x, table = _on_shared_axis([run.curve.points for run in runs], values)
         mean_line(figure, safe(cell.label), cell.index, x, table)
     for order, (name, curve) in enumerate(_algorithms(drawn)):
         dashed_line(figure, name, order, curve.points, curve.error[-1])
@@ -78,26 +78,26 @@ def against_points(results: Results, cells: Sequence[CellResult]) -> go.Figure:
 
 
 def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellResult]:
-    """Draw means with intervals, a ring at T and medians beyond T. If all cells share T, shade the loops beyond it."""
+    """Draw means with intervals, a ring at T and medians beyond T. If all cells share T, shade the loops beyond T."""
     drawn = [cell for cell in cells if cell.curves]
-    ends, dotted = set[int](), False
+    trained, dotted = set[int](), False
     for cell in drawn:
         label, runs = safe(cell.label), [run for run in cell.runs if run.curve]
-        at = runs[0].loop
-        ends.add(at)
-        x, values = _common(
+        loop = runs[0].loop
+        trained.add(loop)
+        x, values = _on_shared_axis(
             [curve.loops for curve in cell.curves], [curve.by_loop() for curve in cell.curves]
         )
         mean_line(figure, label, cell.index, x, values)
-        _ring(figure, label, cell.index, at, mean(curve.error_after(at) for curve in cell.curves))
-        dotted |= _medians(figure, label, cell, at)
+        _ring(figure, label, cell.index, loop, mean(curve.error_after(loop) for curve in cell.curves))
+        dotted |= _medians(figure, label, cell, loop)
     if dotted:
         legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": GREYS[1]})
     last = max(_xs(figure), default=0)
-    if len(ends) == 1 and last > (at := ends.pop()):
+    if len(trained) == 1 and last > (loop := trained.pop()):
         figure.add_shape(
             type="rect",
-            x0=at,
+            x0=loop,
             x1=last,
             yref="paper",
             y0=0,
@@ -121,35 +121,35 @@ def _algorithms(cells: Sequence[CellResult]) -> Iterator[tuple[str, Curve]]:
             yield safe(baseline.solver), baseline.curve
 
 
-def _common(places: Sequence[NDArray[np.int64]], values: Sequence[Array]) -> tuple[Array, Array]:
-    """All places of the runs, and a table [places, runs] with NaN where a run has no value."""
+def _on_shared_axis(places: Sequence[NDArray[np.int64]], values: Sequence[Array]) -> tuple[Array, Array]:
+    """All places of the runs, and their values [places, runs], NaN where a run has no value."""
     x = np.unique(np.concatenate(places))
     table = np.full((len(x), len(values)), np.nan)
-    for run, (at, errors) in enumerate(zip(places, values, strict=True)):
-        table[np.searchsorted(x, at), run] = errors
+    for run, (of_run, errors) in enumerate(zip(places, values, strict=True)):
+        table[np.searchsorted(x, of_run), run] = errors
     return x.astype(np.float64), table
 
 
-def _ring(figure: go.Figure, label: str, index: int, at: int, height: float) -> None:
+def _ring(figure: go.Figure, label: str, index: int, loop: int, error: float) -> None:
     ring = {"size": 14, "symbol": "circle-open", "color": colour_of(index), "line": {"width": 2.5}}
     figure.add_scatter(
-        x=[at],
-        y=[height],
+        x=[loop],
+        y=[error],
         mode="markers",
         marker=ring,
         showlegend=False,
         legendgroup=label,
-        hovertemplate=f"trained for T = {at}<extra>{label}</extra>",
+        hovertemplate=f"trained for T = {loop}<extra>{label}</extra>",
     )
 
 
-def _medians(figure: go.Figure, label: str, cell: CellResult, at: int) -> bool:
-    """Draw the median over prompts beyond T. Returns False if the records have none, or nothing lies beyond T."""
+def _medians(figure: go.Figure, label: str, cell: CellResult, loop: int) -> bool:
+    """Draw the median over prompts beyond `loop`. Returns False without medians or without further loops."""
     if any(not np.isfinite(curve.median).any() for curve in cell.curves):
         return False
-    x, medians = _common(
-        [curve.loops[curve.loops >= at] for curve in cell.curves],
-        [curve.by_loop("median")[curve.loops >= at] for curve in cell.curves],
+    x, medians = _on_shared_axis(
+        [curve.loops[curve.loops >= loop] for curve in cell.curves],
+        [curve.by_loop("median")[curve.loops >= loop] for curve in cell.curves],
     )
     if len(x) < 2:
         return False

@@ -41,8 +41,8 @@ class _BoundLine:
 def law_figure(laws: Sequence[Law]) -> go.Figure:
     """Laws along one axis: the means with intervals, the fit, and the bound.
 
-    If a bound hides its constant or describes another quantity, its shape is drawn with a fitted constant, and the
-    legend gives the constant. A bound that stands beside several cells has one line in the legend.
+    If a bound has an unknown constant or describes another quantity, only its shape is compared: the line has a fitted
+    constant, which the legend gives. A bound beside several cells has one entry in the legend.
     """
     first = laws[0]
     log_x = first.log_axis or first.along in (FLOPS, PROMPTS)
@@ -65,7 +65,7 @@ def law_figure(laws: Sequence[Law]) -> go.Figure:
 
 
 def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol: str) -> None:
-    """One cell's data, and every fitted form once, however many bounds are compared with it."""
+    """One cell's data, and every fitted form once, also if several bounds are compared with the form."""
     law = laws[0]
     figure.add_scatter(
         x=law.x,
@@ -78,7 +78,7 @@ def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol
     )
     spaced = np.geomspace if min(law.x) > 0 else np.linspace
     x = spaced(min(law.x), max(law.x), 80)
-    for fit in {each.form: each for each in laws}.values():
+    for fit in {law.form: law for law in laws}.values():
         figure.add_scatter(
             x=x,
             y=rounded(fit.value(x)),
@@ -109,15 +109,15 @@ def _bound(figure: go.Figure, law: Law, colour: str, dash: str, name: str) -> _B
 
 
 def _shared_legend(figure: go.Figure, bounds: Sequence[_BoundLine]) -> None:
-    """A bound beside several cells gets one line of the legend, in no cell's colour."""
-    for theory, absolute, dash in dict.fromkeys((each.theory, each.absolute, each.dash) for each in bounds):
-        same = [
-            each for each in bounds if (each.theory, each.absolute, each.dash) == (theory, absolute, dash)
-        ]
-        if len({each.cell for each in same}) > 1:
-            for each in same:
-                figure.data[each.trace].update(showlegend=False)
-            name = _bound_name(theory, absolute, [each.shift for each in same])
+    """A bound beside several cells gets one grey entry in the legend."""
+    groups: dict[tuple[str, bool, str], list[_BoundLine]] = {}
+    for bound in bounds:
+        groups.setdefault((bound.theory, bound.absolute, bound.dash), []).append(bound)
+    for (theory, absolute, dash), lines in groups.items():
+        if len({line.cell for line in lines}) > 1:
+            for line in lines:
+                figure.data[line.trace].update(showlegend=False)
+            name = _bound_name(theory, absolute, [line.shift for line in lines])
             legend_entry(figure, name, {"color": GREYS[0], "dash": dash})
 
 

@@ -1,4 +1,4 @@
-"""Ratios of errors as figures: a net over a classical algorithm, step by step."""
+"""Ratios of errors as figures: nets relative to a classical algorithm, step by step."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,7 +17,7 @@ from loopscale.analysis.results import Results
 
 
 def ratios_by_step(results: Results, solver: str) -> go.Figure:
-    """Every cell's error over that of a classical algorithm after as many steps, with 95 % bands.
+    """The ratio of every cell's error to a classical algorithm's error after as many steps, with 95 % bands.
 
     Below 1 the net is better. The figure is empty if the study did not run the algorithm.
     """

@@ -1,7 +1,7 @@
-"""Exact references: errors that theory, or an algorithm in exact arithmetic, gives for a task, loop by loop.
+"""Exact references: errors that theory, or an algorithm in float64, gives for a task, loop by loop.
 
-They stand at their own height, without a fitted constant: the Bayes predictor (ridge), the best method of T gradients,
-one trained layer of linear attention, and Newton's iteration from both of its starts.
+References have no fitted constant. They are the Bayes predictor (ridge), the best method of T gradients, one trained
+layer of linear attention, and Newton's iteration from both of its starts.
 """
 
 from ast import literal_eval
@@ -22,7 +22,7 @@ BOUNDS = ("bayes_ridge", "first_order_best", "one_step_best")
 """Bounds on the excess error at a point, without hidden constants."""
 SOLVERS = ({"kind": "newton", "start": "spectral"}, {"kind": "newton", "start": "frobenius"})
 PROMPTS = 512
-"""Prompts that the solvers run on. A figure needs two digits of their mean."""
+"""The number of prompts for the solvers. A figure needs two digits of the mean error."""
 
 
 def references(
@@ -31,9 +31,10 @@ def references(
     bounds: Sequence[str] = BOUNDS,
     solvers: Sequence[Mapping[str, Any]] = SOLVERS,
 ) -> Iterator[tuple[str, Array]]:
-    """The error on a trial's task after each of these loops, as the mean over queries, over the target's variance.
+    """The errors of references on a trial's task after each of these loops.
 
-    References that do not hold for the task are left out.
+    Errors are means over queries, divided by the target's variance. References that do not hold for the task are left
+    out.
 
     Yields
     ------
@@ -51,8 +52,8 @@ def references(
     for solver in solvers:
         errors = _solver(repr(sorted(solver.items())), task.model_dump_json(), max(loops))
         if errors is not None:
-            rest = ", ".join(f"{name} {value}" for name, value in solver.items() if name != "kind")
-            name = str(solver["kind"]).replace("_", " ") + (f" ({rest})" if rest else "")
+            options = ", ".join(f"{name} {value}" for name, value in solver.items() if name != "kind")
+            name = str(solver["kind"]).replace("_", " ") + (f" ({options})" if options else "")
             yield name, errors[np.asarray(loops) - 1]
 
 
@@ -73,8 +74,8 @@ def _bound(kind: str, task: Any, loops: Sequence[int]) -> Array:
 def _solver(solver: str, task: str, steps: int) -> Array | None:
     """The mean error over queries after every step; None if the solver does not accept the task."""
     algorithm = Solver.model_validate(dict(literal_eval(solver)))
-    posed = Task.model_validate_json(task)
-    if not algorithm.accepts(posed.sample(1, stream("problem")).problem):
+    prompts = Task.model_validate_json(task)
+    if not algorithm.accepts(prompts.sample(1, stream("problem")).problem):
         return None
-    errors = error_curve(algorithm, posed, steps, stream("references", canonical(posed)), PROMPTS)
+    errors = error_curve(algorithm, prompts, steps, stream("references", canonical(prompts)), PROMPTS)
     return errors.mean(1).double().numpy()

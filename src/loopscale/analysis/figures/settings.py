@@ -23,21 +23,21 @@ from loopscale.stats.contrasts import mean_interval
 from loopscale.stats.intervals import pool
 
 DEPTHS = ("training.loops", "model.layers")
-"""Settings that count steps of computation. Along them an iterative algorithm is taken after as many steps."""
+"""Settings that count steps of computation. Along these axes, algorithms show their error after as many steps."""
 QUERIES: dict[str, Query] = {"error": "mean", "error_last": "last"}
 Point = tuple[float, float, float, float]
-"""The place on the axis, the mean, and the ends of its interval, NaN without one."""
+"""The place on the axis, the mean, and the ends of its interval, which are NaN without an interval."""
 MOST_ALGORITHMS = 9
-"""Lines of classical algorithms in one figure. If tasks differ so much that there would be more, none is drawn."""
+"""The largest number of lines of classical algorithms in one figure. If there would be more, none is drawn."""
 
 
 def against_axis(
     results: Results, path: str, of: str = "error", only: Mapping[str, Any] | None = None
 ) -> go.Figure:
-    """A measure at T with its 95 % interval against one scientific setting; one line for each combination of others.
+    """A measure at T with its 95 % interval against one scientific setting. Each combination of others has a line.
 
-    Settings that vary in step with `path` belong to the axis, which names all of them. The classical algorithms are
-    those of each cell's task; along loops or layers, after as many steps.
+    Settings that vary in step with `path` belong to the axis, and the title names them. The classical algorithms ran on
+    each cell's task. Along loops or layers, their errors are those after as many steps.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _matches(cell: CellResult, only: Mapping[str, Any]) -> bool:
 
 
 def _algorithms(cell: CellResult, of: str, step: int | None) -> Iterator[tuple[str, float]]:
-    """The algorithms on a cell's task: after `step` if errors are recorded by step, else at their end."""
+    """A measure of the algorithms on a cell's task. After a `step`, only errors are recorded."""
     for baseline in cell.baselines:
         if step is None:
             value = baseline[of]
@@ -107,13 +107,17 @@ def _algorithms(cell: CellResult, of: str, step: int | None) -> Iterator[tuple[s
 
 
 def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[str, tuple[float, float]]:
-    """The interval of every cell's mean, NaN without one: on the log scale; if values may be 0 or less, as they are."""
-    none = (float("nan"), float("nan"))
+    """The interval of every cell's mean; NaN without an interval.
+
+    Intervals are those of logarithms or, if a value is 0 or less, those of the values themselves.
+    """
+    missing = (float("nan"), float("nan"))
     values = {cell.key: cell.values_of(of) for cell in cells}
     if all((value > 0).all() for value in values.values()):
         logs = results.logs(of)
         return {
-            cell.key: (mean_interval(logs, cell.index) if cell.replicated else None) or none for cell in cells
+            cell.key: (mean_interval(logs, cell.index) if cell.replicated else None) or missing
+            for cell in cells
         }
     noise = pool([values[cell.key] for cell in cells if cell.replicated and len(cell.runs) > 1])
     intervals = {}
@@ -138,8 +142,8 @@ def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) ->
 
 
 def _choose_scale(figure: go.Figure) -> None:
-    """A linear y axis if a measured value is 0 or less, or if all values lie within a factor of two."""
-    measured = [as_floats(trace["y"]) for trace in figure.data if trace["mode"] != "lines"]  # pyright: ignore[reportArgumentType, reportCallIssue]: traces are mappings
+    """Make the y axis linear if a measured value is 0 or less, or if all values lie within a factor of two."""
+    measured = [as_floats(trace["y"]) for trace in figure.data if trace["mode"] != "lines"]  # pyright: ignore[reportArgumentType, reportCallIssue]: traces support item access
     values = np.concatenate(measured or [np.zeros(0)])
     values = values[np.isfinite(values)]
     if len(values) and (values.min() <= 0 or values.max() < 2 * values.min()):

@@ -1,7 +1,7 @@
-"""The style of all figures, which colour-blind readers can tell apart.
+"""The style of all figures, with colours and markers for colour-blind readers.
 
-Classical algorithms are grey and dashed, exact references black. Plotly lets a reader zoom and hide. Only its basic
-traces are used, so that a report carries 1.2 MB of plotly and not 4.8 MB.
+Classical algorithms are grey and dashed, exact references black. Only plotly's basic traces are used, so that a report
+carries 1.2 MB of plotly and not 4.8 MB.
 """
 
 import html
@@ -15,15 +15,15 @@ from loopscale.analysis.results import Array
 from loopscale.stats.contrasts import mean_interval
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-"""Okabe and Ito (2008), the yellow darkened to be read on white."""
+"""Okabe and Ito (2008), with a yellow that is darkened for a white background."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 ERROR = "error (1 = predicting nothing)"
 MOST_MARKS = 60
-"""Markers on one line."""
+"""The largest number of markers on one line."""
 DEEPEST = 10.0
-"""The factor beyond the lowest and the highest measured value up to which references stay in the picture."""
+"""References are visible up to this factor beyond the lowest and the highest measured value."""
 
 
 def colour_of(index: int) -> str:
@@ -32,7 +32,7 @@ def colour_of(index: int) -> str:
 
 
 def symbol_of(index: int) -> str:
-    """The marker of a series. Colours repeat after eight series with another marker, so 64 series differ."""
+    """The marker of a series. When the colours repeat after eight series, the markers change, so 64 series differ."""
     return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
@@ -44,7 +44,7 @@ def measure_title(of: str) -> str:
 
 
 def exact_line(figure: go.Figure, name: str, x: Iterable[Any], y: Sequence[float] | Array) -> None:
-    """A reference that holds as it stands, without a fitted constant."""
+    """An exact reference, which has no fitted constant."""
     y = np.asarray(y, dtype=np.float64)
     figure.add_scatter(
         x=list(x),
@@ -61,7 +61,7 @@ def mean_line(figure: go.Figure, name: str, index: int, x: Array, values: Array)
     Parameters
     ----------
     x, values
-        Places [places], and errors [places, runs].
+        Places on the axis [places], and errors [places, runs].
     """
     colour = colour_of(index)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -109,7 +109,7 @@ def interval_bars(middle: Array, low: Array, high: Array, width: int = 5) -> dic
 
 
 def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[Any], y: Array) -> None:
-    """A classical algorithm. An algorithm that is exact everywhere has no place on a logarithmic axis."""
+    """A classical algorithm. An algorithm that is exact everywhere is not drawn: 0 is not on a logarithmic axis."""
     y = np.asarray(y, dtype=np.float64)
     if not (y > 1e-12).any():
         return
@@ -120,7 +120,7 @@ def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[Any], y: A
 
 
 def legend_entry(figure: go.Figure, name: str, style: dict[str, Any]) -> None:
-    """One line of the legend for something drawn many times: a series of no points."""
+    """An entry of the legend without points, for something that is drawn many times."""
     figure.add_scatter(x=[None], y=[None], mode="lines", line=style, name=name, hoverinfo="skip")
 
 
@@ -150,7 +150,7 @@ def blank(x: str, y: str, log_x: bool = True) -> go.Figure:
 
 
 def named_rows(x: str, names: Sequence[str]) -> go.Figure:
-    """An empty figure with one named row for each value, the first at the top. Long names fit a narrow screen."""
+    """An empty figure with one row for each name, the first at the top. Rows are high enough for wrapped names."""
     figure = blank(x, "")
     lines = max((name.count("<br>") + 1 for name in names), default=1)
     figure.update_yaxes(
@@ -161,10 +161,10 @@ def named_rows(x: str, names: Sequence[str]) -> go.Figure:
 
 
 def with_decimal_ticks(figure: go.Figure) -> go.Figure:
-    """The figure with plain decimals on logarithmic axes: plotly's labels drop the leading digit between powers.
+    """The figure with plain decimals on logarithmic axes. Plotly's own labels omit the leading digit between powers.
 
-    Dashed and dotted lines may leave the picture. An algorithm that is exact after three pairs would press all
-    measured values into one line. Zooming out shows the whole line.
+    Dashed and dotted lines may leave the picture. Otherwise an algorithm that is exact after three pairs would compress
+    all measured values into one line. Zooming out shows the whole line.
     """
     figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, _legend_rows(figure) - 3)))
     values = "x" if figure.layout.yaxis.type == "category" else "y"
@@ -183,19 +183,19 @@ def with_decimal_ticks(figure: go.Figure) -> go.Figure:
 
 
 def _legend_rows(figure: go.Figure) -> int:
-    """The number of legend rows below a figure of 640 pixels. A group is a column; columns stand side by side."""
+    """The number of legend rows for a width of 640 pixels. Each legend group is a column."""
     groups = dict[str, list[int]]()
     traces: list[Any] = list(figure.select_traces())
     for place, trace in enumerate(traces):
         if trace.showlegend is not False:
             groups.setdefault(trace.legendgroup or f" {place}", []).append(len(str(trace.name)))
-    rows, left, tall = 0, 0.0, 0
+    rows, free_pixels, column_height = 0, 0.0, 0
     for lengths in groups.values():
-        wide = 56 + 7.5 * max(lengths)
-        if wide > left:
-            rows, left, tall = rows + tall, 640.0, 0
-        left, tall = left - wide, max(tall, len(lengths))
-    return rows + tall
+        width = 56 + 7.5 * max(lengths)
+        if width > free_pixels:
+            rows, free_pixels, column_height = rows + column_height, 640.0, 0
+        free_pixels, column_height = free_pixels - width, max(column_height, len(lengths))
+    return rows + column_height
 
 
 def _positive(traces: Iterable[Any], name: str) -> Array:
@@ -216,12 +216,12 @@ def _is_solid(trace: Any) -> bool:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About ten round numbers, with a decade to spare on either side for zooming out."""
+    """About ten round numbers in the range, and further numbers on both sides for zooming out."""
     decades = np.log10(high / low)
-    if decades < 0.35:  # the ends are so close together that a logarithm is nearly a line
-        wide = 1.25 * high - low / 1.25
-        power = 10.0 ** np.floor(np.log10(wide / 8))
-        step = power * next(factor for factor in (1, 2, 5, 10) if wide / (factor * power) <= 8)
+    if decades < 0.35:  # on so short a range a logarithm is nearly linear
+        span = 1.25 * high - low / 1.25
+        power = 10.0 ** np.floor(np.log10(span / 8))
+        step = power * next(factor for factor in (1, 2, 5, 10) if span / (factor * power) <= 8)
         places = step * np.arange(np.ceil(low / 2 / step), 2 * high / step)
         return [float(f"{place:.4g}") for place in places if place > 0]
     digits = (1, 1.5, 2, 3, 4, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
@@ -230,7 +230,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def as_floats(values: Iterable[Any]) -> Array:
-    """Values as floats; NaN for None and for words."""
+    """Values as floats; NaN for None and for text."""
     return np.array(
         [float(value) if isinstance(value, int | float | np.number) else np.nan for value in values],
         dtype=np.float64,
@@ -238,7 +238,7 @@ def as_floats(values: Iterable[Any]) -> Array:
 
 
 def rounded(values: Iterable[Any]) -> list[float | None]:
-    """Values with four digits, since a screen shows no more; None, a gap, for values that are not finite."""
+    """Values with four digits, which suffice for a screen. Values that are not finite become None, which is a gap."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in as_floats(values)]
 
 
@@ -252,5 +252,5 @@ def wrapped(label: str) -> str:
 
 
 def safe(text: str) -> str:
-    """Text without markup: plotly reads tags in names."""
+    """Text with escaped markup, because plotly interprets tags in names."""
     return html.escape(text, quote=False)

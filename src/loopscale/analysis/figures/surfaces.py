@@ -1,4 +1,4 @@
-"""Error over two axes against its cost, with the least error for every number of FLOPs."""
+"""Error over two axes against training cost, with the least error for every number of FLOPs."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -9,10 +9,10 @@ from loopscale.analysis.laws.surface import Surface
 
 
 def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
-    """Error against FLOPs: cells as markers, the fitted surface as a line for every z, its envelope in black.
+    """Error against FLOPs: cells as markers, the fitted surface as a line for every z, and its envelope in black.
 
-    The envelope is the surface's least error at a cost, within the range of the trained cells. If no pair is known to
-    be best, there is no envelope, and the figure gives the reason.
+    The envelope is the least error of the surface at each cost, within the range of the trained cells. If the surface
+    has no law of the best pair, there is no envelope, and the figure gives the reason.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     try:
         law = surface.law()
     except ValueError as problem:
-        where = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
+        corner = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
         reason = f"no line of least error: {problem}".replace(", so that", ",<br>so that")
-        figure.add_annotation(text=reason, showarrow=False, align="right", bgcolor="white", **where)
+        figure.add_annotation(text=reason, showarrow=False, align="right", bgcolor="white", **corner)
         return figure
     costs = surface.flops(cells.x, cells.z)
     budgets = np.geomspace(costs.min(), costs.max(), 60)

@@ -6,8 +6,9 @@ from loopscale.analysis.figures.style import ERROR, blank, colour_of, rounded, s
 from loopscale.analysis.results import Results
 
 MOST_STEPS = 200
+"""A run with more recorded steps is thinned."""
 MOST_MARKED = 10
-"""Markers on the line of one run."""
+"""The largest number of markers on the line of one run."""
 
 
 def learning_curves(results: Results) -> go.Figure:

@@ -1,6 +1,6 @@
 """Figures of the tuned settings: slices, parallel coordinates, importance.
 
-Plotly's own parallel coordinates are not in the basic bundle that a report carries, so here they are lines.
+Parallel coordinates are drawn as lines, because the basic bundle of plotly in a report has no such trace.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from loopscale.analysis.results import CellResult, Results, TrialResult
 
 WITHOUT_ERROR = ("diverged", "out_of_memory")
 FIFTHS = ("#00204D", "#31446B", "#666970", "#958F78", "#CBBA69")
-"""From the best fifth of trials to the worst: Cividis (Nunez, Anderton, Renslow 2018)."""
+"""Colours from the best fifth of trials to the worst: Cividis (Nunez, Anderton, Renslow 2018)."""
 NAMES_OF_FIFTHS = ("best fifth", "second fifth", "third fifth", "fourth fifth", "worst fifth")
 
 
 def varied_settings(results: Results) -> list[str]:
-    """The settings that differ between tuning trials of one cell, numbers and words alike."""
+    """The settings, numeric or not, that differ between tuning trials of one cell."""
     tuned = results.tuned or [path for trial in results.trained for path in trial.settings]
     return [
         path
@@ -39,7 +39,7 @@ def varied_settings(results: Results) -> list[str]:
 
 
 def tuning_slice(results: Results, setting: str) -> go.Figure:
-    """The error of each tried value of a setting, by cell. Crosses at the top diverged or ran out of memory."""
+    """The error of each tried value of a setting, by cell. A cross at the top is a trial that left no error."""
     tried = [trial for cell in results.cells for trial in cell.tuning if setting in trial.settings]
     words = not np.isfinite(as_floats(trial.settings[setting] for trial in tried)).all()
     figure = blank(setting, ERROR, log_x=not words and _log(results, setting))
@@ -60,8 +60,8 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
             legendgroup=cell.key,
             marker={"size": 9, "color": colour_of(cell.index), "symbol": symbol_of(cell.index)},
         )
-        without = [trial for trial in trials if trial.outcome in WITHOUT_ERROR]
-        if without:
+        without_error = [trial for trial in trials if trial.outcome in WITHOUT_ERROR]
+        if without_error:
             cross = {
                 "size": 10,
                 "color": colour_of(cell.index),
@@ -69,13 +69,13 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
                 "line": {"width": 2},
             }
             figure.add_scatter(
-                x=places(without),
-                y=[highest * 2] * len(without),
+                x=places(without_error),
+                y=[highest * 2] * len(without_error),
                 mode="markers",
                 showlegend=False,
                 legendgroup=cell.key,
                 marker=cross,
-                text=[trial.outcome.replace("_", " ") for trial in without],
+                text=[trial.outcome.replace("_", " ") for trial in without_error],
                 hovertemplate="%{x}: %{text}<extra></extra>",
             )
     if words:
@@ -97,7 +97,7 @@ def parallel_coordinates(results: Results, cell: CellResult, settings: Sequence[
     names = [*settings, "error"]
     rank = np.argsort(np.argsort(errors, kind="stable"), kind="stable")
     fifth = np.minimum(5 * rank // max(len(trials), 1), 4)
-    for part in range(4, -1, -1):  # the best fifth last, and so on top
+    for part in range(4, -1, -1):  # the best fifth is drawn last, on top of the others
         numbers = np.flatnonzero(fifth == part)
         if len(numbers):
             figure.add_scatter(
@@ -137,7 +137,7 @@ def parallel_coordinates(results: Results, cell: CellResult, settings: Sequence[
 
 
 def importances(of_cells: Sequence[Importance]) -> go.Figure:
-    """The share of every setting in telling better trials from others, one marker for each cell."""
+    """The importance of every tuned setting, with one marker for each cell."""
     figure = blank("share of importance", "", log_x=False)
     known = [importance for importance in of_cells if importance.shares]
     for index, importance in enumerate(known):
@@ -157,7 +157,7 @@ def importances(of_cells: Sequence[Importance]) -> go.Figure:
 
 
 class _Scale:
-    """The place of every value of one setting between 0 and 1, and the ticks beside the axis."""
+    """The place of every value of one setting, from 0 to 1, and the ticks beside the axis."""
 
     def __init__(self, values: Sequence[Any] | np.ndarray, log: bool) -> None:
         numbers = as_floats(values)
@@ -186,6 +186,6 @@ def _text(value: Any) -> str:
 
 
 def _log(results: Results, setting: str) -> bool:
-    """True if the study searches the setting on a log scale, and for a setting that the study does not tune."""
+    """True if the study searches the setting on a log scale, or does not tune the setting."""
     axis = (results.study.get("nuisance") or {}).get(setting) or {"scale": "log"}
     return axis.get("scale") == "log"

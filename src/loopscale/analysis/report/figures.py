@@ -1,4 +1,4 @@
-"""The figures that the results of a study allow, each with a title and a description in words."""
+"""The figures of a study's report, each with a title and a caption."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,30 +11,30 @@ from loopscale.analysis.report.page import Figure
 from loopscale.analysis.results import CellResult, Results
 
 MOST_GROUPS = 12
-"""Tasks, and tuned cells, that get figures of their own."""
+"""The largest number of tasks, and of tuned cells, with figures of their own."""
 FEWEST_LINES = 5
 """With fewer finished trials a cell has no figure of parallel coordinates."""
 FEWEST_VALUES = 3
 """A numeric setting with fewer values has no figure."""
 LEGEND = (
-    " A ring marks T, the number of trained loops. Grey and dashed: classical algorithms. Black: an exact lower bound"
-    " of the mean error."
+    " A ring marks T, the number of trained loops. Grey and dashed: classical algorithms. Black: exact lower bound of"
+    " the mean error."
 )
 MEDIANS = (
-    " Thin and dotted, from T on: the median over prompts, which a few exploding prompts do not move. No lower bound"
-    " applies to the median."
+    " Thin and dotted, from T on: the median over prompts, which a few very large errors do not change. The lower bound"
+    " does not apply to the median."
 )
 
 
 def study_figures(
     results: Results, laws: Sequence[Law], importances: Sequence[Importance]
 ) -> Iterator[Figure]:
-    """Every figure: first the answer, then the tuning, then the training."""
+    """All figures: first the answers, then the tuning, then the training."""
     yield from _of_tasks(results)
     yield from _of_axes(results, laws)
     yield from _of_tuning(results, importances)
     if len(results.history):
-        text = "Validation error of the runs above during training."
+        text = "Validation error during training of the runs that answer for each cell."
         yield Figure("Learning curves", text, "learning", training.learning_curves(results))
 
 
@@ -55,15 +55,15 @@ def _of_tasks(results: Results) -> Iterator[Figure]:
 def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
     for place, path in enumerate(independent_axes(results, FEWEST_VALUES)):
         text = (
-            "Mean error at T of every cell with its 95 % interval over replicates. Beside it: classical algorithms on"
-            " the same task, along loops or layers after as many steps."
+            "Mean error at T of every cell with its 95 % interval over replicates, and classical algorithms on the same"
+            " task. Along loops or layers, algorithms are shown after as many steps."
         )
         yield Figure(f"Error against {path}", text, f"axis{place}", settings.against_axis(results, path))
     for place, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in laws)):
         same = [law for law in laws if (law.along, law.of) == (along, of)]
         text = (
-            "Means over runs, fitted laws, and (dotted or dashed) the prediction of theory. A prediction that is exact"
-            " for this quantity stands at its own height; any other is its shape at the data's height."
+            "Means over runs, fitted laws, and the prediction of theory (dotted or dashed). A prediction that is exact"
+            " for this quantity is drawn as is. Of any other prediction only the shape counts: its constant is fitted."
         )
         yield Figure(f"Law: {of} along {along}", text, f"law{place}", law_figure(same))
 
@@ -72,12 +72,12 @@ def _of_tuning(results: Results, importances: Sequence[Importance]) -> Iterator[
     varied = tuning.varied_settings(results)
     for place, setting in enumerate(varied):
         text = (
-            f"The error of each tried value of {setting}, by cell: finished trials, with crosses at the top for trials"
+            f"The error of finished trials for each tried value of {setting}, by cell. Crosses at the top mark trials"
             " that diverged or ran out of memory."
         )
         drawing = tuning.tuning_slice(results, setting)
         yield Figure(f"Tuning: {setting}", text, f"tuning{place}", drawing)
-    several = [cell for cell in results.cells if _moved(cell, varied) > 1]
+    several = [cell for cell in results.cells if _varied_count(cell, varied) > 1]
     for place, cell in enumerate(several[:MOST_GROUPS]):
         text = "Every finished tuning trial as a line through its settings to its error. The best fifth is darkest."
         drawing = tuning.parallel_coordinates(results, cell, varied)
@@ -85,17 +85,17 @@ def _of_tuning(results: Results, importances: Sequence[Importance]) -> Iterator[
         yield Figure(f"Tuning of {name}, all settings at once", text, f"parallel{place}", drawing)
     if any(importance.shares for importance in importances):
         text = (
-            "How much each setting tells the better quarter of a cell's trials from the others (PED-ANOVA), as shares"
-            f" of a sum of 1. Hollow markers rest on fewer than {RELIABLE} trials and are unreliable."
+            "How strongly each setting distinguishes the better quarter of a cell's trials (PED-ANOVA). The shares of a"
+            f" cell sum to 1. Hollow markers are unreliable, because they rest on fewer than {RELIABLE} trials."
         )
         drawing = tuning.importances(importances)
         yield Figure("Importance of the tuned settings", text, "importance", drawing)
     if results.two_objectives:
-        text = "Error of every finished trial against its training cost. The table above lists the front."
+        text = "Error of every finished trial against its training cost. A table above lists the best points."
         yield Figure("Error against cost", text, "front", training.error_against_cost(results))
 
 
-def _moved(cell: CellResult, settings: Sequence[str]) -> int:
+def _varied_count(cell: CellResult, settings: Sequence[str]) -> int:
     """The number of settings with more than one value in the cell; 0 if the cell has too few finished trials."""
     trials = [trial for trial in cell.tuning if trial.finished]
     if len(trials) < FEWEST_LINES:

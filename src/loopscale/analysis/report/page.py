@@ -1,6 +1,6 @@
-"""Pages that stand alone: a filled template, figures as data, and plotly inlined once.
+"""Self-contained pages: a filled template, figures as data, and one copy of plotly.
 
-A page loads nothing from anywhere. Plotly's basic bundle (1.2 MB, MIT, with its licence) is vendored.
+A page loads nothing from the network. Plotly's basic bundle (1.2 MB, MIT, with its licence) is in this package.
 """
 
 import json
@@ -20,7 +20,7 @@ from loopscale.analysis.table import Column
 from loopscale.core.visible import visible
 
 LONG = 40
-"""A text column with longer entries gets a wider cell."""
+"""A text of more characters gets a wider cell."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Figure:
     Attributes
     ----------
     text
-        What the figure shows, in words: its caption, and its description for screen readers.
+        The caption, which is also the description for screen readers.
     name
-        Its identifier in the page: letters and digits.
+        The identifier in the page: letters and digits.
     """
 
     title: str
@@ -47,9 +47,9 @@ class Figure:
 
 def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
     """The page made from a template of this package. Figures without data are left out."""
-    drawn = [figure for figure in figures if figure.drawing.data]
-    plotly = Markup(_asset("plotly-basic.min.js").replace("</script", "<\\/script")) if drawn else ""
-    return _environment().get_template(template).render(figures=drawn, plotly=plotly, **values)
+    figures = [figure for figure in figures if figure.drawing.data]
+    plotly = Markup(_asset("plotly-basic.min.js").replace("</script", "<\\/script")) if figures else ""
+    return _environment().get_template(template).render(figures=figures, plotly=plotly, **values)
 
 
 def duration(seconds: float | None) -> str:
@@ -63,7 +63,7 @@ def duration(seconds: float | None) -> str:
 
 
 def text(value: Any) -> Any:
-    """A value as a page shows it: words and tables unchanged, anything else as JSON."""
+    """A value as a page shows it: texts and mappings unchanged, anything else as JSON."""
     return value if isinstance(value, str | Mapping) else json.dumps(value, indent=1, default=str)
 
 
@@ -106,7 +106,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Text without control characters, because a page may be read in a terminal too."""
+    """Text without control characters, because a page may also be read in a terminal."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from loopscale.analysis.answers.best import best_columns, front, front_columns
 from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
-from loopscale.analysis.answers.findings import Findings, find
+from loopscale.analysis.answers.findings import Findings, study_findings
 from loopscale.analysis.answers.importance import importance
 from loopscale.analysis.answers.open_questions import COLUMNS as QUESTIONS
 from loopscale.analysis.answers.standings import COLUMNS as STANDINGS
@@ -17,7 +17,7 @@ from loopscale.analysis.report.page import render, text
 from loopscale.analysis.results import Results, TrialResult
 
 MOST_TRIALS = 3000
-"""Rows of the table of trials. Of a larger study, further finished tuning trials are only counted."""
+"""The largest number of rows in the table of trials. Further finished tuning trials are only counted."""
 MOST_REASONS = 40
 
 
@@ -29,11 +29,11 @@ def study_page(
     Parameters
     ----------
     provenance
-        Commit, versions, the study's file and the like. A mapping is shown as a table.
+        Commit, versions and the study's file, by heading. A mapping is shown as a table.
     findings
-        The findings of the study, computed here if they are not given.
+        The findings of the study. They are computed if they are not given.
     """
-    findings = findings or find(results)
+    findings = findings or study_findings(results)
     importances = importance(results)
     cells, total = training_costs(results)
     return render(
@@ -62,7 +62,7 @@ def study_page(
 
 
 def _trial_rows(trials: Sequence[TrialResult]) -> list[dict[str, Any]]:
-    """Trials with problems come first, so that the rows beyond the limit are finished tuning trials."""
+    """The rows of the table of trials. Finished tuning trials come last, so only they exceed the limit."""
     ordered = sorted(
         trials,
         key=lambda trial: (
@@ -88,7 +88,7 @@ def _trial_rows(trials: Sequence[TrialResult]) -> list[dict[str, Any]]:
 
 
 def _reasons(trials: Sequence[TrialResult]) -> list[tuple[str, str, int]]:
-    """Why trials have not finished: outcome, last line of the reason, and their number; the most frequent first."""
+    """Why trials did not finish: outcome, reason and number of trials, the most frequent first."""
     unfinished = [trial for trial in trials if trial.outcome != "finished"]
     counts = Counter((_outcome(trial), _reason(trial)) for trial in unfinished)
     return [(outcome, reason, count) for (outcome, reason), count in counts.most_common(MOST_REASONS)]
@@ -99,10 +99,10 @@ def _outcome(trial: TrialResult) -> str:
 
 
 def _reason(trial: TrialResult) -> str:
-    """The last line of a traceback, which names the error."""
+    """The reason in one line: of a traceback the last line, which names the error."""
     lines = [line.strip() for line in trial.detail.splitlines() if line.strip()]
     if lines:
         return lines[-1]
-    at = "" if trial.step is None else f" at step {trial.step:,}"
-    known = {"pruned": f"behind the others of its cell{at}", "running": f"still training{at}"}
-    return known.get(_outcome(trial), f"no reason was given{at}")
+    where = "" if trial.step is None else f" at step {trial.step:,}"
+    reasons = {"pruned": f"behind other trials of its cell{where}", "running": f"still training{where}"}
+    return reasons.get(_outcome(trial), f"no reason was recorded{where}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.best import Best
@@ -21,8 +20,9 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.report.page import Figure, render
 
 MOST_PAIRS = 400
-"""Rows of the table of cells. Further pairs are only counted."""
+"""The largest number of rows in the table of cells. Further pairs are only counted."""
 MOST_DRAWN = 40
+"""The largest number of pairs in a figure."""
 
 
 def two_studies_page(studies: TwoStudies) -> str:
@@ -48,17 +48,17 @@ def _figures(studies: TwoStudies) -> Iterator[Figure]:
     errors = named_rows(ERROR, names)
     for side, name in enumerate(studies.names):
         _errors(errors, names, [(pair.first, pair.second)[side] for pair in pairs], safe(name), side)
-    text = "Mean error of both studies' cells with 95 % intervals over replicates."
+    text = "Mean errors of the cells of both studies, with 95 % intervals over replicates."
     yield Figure("Errors", text, "errors", errors)
-    text = "Ratio of errors of matched cells with 95 % intervals. Left of the line at 1 the second study is better."
+    text = "Ratios of errors of matched cells, with 95 % intervals. Left of the line at 1 the second study is better."
     yield Figure("Ratios", text, "ratios", _ratios(studies.names, names, pairs))
 
 
 def _ratios(studies: tuple[str, str], names: Sequence[str], pairs: Sequence[Pair]) -> go.Figure:
     figure = named_rows(f"error of {safe(studies[1])} over that of {safe(studies[0])}", names)
-    compared = [pair.comparison for pair in pairs]
+    comparisons = [pair.comparison for pair in pairs]
     middle, low, high = (
-        as_floats(getattr(each, end) for each in compared) for end in ("ratio", "low", "high")
+        as_floats(getattr(comparison, end) for comparison in comparisons) for end in ("ratio", "low", "high")
     )
     figure.add_scatter(
         x=rounded(middle),
@@ -68,14 +68,15 @@ def _ratios(studies: tuple[str, str], names: Sequence[str], pairs: Sequence[Pair
         marker={"size": 11, "color": PALETTE[0]},
         showlegend=False,
     )
-    even = {"color": "#101828", "width": 1.2, "dash": "longdash"}
-    figure.add_scatter(x=[1.0] * len(names), y=list(names), mode="lines", name="equal", line=even)
+    equal = {"color": "#101828", "width": 1.2, "dash": "longdash"}
+    figure.add_scatter(x=[1.0] * len(names), y=list(names), mode="lines", name="equal", line=equal)
     return figure
 
 
 def _errors(figure: go.Figure, names: Sequence[str], cells: Sequence[Best], name: str, side: int) -> None:
-    ends = (as_floats(getattr(cell, end) for cell in cells) for end in ("error", "error_low", "error_high"))
-    middle, low, high = (np.asarray(end) for end in ends)
+    middle, low, high = (
+        as_floats(getattr(cell, end) for cell in cells) for end in ("error", "error_low", "error_high")
+    )
     figure.add_scatter(
         x=rounded(middle),
         y=list(names),
