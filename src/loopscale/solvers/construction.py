@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import SerializationInfo, model_serializer, model_validator
+from pydantic import model_serializer, model_validator
 from torch import Tensor
 from typing_extensions import override
 
@@ -48,7 +48,7 @@ class Constructed(Solver, kind="construction"):
         return {"construction": Construction.model_validate({"kind": data["name"]} | given)}
 
     @model_serializer(mode="plain")
-    def _dump(self, info: SerializationInfo) -> dict[str, Any]:
+    def _dump(self, info: Any) -> dict[str, Any]:
         given = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
         return {"kind": self.kind, "name": self.construction.kind} | given
 

@@ -1,4 +1,4 @@
-"""Pydantic's errors as faults: what is wrong, and what would be right."""
+"""Pydantic's errors as faults, each with a remedy."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
