@@ -1,4 +1,4 @@
-"""Every mistake in a study file is one line: file, line, what is wrong, what would be right."""
+"""Every mistake in a study file is one line: file, line, mistake, remedy."""
 
 import re
 from pathlib import Path

@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """The best configuration of every cell, with mean and interval over its replicates.
 
-    With [cyan]search: nsga2[/cyan], also every point that no other point beats in both error and FLOPs.
+    With two [cyan]objectives[/cyan], also every point that no other point beats in both error and FLOPs.
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """

@@ -231,7 +231,7 @@ def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
 
 
 def _theory(n: int, law: LawSpec, study: StudySchema, layout: Layout) -> Iterator[Fault]:
-    """A bound must apply to at least one cell. Cells to which it does not apply get no theory."""
+    """A bound must apply to at least one cell. The other cells get no theory."""
     if law.theory is None:
         return
     given = {name: value for name, value in law.theory.items() if name != "kind"}

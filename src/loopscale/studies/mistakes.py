@@ -1,4 +1,4 @@
-"""Mistakes in a study: one line each, with the file, the line, what is wrong and what would be right."""
+"""Mistakes in a study. Each is one line: the file, the line, the mistake and the remedy."""
 
 import difflib
 from collections.abc import Iterable, Sequence

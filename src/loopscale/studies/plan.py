@@ -106,8 +106,8 @@ def plan_study(
 ) -> StudyPlan:
     """Plan a study, on this machine or on the cluster of the `offer`.
 
-    `rate` is in FLOP/s of one trial and is measured here by default. `workers` trials run at a time, by default as many
-    as the cores of this machine allow.
+    `rate` is in FLOP/s of one trial and is measured here by default. `workers` trials run at a time; the default fills
+    the cores of this machine.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}

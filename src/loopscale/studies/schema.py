@@ -39,7 +39,7 @@ class StudySchema(Config):
     """Settings that all trials share. Settings that are neither fixed nor varied have their defaults."""
     scientific: Axes = {}
     where: str = ""
-    """A condition on scientific and fixed settings. Combinations for which the condition is false are no cells."""
+    """A condition on scientific and fixed settings. A combination is a cell only if the condition is true."""
     nuisance: Space = {}
     search: Annotated[Search, BeforeValidator(lambda data: _with_default_kind(Search, data))] = TPE()
     """How the points of a cell are chosen."""

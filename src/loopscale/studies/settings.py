@@ -48,7 +48,7 @@ def put(tree: dict[str, Any], path: str, value: Any) -> None:
 
 
 def get(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path. Raises KeyError(path) where there is none."""
+    """The value at a dotted path. Raises KeyError(path) if the tree has no such value."""
     value: Any = tree
     for name in path.split("."):
         if not is_tree(value) or name not in value:

@@ -1,4 +1,4 @@
-"""Pydantic's errors as faults: what is wrong, and what would be right."""
+"""Pydantic's errors as faults, each with a remedy."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -11,20 +11,17 @@ from loopscale.studies.mistakes import Fault, Place, dotted, one_of, quoted
 from loopscale.studies.settings import is_tree, names_at
 
 WANTED = {
-    "int_type": "write a whole number, such as 10",
-    "int_parsing": "write a whole number, such as 10",
-    "int_from_float": "write a whole number, such as 10",
-    "float_type": "write a number, such as 1e-3",
-    "float_parsing": "write a number, such as 1e-3",
-    "finite_number": "write a finite number",
-    "bool_type": "write true or false",
-    "bool_parsing": "write true or false",
-    "string_type": "write text",
-    "tuple_type": "write a list, as in [1, 2]",
-    "dict_type": "write a mapping of name: value",
-    "model_type": "write a mapping of name: value",
-    "mapping_type": "write a mapping of name: value",
+    "int": "write a whole number, such as 10",
+    "float": "write a number, such as 1e-3",
+    "finite": "write a finite number",
+    "bool": "write true or false",
+    "string": "write text",
+    "tuple": "write a list, as in [1, 2]",
+    "dict": "write a mapping of name: value",
+    "model": "write a mapping of name: value",
+    "mapping": "write a mapping of name: value",
 }
+"""Remedies by the first word of pydantic's type of error, as in `int_type` or `int_parsing`."""
 LIMITS = {
     "greater_than": ("gt", "write a number above {}"),
     "greater_than_equal": ("ge", "write {} or more"),
@@ -81,8 +78,8 @@ def _fault(error: ErrorDetails, root: type[Config], tree: Mapping[str, Any]) -> 
         case kind if kind in LIMITS:
             bound, remedy = LIMITS[kind]
             return Fault(place, f"{name} is {value}", remedy.format(context.get(bound)))
-        case kind if kind in WANTED:
-            return Fault(place, f"{name} is {value}", _wanted(kind, error, root, tree, place))
+        case kind if (wanted := kind.split("_")[0]) in WANTED:
+            return Fault(place, f"{name} is {value}", _wanted(wanted, error, root, tree, place))
         case _:
             return Fault(place, f"{name} is {value}", error["msg"][:1].lower() + error["msg"][1:])
 
@@ -90,11 +87,11 @@ def _fault(error: ErrorDetails, root: type[Config], tree: Mapping[str, Any]) -> 
 def _wanted(kind: str, error: ErrorDetails, root: type[Config], tree: Mapping[str, Any], place: Place) -> str:
     """The remedy for a value of another type, in terms of the written value if possible."""
     value, remedy = error["input"], WANTED[kind]
-    if kind == "tuple_type" and isinstance(value, str | bool | int | float):
+    if kind == "tuple" and isinstance(value, str | bool | int | float):
         remedy = f"write a list, as in [{value}]"
-    elif kind == "tuple_type" and isinstance(value, Mapping):
+    elif kind == "tuple" and isinstance(value, Mapping):
         remedy = "write a list, with a - before it, or in [ ]"
-    elif kind == "model_type" and isinstance(value, str) and "kind" in names_at(root, tree, place):
+    elif kind == "model" and isinstance(value, str) and "kind" in names_at(root, tree, place):
         remedy = f"write {place[-1]}: {{kind: {value}}}"
     field = root.model_fields.get(str(place[0])) if len(place) == 1 else None
     optional = value is None and field is not None and not field.is_required()

@@ -231,18 +231,9 @@ class _Reader:
 
 
 def _scalar(tag: str, text: str) -> Any:
-    if tag in ("int", "float") and len(text) > LONGEST_NUMBER:
-        raise ValueError(text)
-    match tag:
-        case "null":
-            return None
-        case "bool":
-            return text.lower() == "true"
-        case "int":
-            return int(text)
-        case "float":
-            if math.isinf(number := float(text)):
-                raise ValueError(text)
-            return number
-        case _:
-            return text
+    """The value of a scalar. Raises ValueError for a number that is too long or infinite."""
+    if tag in ("int", "float"):
+        if len(text) > LONGEST_NUMBER or math.isinf(float(text)):
+            raise ValueError(text)
+        return int(text) if tag == "int" else float(text)
+    return {"null": None, "bool": text.lower() == "true"}.get(tag, text)

@@ -57,8 +57,8 @@ class Sampler:
     def ask(self, number: int, attempt: int = 0) -> tuple[optuna.Trial, dict[str, Any]]:
         """The point of trial `number`. Another `attempt` gives another point. Raises Exhausted at the end of a list.
 
-        A list gives its first point that has not been tried, whatever the number: the study may have got more values
-        since, anywhere in the list.
+        A list gives its first point that has not been tried, for every number. Values that were added to the study
+        later may stand anywhere in the list.
         """
         if self.listed is not None:
             while self._next < len(self.listed) and self._identity(self.listed[self._next]) in self._tried:

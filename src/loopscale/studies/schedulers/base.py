@@ -45,9 +45,9 @@ class Scheduler(Family, package="loopscale.studies.schedulers"):
     """Which trials of a cell stop early. A trial is compared with trials of its own cell only.
 
     A decision is a function of the errors that the trials of a cell have had at their rungs. These errors are metrics
-    in the records, so a resumed study decides as an uninterrupted one. Trials stop and never pause: promotion, as in
-    the original successive halving, saves more in large searches, but cells have 5 to 20 trials, of which none would
-    reach the end.
+    in the records, so a resumed study decides as an uninterrupted one. Trials stop and never pause. Promotion, as in
+    the original successive halving, saves more in large searches. Cells have 5 to 20 trials, and with promotion none
+    of them would reach the end.
     """
 
     default_kind: ClassVar[str] = "none"
@@ -57,7 +57,7 @@ class Scheduler(Family, package="loopscale.studies.schedulers"):
     first_rung: PositiveInt = 1
     """The step of the first comparison. Every scheduler that stops trials needs it."""
     reduction: Annotated[int, Field(ge=2)] = 3
-    """Steps grow by this factor from rung to rung, and one in so many trials goes on. Not for `median`."""
+    """Steps grow by this factor from rung to rung, and 1/reduction of the trials go on. Not for `median`."""
 
     @abstractmethod
     def ladder(self, number: int, steps: int) -> tuple[int, ...]:
@@ -87,8 +87,8 @@ class Scheduler(Family, package="loopscale.studies.schedulers"):
     def trained_share(self, trials: int, steps: int) -> float:
         """Steps that `trials` trials of a cell are expected to train, as a share of training all to the end.
 
-        The expectation assumes that trials come one after the other, in random order, and that curves do not cross:
-        the order at the first rung is the order at the last.
+        The expectation assumes that trials come one after the other, in random order. It also assumes that curves do
+        not cross: the order at the first rung is the order at the last.
         """
         if not (self.prunes and trials):
             return 1.0

@@ -39,7 +39,7 @@ class Search(Family, package="loopscale.studies.searches"):
     trials: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Points that are tried in each cell with something to tune. A grid tries all of its points."""
     objectives: tuple[Objective, ...] = ("error",)
-    """What is minimised: the validation error, and for some searches also the FLOPs of training."""
+    """The search minimises the validation error, and some searches also the FLOPs of training."""
 
     @abstractmethod
     def sampler(self, seed: int, size: int) -> OptunaSampler:

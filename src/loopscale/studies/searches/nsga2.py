@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from loopscale.studies.searches.base import OptunaStudy, Search
 
-if TYPE_CHECKING:  # Optuna loads slowly
+if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
     from optuna.samplers import NSGAIISampler
 
 
