@@ -56,11 +56,8 @@ def _train_to_end(order: Order) -> Iterator[Report]:
     """
     assert order.trial
     yield from _train(order)
-    while (
-        0
-        < checkpoint.reached(open_checkpoint_store(order.checkpoints), order.key)
-        < order.trial.training.steps
-    ):
+    checkpoints, steps = open_checkpoint_store(order.checkpoints), order.trial.training.steps
+    while 0 < checkpoint.reached(checkpoints, order.key) < steps:
         yield from _train(order)
 
 
