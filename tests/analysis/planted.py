@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from loopscale.analysis.results import Results
+
 NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
 MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]
 SETTINGS = [
@@ -105,6 +107,11 @@ class Planted:
         empty = pd.DataFrame(columns=["trial", "loop", "point", "error", "sem", "raw"])
         curves = pd.concat(self.curve) if self.curve else empty
         return trials, curves, pd.DataFrame(self.steps, columns=["trial", "step", "metric", "value"])
+
+    @property
+    def results(self) -> Results:
+        """The planted study as the analysis reads it."""
+        return Results(self.study, *self.tables)
 
 
 def comparison(**how: Any) -> Planted:

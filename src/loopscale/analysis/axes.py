@@ -107,7 +107,7 @@ def _number(value: Any) -> float:
     return float(value) if is_number(value) else float("nan")
 
 
-def _numbers(results: Results, path: str) -> set[float]:
+def _numbers(results: Results, path: str) -> set[int | float]:
     return {cell.values[path] for cell in results.cells if is_number(cell.values.get(path))}
 
 
