@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.analysis.papers.theorems import verified
+from loopscale.analysis.papers.theorems import verify
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Example
 
@@ -19,9 +19,9 @@ def made(kind: str) -> Construction:
 @every
 @pytest.mark.parametrize("seed", [1, 2])
 def test_its_theorem_holds(kind: str, seed: int):
-    said = verified(made(kind), seed)
-    assert said["holds"], said
-    assert said["steps"], "the algorithm says nothing at any step"
+    verified = verify(made(kind), seed)
+    assert verified.holds, verified
+    assert verified.steps, "the algorithm says nothing at any step"
 
 
 @every
@@ -44,4 +44,4 @@ def test_an_algorithm_that_is_a_little_other_is_told_from_it(kind: str, monkeypa
         return replace(example, expected=example.expected + 0.01 * example.expected.abs() + 1e-3)
 
     monkeypatch.setattr(type(made(kind)), "example", wrong)
-    assert not verified(made(kind))["holds"]
+    assert not verify(made(kind)).holds

@@ -40,11 +40,11 @@ def command(
 
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises Wrong."""
-    from loopscale.analysis.papers.theorems import verified
+    from loopscale.analysis.papers.theorems import verify
     from loopscale.runner.on_ray.memory_limit import full
 
     try:
-        return verified(construction, seed)
+        return verify(construction, seed).to_dict()
     except ValueError as problem:
         raise Wrong(f"{problem}; change what --set says") from problem
     except (MemoryError, RuntimeError) as problem:
