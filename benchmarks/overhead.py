@@ -1,10 +1,10 @@
-"""What the system adds to the training itself: a study of one-step trials, beside stock Ray Tune on the same work.
+"""The overhead of a trial beyond its training: a study of one-step trials, beside stock Ray Tune on the same work.
 
-Both sides train the same net for one step in each of `--trials` trials, two at a time, choose the learning rate with
-Optuna's random sampler and record every trial in MLflow on SQLite. Stock is Ray Tune with `OptunaSearch` and
-`MLflowLoggerCallback`, as its documentation has it. The clock starts at the first result, so that starting Ray (printed
-beside) is left out, and stops when everything is recorded and Ray is down. The training itself, timed in this process,
-is taken off.
+Both sides train the same net for one step in each of `--trials` trials, two at a time. They choose the learning rate
+with Optuna's random sampler and record every trial in MLflow on SQLite. The stock side is Ray Tune with `OptunaSearch`
+and `MLflowLoggerCallback`, as in its documentation. The clock starts at the first result; the start of Ray is printed
+beside. The clock stops when everything is recorded and Ray is down. The training itself, timed in this process, is
+subtracted.
 
     python benchmarks/overhead.py [--trials 200] [--json]
 """
@@ -39,7 +39,7 @@ TRIAL = {
 
 
 def training_itself(trials: int) -> float:
-    """Seconds that a one-step trial takes here without anything around it, validation included."""
+    """Seconds of a one-step trial alone, with validation."""
     torch.set_num_threads(1)
     list(train(Trial.model_validate(TRIAL)))
     began = time.perf_counter()
@@ -49,7 +49,7 @@ def training_itself(trials: int) -> float:
 
 
 class Clock:
-    """Start-up until the first result, and from there to the end."""
+    """The seconds until the first result, and from there to the end."""
 
     def __init__(self) -> None:
         self.began, self.first = time.perf_counter(), 0.0
@@ -61,7 +61,7 @@ class Clock:
         return self.first - self.began, time.perf_counter() - self.first
 
 
-def ours(trials: int, folder: Path) -> tuple[float, float]:
+def loopscale_side(trials: int, folder: Path) -> tuple[float, float]:
     study = Study.parse(
         {
             "question": "What does a trial cost beside its training?",
@@ -74,9 +74,9 @@ def ours(trials: int, folder: Path) -> tuple[float, float]:
     clock = Clock()
     report = Conductor.report
 
-    def timed(self: Conductor, key: str, said: Any) -> bool:
+    def timed(self: Conductor, key: str, progress: Any) -> bool:
         clock.result()
-        return report(self, key, said)
+        return report(self, key, progress)
 
     Conductor.report = timed
     conductor = run(study, Store.open(folder / "store", create=True), WORKERS)
@@ -85,7 +85,7 @@ def ours(trials: int, folder: Path) -> tuple[float, float]:
     return clock.stop()
 
 
-def stock(trials: int, folder: Path) -> tuple[float, float]:
+def stock_side(trials: int, folder: Path) -> tuple[float, float]:
     os.environ |= QUIET
     import ray
     from optuna.samplers import RandomSampler
@@ -95,11 +95,11 @@ def stock(trials: int, folder: Path) -> tuple[float, float]:
 
     clock = Clock()
 
-    class First(tune.Callback):
+    class FirstResult(tune.Callback):
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
             clock.result()
 
-    def one(config: dict[str, float]) -> None:
+    def train_one_step(config: dict[str, float]) -> None:
         torch.set_num_threads(1)
         settings = TRIAL | {"training": TRIAL["training"] | config}  # pyright: ignore[reportOperatorIssue]
         for progress in train(Trial.model_validate(settings)):
@@ -107,17 +107,25 @@ def stock(trials: int, folder: Path) -> tuple[float, float]:
 
     ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     results = tune.Tuner(
-        tune.with_resources(one, {"cpu": 1}),
+        tune.with_resources(train_one_step, {"cpu": 1}),
         param_space={"lr": tune.loguniform(1e-5, 1e-2)},
         tune_config=tune.TuneConfig(
-            metric="error", mode="min", num_samples=trials, max_concurrent_trials=WORKERS,
+            metric="error",
+            mode="min",
+            num_samples=trials,
+            max_concurrent_trials=WORKERS,
             search_alg=OptunaSearch(sampler=RandomSampler(seed=0)),
         ),
         run_config=tune.RunConfig(
-            name="stock", storage_path=str(folder / "ray"), verbose=0,
-            callbacks=[First(), MLflowLoggerCallback(f"sqlite:///{folder}/mlflow.db", experiment_name="stock")],
+            name="stock",
+            storage_path=str(folder / "ray"),
+            verbose=0,
+            callbacks=[
+                FirstResult(),
+                MLflowLoggerCallback(f"sqlite:///{folder}/mlflow.db", experiment_name="stock"),
+            ],
         ),
-    ).fit()  # fmt: skip
+    ).fit()
     assert len(results) == trials
     assert not results.errors
     ray.shutdown()
@@ -133,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     itself = training_itself(min(options.trials, 50))
     rows = {}
-    for name, side in (("loopscale", ours), ("stock Ray Tune", stock)):
+    for name, side in (("loopscale", loopscale_side), ("stock Ray Tune", stock_side)):
         with tempfile.TemporaryDirectory() as folder:
             startup, seconds = side(options.trials, Path(folder))
         above = seconds / options.trials - itself / WORKERS
@@ -147,7 +155,7 @@ def main() -> None:
     print(
         f"{options.trials} one-step trials, {WORKERS} at a time; the training itself: {itself * 1000:.1f} ms a trial"
     )
-    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'above the training, a trial':>30}")
+    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'overhead per trial':>30}")
     for name, row in rows.items():
         print(
             f"{name:16}{row['startup_s']:>9.1f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>29.3f}s"

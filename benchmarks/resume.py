@@ -1,7 +1,9 @@
-"""Seconds and memory that a study of 10,000 recorded trials takes to resume, from a folder and from a server.
+"""Seconds and memory to resume a study of 10,000 recorded trials, from a folder and from a server.
 
-The records are those of a simulated study, put into MLflow's tables in bulk: written note by note they would take
-many minutes, and it is reading that is measured. `python benchmarks/resume.py --cells 500 --servers`.
+    python benchmarks/resume.py --cells 500 --servers
+
+The records come from a simulated study. They are inserted into MLflow's tables in bulk, because the benchmark measures
+reading, and writing them note by note would take many minutes.
 """
 
 import argparse
@@ -38,8 +40,8 @@ replicates: 2
 evaluate: {loops: 40}
 scientific:
 """
-MEASURED = ("loss", "error_last", "raw_error", "seconds", "grad_norm", "evaluate/error", "evaluate/error_last",
-            "evaluate/raw_error", "evaluate/excess")  # fmt: skip
+MEASURED = ("loss", "error_last", "raw_error", "seconds", "grad_norm")
+MEASURED += ("evaluate/error", "evaluate/error_last", "evaluate/raw_error", "evaluate/excess")
 RESUME = """
 import sys, time, json, resource
 times, mark = {}, [time.monotonic(), 0.0]
@@ -57,18 +59,18 @@ lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = Store.open(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
 ended = None if store.root else recall(store, study.name)
-found = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
-conductor = Conductor(study, found, Ledger()); lap("conductor")
+records = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
+conductor = Conductor(study, records, Ledger()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 with Writer(store, study.name, {}, ended=ended) as writer:
     writer.remember()
-print(json.dumps({"trials": len(found), "first": str(first), "times": times, "MiB": peak}))
+print(json.dumps({"trials": len(records), "first": str(first), "times": times, "MiB": peak}))
 """
 
 
 def study_file(folder: Path, cells: int) -> Path:
-    """A study of so many cells, at most 500."""
+    """The file of a study with `cells` cells, at most 500."""
     axes = CELLS | {"training.loops": CELLS["training.loops"][: max(1, cells // 50)]}
     file = folder / "large.yaml"
     file.write_text(HEAD + "".join(f"  {path}: {values}\n" for path, values in axes.items()))
@@ -76,7 +78,7 @@ def study_file(folder: Path, cells: int) -> Path:
 
 
 def fill(uri: str, experiment: str, file: Path) -> int:
-    """Conduct the study in simulated time, and insert what it has recorded; how many trials."""
+    """Conduct the study in simulated time, and insert its records. Returns the number of trials."""
     import sqlalchemy
     from mlflow.store.tracking.dbmodels import models
 
@@ -94,12 +96,11 @@ def fill(uri: str, experiment: str, file: Path) -> int:
     at = int(time.time() * 1000)
     for number, record in enumerate(whole.ledger.records()):
         run = uuid.uuid4().hex
-        rows[models.SqlRun].append({
-            "run_uuid": run, "experiment_id": int(experiment), "status": record.status, "start_time": at + number,
-            "end_time": at + number + 1, "lifecycle_stage": "active", "name": record.key, "source_type": "LOCAL",
-            "source_name": "", "user_id": "", "artifact_uri": f"file:///nowhere/{run}", "entry_point_name": "",
-            "source_version": "",
-        })  # fmt: skip
+        row = {"run_uuid": run, "experiment_id": int(experiment), "name": record.key, "status": record.status}
+        row |= {"start_time": at + number, "end_time": at + number + 1, "lifecycle_stage": "active"}
+        row |= {"artifact_uri": f"file:///nowhere/{run}", "source_type": "LOCAL", "source_name": ""}
+        row |= {"user_id": "", "entry_point_name": "", "source_version": ""}
+        rows[models.SqlRun].append(row)
         tags = record.tags | {"trial": record.key, "study": study.name, "mlflow.runName": record.key}
         tags |= {"evaluation": study.evaluate.key} if record.outcome == "finished" else {}
         rows[models.SqlTag] += [{"run_uuid": run, "key": name, "value": text} for name, text in tags.items()]
@@ -121,13 +122,13 @@ def fill(uri: str, experiment: str, file: Path) -> int:
 
 
 def resume(file: Path, store: str, storage: Path) -> dict:
-    """What a new process measures of itself."""
+    """The measurements of a new process that resumes the study."""
     command = [sys.executable, "-c", RESUME, str(file), store, str(storage)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def whole_run(file: Path, store: str, storage: Path) -> dict:
-    """`loopscale run` of the study, which has ended: start to exit."""
+    """`loopscale run` of the ended study, from start to exit."""
     command = [sys.executable, "-m", "loopscale.cli.main", "run", str(file), "--store", store]
     start = time.monotonic()
     process = subprocess.Popen([*command, "--storage", str(storage)], stdout=subprocess.DEVNULL)
@@ -143,8 +144,8 @@ def whole_run(file: Path, store: str, storage: Path) -> dict:
 
 
 @contextmanager
-def served(folder: Path, workers: int):
-    """`cluster/tracking/start.sh` on PostgreSQL, as processes: the addresses of both."""
+def tracking_server(folder: Path, workers: int):
+    """Run `cluster/tracking/start.sh` on PostgreSQL. Yields the addresses of the server and the database."""
     root = Path(__file__).parent.parent
     sys.path.insert(0, str(root))
     from tests.records.conftest import _free_port, postgres
@@ -170,7 +171,7 @@ def served(folder: Path, workers: int):
 
 
 def wait(url: str, server: subprocess.Popen) -> None:
-    """Until it answers."""
+    """Wait until the server answers."""
     while server.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=5).close()
@@ -187,8 +188,8 @@ def show(name: str, trials: int, found: dict, run: dict | None) -> None:
         print(f"  {part:10} {wall:6.2f} s, {cpu:6.2f} of processor")
     print(f"  all        {total[0]:6.2f} s, {total[1]:6.2f} of processor, {found['MiB']:.0f} MiB at the peak")
     if run:
-        print(f"  loopscale run: code {run['code']}, {run['wall']:.1f} s, {run['cpu']:.1f} of processor, "
-              f"{run['MiB']:.0f} MiB", flush=True)  # fmt: skip
+        used = f"{run['wall']:.1f} s, {run['cpu']:.1f} of processor, {run['MiB']:.0f} MiB"
+        print(f"  loopscale run: code {run['code']}, {used}", flush=True)
 
 
 def main() -> None:
@@ -197,30 +198,30 @@ def main() -> None:
     options.add_argument("--servers", action="store_true", help="also MLflow's server on PostgreSQL")
     options.add_argument("--workers", type=int, default=2, help="processes of that server")
     options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
-    asked = options.parse_args()
+    chosen = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
         folder = Path(name)
-        file = study_file(folder, asked.cells)
+        file = study_file(folder, chosen.cells)
         places = [("SQLite", str(folder / "store"), None)]
-        if asked.servers:
+        if chosen.servers:
             (folder / "server").mkdir()
             places.append(
                 (
                     "MLflow server on PostgreSQL",
-                    *stack.enter_context(served(folder / "server", asked.workers)),
+                    *stack.enter_context(tracking_server(folder / "server", chosen.workers)),
                 )
             )
         for kind, where, database in places:
-            trials = prepared(file, where, database, folder / "storage")
+            trials = create_store(file, where, database, folder / "storage")
             storage = folder / "storage"
             if database:
                 show(f"{kind}, no file of ended runs", trials, resume(file, where, storage), None)
             found = resume(file, where, storage)
-            show(kind, trials, found, whole_run(file, where, storage) if asked.run else None)
+            show(kind, trials, found, whole_run(file, where, storage) if chosen.run else None)
 
 
-def prepared(file: Path, where: str, database: str | None, storage: Path) -> int:
-    """Make the store and fill it."""
+def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
+    """Create a store with the study's records. Returns the number of trials."""
     from loopscale.records.stores.store import Store
     from loopscale.studies.find import name_of
 

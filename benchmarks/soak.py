@@ -1,6 +1,8 @@
-"""Random faults of every kind on a cluster of hosts in network namespaces; prints each, and a table of them all.
+"""Random faults of every kind on a cluster of hosts in network namespaces. Prints each fault, and a table of all.
 
-`python benchmarks/soak.py --faults 100`. Needs root, iproute2 and PostgreSQL; says nothing of speed.
+    python benchmarks/soak.py --faults 100
+
+Needs root, iproute2 and PostgreSQL. It measures recovery, not speed.
 """
 
 import argparse
@@ -20,8 +22,8 @@ SLOW = Path(__file__).parents[1] / "tests/cluster/slow"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=100, help="how many at least")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop striking after so long")
+    parser.add_argument("--faults", type=int, default=100, help="the least number of faults")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="strike no fault after this time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=sorted(FAULTS), choices=FAULTS, metavar="KIND")
     asked = parser.parse_args()

@@ -3,10 +3,10 @@
     python benchmarks/step.py --size b --threads 1
     python benchmarks/step.py --size a --device cuda --json
 
-A step is forward, backward and Adam of eq. 6: T loops, the last ΔT supervised, those before without gradient.
-The reference is what one would write first: `nn.TransformerEncoderLayer` (norm_first, causal mask), looped
-or stacked. Each case runs in a process of its own, so that its peak memory is its own; the two of a pair
-take turns of a few steps, so that what else runs on the machine slows both alike.
+A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
+The reference uses `nn.TransformerEncoderLayer` (norm_first, causal mask), looped or stacked. Each case runs in its own
+process, so that its peak memory is not shared. The two cases of a pair take turns of a few steps, so that other work on
+the machine slows both alike.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from loopscale.core.seeds import stream
 from loopscale.models.base import Model
 
 TURN = 5
-"""Steps that a process of a pair runs before the other has its turn."""
+"""Steps of one process of a pair before the turn of the other process."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Plain(nn.Module):
         return torch.stack(outputs)
 
 
-def made(kind: str, size: Size, plain: bool) -> nn.Module:
+def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
     if plain:
         torch.manual_seed(0)
         return Plain(kind, size)
@@ -112,7 +112,7 @@ def made(kind: str, size: Size, plain: bool) -> nn.Module:
 
 def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[], None], int]:
     """A function that trains one step, and the number of weights."""
-    net = made(kind, size, plain).to(device)
+    net = build_net(kind, size, plain).to(device)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
     tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens")).to(device)
     targets = torch.randn(size.batch, size.points, 1, generator=stream("targets")).to(device)
@@ -132,14 +132,14 @@ def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[
 
 
 def peak_mib(device: str) -> float:
-    """Of the device on cuda; of the process, libraries included, on a CPU."""
+    """MiB of the device on cuda; on a CPU, MiB of the process with its libraries."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def serve(kind: str, size: Size, plain: bool, device: str, threads: int) -> None:
-    """One case, in a process of its own: a line of seconds for every number of steps on stdin."""
+    """One case in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(threads)
     step, weights = stepper(kind, size, plain, device)
     for _ in range(2):
@@ -154,7 +154,7 @@ def serve(kind: str, size: Size, plain: bool, device: str, threads: int) -> None
 
 
 def turns(children: list["subprocess.Popen[str]"], steps: int) -> Iterator[tuple[int, dict]]:
-    """Both cases of a pair by turns."""
+    """The reports of both cases of a pair, in turns."""
     for done in range(0, steps, TURN):
         for index, child in enumerate(children):
             assert child.stdin

@@ -1,4 +1,4 @@
-"""An S3-speaking server of one's own, as a process that can be stopped, killed, and made to ask who is there."""
+"""A private S3 server, as a process that a test can stop, kill or switch to strict authentication."""
 
 import os
 import signal
@@ -15,11 +15,11 @@ CREDENTIALS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""The server takes any, until it is made strict."""
+"""The server accepts any credentials until a test calls `strict`."""
 
 
 class Bucket:
-    """moto's server with one bucket. What it holds, it holds in memory: killed, it forgets."""
+    """moto's server with one bucket. The content lies in memory and is lost when the server is killed."""
 
     name = "studies"
 
@@ -30,7 +30,7 @@ class Bucket:
 
     @property
     def url(self) -> str:
-        """What `--storage` takes: everything but credentials."""
+        """The address for `--storage`. It contains no credentials."""
         return self.at(self.endpoint)
 
     def at(self, endpoint: str, prefix: str = "a/prefix") -> str:
@@ -58,11 +58,11 @@ class Bucket:
         raise AssertionError(self.log.read_text())
 
     def strict(self) -> None:
-        """From now on nobody may do anything: nobody has been given a key."""
+        """Reject every later request, because no user has a key."""
         self._ask("/moto-api/reset-auth", "POST", b"0")
 
     def hang(self) -> None:
-        """Take connections and answer none, until `go_on`."""
+        """Accept connections without answers, until `go_on`."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""What every test runs under: one thread, the same examples each time, and no GPU tests where there is no GPU."""
+"""Settings of all tests: one thread, repeatable examples, and no GPU tests on machines without a GPU."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Real disks that are full, for as long as a test lasts."""
+"""Small real disks for the duration of a test."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of its own at `folder`, of `size` as mount takes it (256k)."""
+    """A new disk at `folder`. `size` is in the format of mount (256k)."""
     if os.getuid() != 0:
         pytest.skip("only root mounts disks")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
-"""Made-up records with planted laws, in the shape of the mirror's tables. For tests alone."""
+"""Artificial records with planted laws, in the shape of the mirror's tables."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,15 @@ class Planted:
             key = self.trial(cell, "replicate", number, middle * stretch)
             self.curves_of(key, 3 * middle * stretch, rate * np.exp(0.05 * self.rng.standard_normal()))
             self.learn(key, middle * stretch)
+
+    @property
+    def results(self) -> Results:
+        """The planted study as the analysis reads it."""
+        return Results(self.study, *self.tables)
+
+    def changed(self, **tables: pd.DataFrame) -> Results:
+        """The planted study with other tables: trials, curves or history."""
+        return replace(self.results, **tables)
 
     @property
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis.results import Reading, reading
+from loopscale.analysis.notebook import StudyResults, results
 from loopscale.records.model.errors import StoreError
 from loopscale.records.stores.store import Store
 from loopscale.records.transfer import export
@@ -54,7 +54,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study) -> Path:
 
 
 def test_the_store_that_is_given_is_read(here: Path, root: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     assert (found.missing, found.origin) == ("", str(root))
     assert (len(found.trials), found.study["question"]) == (12, "Does the error fall with the loops?")
     assert set(found.curves["trial"]) <= set(found.trials["trial"])
@@ -63,7 +63,7 @@ def test_the_store_that_is_given_is_read(here: Path, root: Path):
 
 
 def test_measures_of_nets_and_algorithms_are_a_table(root: Path, here: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     table = found.measures()
     assert {"error", "error_last", "excess"} <= set(table.columns)
     assert not {"seconds", "flops", "step"} & set(table.columns)
@@ -76,14 +76,14 @@ def test_measures_of_nets_and_algorithms_are_a_table(root: Path, here: Path):
 
 def test_the_default_store_comes_before_an_export(here: Path, root: Path, monkeypatch: pytest.MonkeyPatch):
     export(Store.open(root), "tiny", here / "notebooks" / "data" / "tiny")
-    assert reading("tiny").origin == "data/tiny"
+    assert results("tiny").origin == "data/tiny"
     monkeypatch.setenv("LOOPSCALE_STORE", str(root))
-    assert reading("tiny").origin == str(root)
+    assert results("tiny").origin == str(root)
 
 
 def test_the_default_store_beside_the_studies_is_found_from_the_notebooks(here: Path, root: Path):
     shutil.copytree(root, here / ".loopscale")
-    assert reading("tiny").origin == "../.loopscale"
+    assert results("tiny").origin == "../.loopscale"
 
 
 def test_a_store_without_a_finished_trial_is_passed_over(here: Path, root: Path, study: Study):
@@ -91,13 +91,13 @@ def test_a_store_without_a_finished_trial_is_passed_over(here: Path, root: Path,
     with record(here / ".loopscale", study) as made:
         made.parent("RUNNING")
         made.trial(study.cells()[0], "tuning", 0, 0, {"training.lr": 2e-3}, 0.5, "diverged", "loss is nan")
-    assert reading("tiny").origin == "data/tiny"
-    assert len(reading("tiny", here / ".loopscale").trials) == 1
+    assert results("tiny").origin == "data/tiny"
+    assert len(results("tiny", here / ".loopscale").trials) == 1
 
 
 def test_an_export_reads_as_the_store_that_it_is_from(here: Path, root: Path):
     export(Store.open(root), "tiny", here / "out")
-    stored, exported = reading("tiny", root), reading("tiny", here / "out")
+    stored, exported = results("tiny", root), results("tiny", here / "out")
     for name in ("trials", "curves", "history"):
         one, other = (
             getattr(found, name).sort_values(list(getattr(found, name).columns[:4])).reset_index(drop=True)
@@ -109,16 +109,16 @@ def test_an_export_reads_as_the_store_that_it_is_from(here: Path, root: Path):
 
 
 def test_what_was_found_comes_as_tables(here: Path, root: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     assert list(found.best().index) == ["loops=1", "loops=2"]
     assert found.best().loc["loops=1", "training.lr"] == 5e-3
     assert found.best()["error"].to_list() == pytest.approx([0.42, 0.32])
-    assert (found.best()["low"] < found.best()["error"]).all()
+    assert (found.best()["error_low"] < found.best()["error"]).all()
     assert set(found.standings()["baseline"]) == {"least squares", "gradient descent"}
     errors = found.trials[found.trials["role"] == "replicate"].set_index("label")["error"]
     middle = np.exp(np.log(errors).groupby(level=0).mean())
     standings = found.standings()
-    assert np.allclose(standings["ratio"], middle.loc[standings.index] / standings["its error"])
+    assert np.allclose(standings["ratio"], middle.loc[standings.index] / standings["baseline_error"])
     laws = found.laws()
     assert (laws["along"] == "loop").all()
     assert laws.loc["loops=2", "rate"] == pytest.approx(0.5, rel=1e-3)
@@ -130,22 +130,22 @@ def test_what_was_found_comes_as_tables(here: Path, root: Path):
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_figures_are_drawn_from_what_was_read(here: Path, root: Path, draw):
-    assert draw(reading("tiny", root)).data
+    assert draw(results("tiny", root)).data
 
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_a_figure_of_a_study_that_was_not_run_says_how_to(here: Path, draw):
-    figure = draw(reading("tiny"))
+    figure = draw(results("tiny"))
     assert not figure.data
     assert "`loopscale run tiny`" in figure.layout.annotations[0].text
 
 
-def _tables(found: Reading) -> tuple[pd.DataFrame, ...]:
+def _tables(found: StudyResults) -> tuple[pd.DataFrame, ...]:
     return found.trials, found.best(), found.laws(), found.standings(), found.undecided()
 
 
 def test_a_study_that_was_not_run_is_read_from_its_file(here: Path):
-    found = reading("tiny")
+    found = results("tiny")
     assert found.study["question"] == "Does the error fall with the loops?"
     assert found.missing == (
         "No trial of tiny has finished yet: `loopscale run tiny` trains them, then run this again."
@@ -154,19 +154,19 @@ def test_a_study_that_was_not_run_is_read_from_its_file(here: Path):
     assert all(table.empty for table in _tables(found))
     assert list(found.nets()) == []
     assert found.missing in repr(found)
-    assert "--store elsewhere`" in reading("tiny", "elsewhere").missing
+    assert "--store elsewhere`" in results("tiny", "elsewhere").missing
     assert sorted(path.name for path in (here / "notebooks").iterdir()) == []
 
 
 def test_a_name_that_is_none_is_a_mistake(here: Path):
     with pytest.raises(Mistakes, match=r"did you mean tiny\?"):
-        reading("tinny")
+        results("tinny")
 
 
 def test_what_a_figure_cannot_be_of_is_one_line(here: Path, root: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     with pytest.raises(
-        ValueError, match=r"^model.kind is no axis of numbers of tiny; use one of training.loops$"
+        ValueError, match=r"^model.kind is no numeric axis of tiny; use one of training.loops$"
     ):
         found.against_axis("model.kind")
     with pytest.raises(ValueError, match=r"no law of excess along loop; did you mean error along loop\?"):
@@ -180,17 +180,17 @@ def test_what_a_figure_cannot_be_of_is_one_line(here: Path, root: Path):
 
 
 def test_weights_that_are_nowhere_are_said(here: Path, root: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     with pytest.raises(StoreError, match=r"were not kept; those of replicates"):
         list(found.nets("loops=1"))
 
 
 def test_several_tasks_are_drawn_one_at_a_time(here: Path, root: Path):
-    found = reading("tiny", root)
+    found = results("tiny", root)
     first, second = (cell["key"] for cell in found.study["cells"])
     noise = found.trials["cell"].map({first: 0.0, second: 0.5}).fillna(0.0)
-    two = Reading(found.study, found.trials.assign(**{"task.noise": noise}), found.curves, found.history)
-    assert two.tasks() == ["task.noise=0", "task.noise=0.5"]
+    two = StudyResults(found.study, found.trials.assign(**{"task.noise": noise}), found.curves, found.history)
+    assert two.task_names() == ["task.noise=0", "task.noise=0.5"]
     with pytest.raises(ValueError, match=r"there are several tasks; give task=, use one of task.noise=0, "):
         two.against_loops()
     drawn = two.against_loops("task.noise=0.5")

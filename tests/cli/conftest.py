@@ -1,9 +1,12 @@
-"""A store as a study leaves it, through the real writer: two cells, tuned and replicated, and baselines."""
+"""A store after a study of two cells with tuning, replicates and baselines, written by the real writer."""
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +42,7 @@ laws:
 
 @dataclass
 class Recording:
-    """Writes what a driver would have written of a study, with made-up errors."""
+    """Writes the records that a driver writes of a study, with made-up errors."""
 
     study: Study
     writer: Writer
@@ -79,10 +82,8 @@ class Recording:
         detail="",
     ):
         trial = self.study.at(cell, point, seed)
-        tags = {
-            "cell": cell.key, "label": cell.label, "role": role, "number": str(number), "seed": str(seed),
-            "point": json.dumps(point), "outcome": outcome,
-        }  # fmt: skip
+        tags = {"cell": cell.key, "label": cell.label, "role": role, "number": str(number)}
+        tags |= {"seed": str(seed), "point": json.dumps(point), "outcome": outcome}
         tags |= {"detail": detail} if detail else {}
         self._ended(trial.key, trial.settings, tags, error, 4)
         return trial
@@ -109,9 +110,19 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@cache
+def _empty_store() -> tempfile.TemporaryDirectory[str]:
+    """MLflow needs two seconds to create the tables of a store. Copies of an empty store need none."""
+    folder = tempfile.TemporaryDirectory(prefix="loopscale-empty-")
+    Store.open(folder.name, create=True)
+    return folder
+
+
 @contextmanager
 def record(root: Path, study: Study) -> Iterator[Recording]:
-    """Write into a store, and wait until all is there."""
+    """Write into a store, which is created if needed, and wait until all records are there."""
+    if not root.exists():
+        shutil.copytree(_empty_store().name, root)
     with Writer(Store.open(root, create=True), study.name, {}) as writer:
         yield Recording(study, writer)
         assert writer.flush(300)
@@ -125,16 +136,23 @@ def recording() -> Callable[[Path, Study], AbstractContextManager[Recording]]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory, study_file: Path) -> Path:
-    """Not to be written to by tests; reports and mirrors apart."""
+    """One store for all tests that only read, or write reports and mirrors."""
     root = tmp_path_factory.mktemp("store") / "records"
-    with record(root, Study.load(study_file)) as made:
-        made.whole()
+    with record(root, Study.load(study_file)) as recording:
+        recording.whole()
     return root
 
 
 @pytest.fixture
+def records(store: Path, elsewhere: Path) -> Path:
+    """A copy of the store that a test may change, as `records` in the working directory."""
+    unread = shutil.ignore_patterns("mirror", "reports")
+    return Path(shutil.copytree(store, elsewhere / "records", ignore=unread))
+
+
+@pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to be in, where nothing says where the records are."""
+    """An empty working directory, and no environment variable that names a store."""
     for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -157,12 +175,12 @@ class Answer:
 
 @pytest.fixture
 def loopscale(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """The program, in this process: its code, and what it said."""
+    """Run the program in this process."""
 
     def call(*words: object) -> Answer:
         code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Answer(code, said.out, said.err)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Answer(code, captured.out, captured.err)
 
     return call

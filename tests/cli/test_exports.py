@@ -1,4 +1,4 @@
-"""Exports from the command line: asked as a store, for spreadsheets, and what the tables are."""
+"""Exports on the command line: as a store, for spreadsheets, for Optuna; and the description of the tables."""
 
 import csv
 import shlex
@@ -7,15 +7,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopscale.analysis.results import reading
+from loopscale.analysis.notebook import results
 from loopscale.cli.query import command
 from loopscale.records.model.columns import TABLES
 from loopscale.records.model.note import WEIGHTS, Note
 from loopscale.records.stores.store import Store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, save, strip
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import train
-from loopscale.training.storage import CheckpointStore
 
 
 @pytest.fixture
@@ -24,19 +24,19 @@ def exported(loopscale, store: Path, elsewhere: Path) -> Path:
     return elsewhere / "out"
 
 
-def test_an_export_is_asked_like_the_store_that_it_is_from(loopscale, store: Path, exported: Path):
-    asked = [["best", "tiny"], ["best", "tiny", "--where", "seed < 3"], ["list"]]
-    asked += [
+def test_an_export_answers_like_its_store(loopscale, store: Path, exported: Path):
+    questions = [["best", "tiny"], ["best", "tiny", "--where", "seed < 3"], ["list"]]
+    questions += [
         ["query", "SELECT * FROM curves ORDER BY ALL"],
         ["query", "SELECT * FROM trials ORDER BY trial"],
     ]
-    for words in asked:
-        one, other = (loopscale(*words, "--store", place, "--json") for place in (exported, store))
-        assert one.code == 0
-        assert one.json == other.json
+    for words in questions:
+        of_export, of_store = (loopscale(*words, "--store", place, "--json") for place in (exported, store))
+        assert of_export.code == 0
+        assert of_export.json == of_store.json
 
 
-def test_a_report_of_an_export_is_written_and_attached_nowhere(loopscale, exported: Path, elsewhere: Path):
+def test_a_report_of_an_export_is_only_a_file(loopscale, exported: Path, elsewhere: Path):
     found = loopscale("report", "tiny", "--store", exported, "--out", "page.html", "--json")
     assert (found.json["attached"], found.err) == (False, "")
     assert "Does the error fall with the loops?" in Path("page.html").read_text()
@@ -44,7 +44,7 @@ def test_a_report_of_an_export_is_written_and_attached_nowhere(loopscale, export
 
 
 @pytest.mark.parametrize("verb", [["run", "tiny.yaml"], ["import", "out"], ["ui"]], ids=lambda verb: verb[0])
-def test_an_export_is_not_written_to(loopscale, exported: Path, study_file: Path, verb: list[str]):
+def test_an_export_is_never_changed(loopscale, exported: Path, study_file: Path, verb: list[str]):
     Path("tiny.yaml").write_text(study_file.read_text())
     before = {file: file.read_bytes() for file in exported.rglob("*")}
     answer = loopscale(*verb, "--store", exported)
@@ -57,13 +57,13 @@ def test_a_trained_net_is_evaluated_from_an_export(loopscale, recording, study_f
     study = Study.load(study_file)
     trial = study.at(study.cells()[0], {"training.lr": 5e-3}, 1)
     *_, last = train(trial)
-    shelf = CheckpointStore.open(elsewhere / "shelf")
-    shelf.make()
-    save(shelf, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
-    strip(shelf, trial.key, keep_weights=True)
+    checkpoints = open_checkpoint_store(elsewhere / "checkpoints")
+    checkpoints.make()
+    save(checkpoints, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
+    strip(checkpoints, trial.key, keep_weights=True)
     with recording(Path("records"), study) as made:
         made.whole()
-        file = elsewhere / "shelf" / f"{trial.key}.safetensors"
+        file = elsewhere / "checkpoints" / f"{trial.key}.safetensors"
         made.writer.write(Note(trial.key, tags={"weights": "kept"}, artifacts=((WEIGHTS, file),)))
     done = loopscale("export", "tiny", "--store", "records", "--to", "out", "--weights", "--json").json
     assert done == {"folder": "out", "trials": 12, "weights": 1}
@@ -73,12 +73,12 @@ def test_a_trained_net_is_evaluated_from_an_export(loopscale, recording, study_f
     refused = loopscale("predict", trial.key, "--store", "bare")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "`loopscale export tiny --weights`" in refused.err
-    found = next(reading("tiny", "out").nets("loops=1"))
+    found = next(results("tiny", "out").nets("loops=1"))
     assert found.trial == trial
     assert set(found.net.state_dict()) == set(last.state().net)
 
 
-def test_tables_for_spreadsheets_have_every_row_and_say_what_they_are(loopscale, store: Path):
+def test_tables_for_spreadsheets_have_every_row_and_describe_their_columns(loopscale, store: Path):
     done = loopscale(
         "export", "tiny", "--store", store, "--csv", "csv", "--parquet", "parquet", "--json"
     ).json
@@ -90,11 +90,13 @@ def test_tables_for_spreadsheets_have_every_row_and_say_what_they_are(loopscale,
     rows = list(csv.DictReader(Path("csv/trials.csv").read_text().splitlines()))
     assert {row["training.loops"] for row in rows if row["role"] == "replicate"} == {"1", "2"}
     assert pd.read_csv("csv/studies.csv")["question"].tolist() == ["Does the error fall with the loops?"]
-    said = pd.read_csv("csv/columns.csv")
-    assert set(said["column"][said["table"] == "curves"]) == set(pd.read_csv("csv/curves.csv").columns)
+    described = pd.read_csv("csv/columns.csv")
+    assert set(described["column"][described["table"] == "curves"]) == set(
+        pd.read_csv("csv/curves.csv").columns
+    )
 
 
-def test_the_tuning_goes_to_optuna(loopscale, store: Path):
+def test_tuning_is_exported_to_optuna(loopscale, store: Path):
     done = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
     assert done.out == "4 trials of 2 cells in tuning.log; `optuna-dashboard tuning.log` shows them\n"
     again = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
@@ -111,18 +113,18 @@ def test_every_column_is_described(loopscale, store: Path):
         assert all(column["about"] for column in table["columns"])
         plain = [column["column"] for column in table["columns"] if "." not in column["column"]]
         assert set(plain) == set(TABLES[name][1])
-    said = loopscale("query", "--tables", "--store", store).out
-    assert "1 = predicting nothing" in said
-    assert "38 more" in said
+    text = loopscale("query", "--tables", "--store", store).out
+    assert "1 = predicting nothing" in text
+    assert "38 more" in text
 
 
-def test_the_tables_are_described_before_there_are_records(loopscale, elsewhere: Path):
+def test_tables_are_described_without_records(loopscale, elsewhere: Path):
     answer = loopscale("query", "--tables")
     assert (answer.code, list(elsewhere.iterdir())) == (0, [])
     assert "validate_error" in answer.out
 
 
-def test_the_examples_of_query_answer(loopscale, store: Path):
+def test_the_examples_in_the_help_of_query_work(loopscale, store: Path):
     assert loopscale("query", "--help").out.count("loopscale query") >= 4
     said = (command.__doc__ or "").replace("[bold]Example[/bold]", "")
     examples = [part for part in said.split("\n\n") if part.strip().startswith("loopscale query")]
@@ -140,7 +142,7 @@ def test_the_examples_of_query_answer(loopscale, store: Path):
     assert lost == []
 
 
-def test_a_trial_says_the_commit_that_trained_it(loopscale, elsewhere: Path, recording, study_file: Path):
+def test_a_trial_names_the_commit_that_trained_it(loopscale, elsewhere: Path, recording, study_file: Path):
     study = Study.load(study_file)
     with recording(Path("records"), study) as made:
         made.whole()

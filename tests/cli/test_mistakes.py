@@ -1,4 +1,4 @@
-"""What a user can do wrong: one line with the remedy, exit code 2, no traceback, nothing written."""
+"""A user's mistake: one line with the remedy, exit code 2, no traceback, and nothing is written."""
 
 import contextlib
 import os
@@ -89,14 +89,14 @@ COMMANDS: list[tuple[str, list[str], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("where", "words", "said"), [pytest.param(*one, id=" ".join(one[1])) for one in COMMANDS]
+    ("where", "words", "message"), [pytest.param(*case, id=" ".join(case[1])) for case in COMMANDS]
 )
-def test_a_mistake_is_one_line_and_writes_nothing(loopscale, elsewhere, store, where, words, said):
+def test_a_mistake_is_one_line_and_writes_nothing(loopscale, elsewhere, store, where, words, message):
     before = sorted(path.relative_to(store) for path in store.rglob("*") if "mirror" not in path.parts)
     answer = loopscale(*(["--store", store] if where else []), *words)
     assert answer.code == 2
     assert answer.out == ""
-    assert said in answer.err
+    assert message in answer.err
     assert answer.err.count("\n") == 1, "one mistake is one line"
     assert list(elsewhere.iterdir()) == []
     assert (
@@ -104,7 +104,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(loopscale, elsewhere, store, w
     )
 
 
-def test_records_are_asked_of_a_file_that_is_no_study(loopscale, elsewhere, store):
+def test_a_file_that_is_no_study_has_no_records(loopscale, elsewhere, store):
     Path("README.md").write_text("# Not a study\n\nBut: words, and no question.\n")
     answer = loopscale("best", "README.md", "--store", store)
     assert (answer.code, answer.out) == (2, "")
@@ -112,14 +112,14 @@ def test_records_are_asked_of_a_file_that_is_no_study(loopscale, elsewhere, stor
     assert "loopscale run" not in answer.err
 
 
-def test_a_study_that_can_be_run_and_has_not_been_is_told_how(loopscale, elsewhere, store, study_file):
+def test_a_study_without_records_names_the_command_that_makes_them(loopscale, elsewhere, store, study_file):
     Path("other.yaml").write_text(study_file.read_text())
     answer = loopscale("best", "other.yaml", "--store", store)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert "`loopscale run other` makes them" in answer.err
 
 
-def test_every_mistake_of_a_study_gets_a_line_and_no_store_is_made(loopscale, elsewhere, study_file):
+def test_every_mistake_of_a_study_gets_a_line_and_creates_no_store(loopscale, elsewhere, study_file):
     text = study_file.read_text().replace("heads: 1", "heads: 3").replace("replicates: 3", "replicates: 0")
     Path("bad.yaml").write_text(text)
     for verb in ("run", "plan"):
@@ -131,7 +131,7 @@ def test_every_mistake_of_a_study_gets_a_line_and_no_store_is_made(loopscale, el
         assert [path.name for path in elsewhere.iterdir()] == ["bad.yaml"]
 
 
-def test_a_setting_that_the_study_rejects_names_the_option(loopscale, study_file):
+def test_a_rejected_setting_names_the_option(loopscale, study_file):
     answer = loopscale("plan", study_file, "--set", "training.steps=many")
     assert (answer.code, answer.err) == (
         2,
@@ -139,14 +139,14 @@ def test_a_setting_that_the_study_rejects_names_the_option(loopscale, study_file
     )
 
 
-def test_a_store_that_cannot_be_written_is_said(loopscale, study_file, elsewhere):
+def test_a_store_that_cannot_be_written_is_a_mistake(loopscale, study_file, elsewhere):
     Path("taken").write_text("")
     answer = loopscale("run", study_file, "--store", "taken")
     assert answer.code == 2
     assert "taken is a file; give --store a folder" in answer.err
 
 
-def test_a_store_of_a_newer_version_is_left_alone(loopscale, elsewhere, study_file):
+def test_a_store_of_a_newer_version_is_refused_and_unchanged(loopscale, elsewhere, study_file):
     Path("newer").mkdir()
     Path("newer/format.json").write_text('{"format": 999, "made_by": "9.9"}')
     for words in (["run", study_file], ["list"], ["best", "tiny"]):
@@ -156,7 +156,7 @@ def test_a_store_of_a_newer_version_is_left_alone(loopscale, elsewhere, study_fi
     assert [path.name for path in Path("newer").iterdir()] == ["format.json"]
 
 
-def test_a_study_that_somebody_runs_is_refused_and_its_holder_named(loopscale, elsewhere, study_file):
+def test_a_running_study_is_refused_and_its_driver_named(loopscale, elsewhere, study_file):
     from loopscale.records.stores.store import Store
     from loopscale.runner.lease import lease
 
@@ -214,7 +214,7 @@ def test_a_storage_that_cannot_be_written_leaves_no_store(loopscale, study_file,
         ("studies.parquet", None),
     ],
 )
-def test_a_damaged_export_is_said_before_a_store_is_made(loopscale, store, elsewhere, file, content):
+def test_a_damaged_export_is_a_mistake_and_creates_no_store(loopscale, store, elsewhere, file, content):
     assert loopscale("--store", store, "export", "tiny", "--to", "exported").code == 0
     if content is None:
         Path("exported", file).unlink()
@@ -227,7 +227,7 @@ def test_a_damaged_export_is_said_before_a_store_is_made(loopscale, store, elsew
     assert not Path("fresh").exists()
 
 
-def test_a_database_without_its_tables_is_said(loopscale, store, elsewhere):
+def test_a_database_without_its_tables_is_a_mistake(loopscale, store, elsewhere):
     shutil.copytree(store, "broken")
     with contextlib.closing(sqlite3.connect("broken/mlflow.db")) as database:
         database.execute("DROP TABLE runs")
@@ -236,18 +236,21 @@ def test_a_database_without_its_tables_is_said(loopscale, store, elsewhere):
     assert "is no database of MLflow's, or damaged (no such table: runs)" in answer.err
 
 
-def test_a_condition_that_nothing_meets_says_so(loopscale, store):
+def test_a_condition_without_matches_prints_a_line(loopscale, store):
     answer = loopscale("--store", store, "best", "tiny", "--where", "false")
     assert (answer.code, answer.out) == (0, "no cell of tiny has an answer whose trial meets false\n")
 
 
 @pytest.mark.parametrize("asked", ["resources.cpu=4096", "resources.memory=1e6"])
-def test_what_the_machine_has_not_got_is_said_before_ray_waits_for_it(tmp_path: Path, asked: str):
+def test_resources_beyond_the_machine_are_a_mistake_before_ray_starts(tmp_path: Path, asked: str):
     done = subprocess.run(
         [sys.executable, "-m", "loopscale.cli.main", "run", "quickstart", "--store", "new", "--set", asked],
-        cwd=Path(__file__).parents[2], env=os.environ | {"LOOPSCALE_STORE": str(tmp_path)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"LOOPSCALE_STORE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 2
     assert "a trial is to have" in done.stderr
     assert len(done.stderr.splitlines()) == 1

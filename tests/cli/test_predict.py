@@ -1,5 +1,6 @@
-"""`predict`: a trained net, evaluated again from its checkpoint."""
+"""`predict`: the evaluation of a trained net from its checkpoint."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,17 @@ from loopscale.training.trial import Trial
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, recording, study_file) -> tuple[Path, list[Trial]]:
-    """A store with the checkpoints of one trial a cell, and the records of these and others."""
+def trained(tmp_path_factory, store, study_file) -> tuple[Path, list[Trial]]:
+    """A store with the records of all trials, and the checkpoint of one trial in each cell."""
     study, root = Study.load(study_file), tmp_path_factory.mktemp("trained") / "records"
-    with recording(root, study) as made:
-        made.whole()
+    shutil.copytree(store, root)
     trials = [study.at(cell, {"training.lr": 5e-3}, 1) for cell in study.cells()]
     for trial in trials:
         *_, last = train(trial)
-        shelf = Store.open(root).checkpoints
-        shelf.make()
-        save(shelf, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
-        strip(shelf, trial.key, keep_weights=True)
+        checkpoints = Store.open(root).checkpoints
+        checkpoints.make()
+        save(checkpoints, trial.key, Checkpoint(last.state(), ((last.step, last.metrics),), 1.0))
+        strip(checkpoints, trial.key, keep_weights=True)
     return root, trials
 
 
@@ -39,14 +39,14 @@ def test_a_net_is_evaluated_as_its_study_evaluates_it(loopscale, trained):
     assert (found["trial"], found["trained_loops"]) == (trial.key, 2)
 
 
-def test_the_start_of_a_key_is_enough(loopscale, trained):
+def test_a_unique_beginning_of_a_key_is_enough(loopscale, trained):
     root, (trial, _) = trained
     answer = loopscale("predict", trial.key[:6], "--store", root, "--loops", "2", "--prompts", "16")
     assert answer.code == 0
     assert f"trial {trial.key}: looped on linear_regression" in answer.out
 
 
-def test_another_data_condition_changes_the_prompts_and_not_the_net(loopscale, trained):
+def test_changed_task_settings_change_the_prompts_and_not_the_net(loopscale, trained):
     root, (trial, _) = trained
     words = ["predict", trial.key, "--store", root, "--prompts", "64", "--loops", "1", "--json"]
     own = loopscale(*words).json
@@ -64,7 +64,7 @@ def test_another_data_condition_changes_the_prompts_and_not_the_net(loopscale, t
         (["--set", "task.noise=-1"], "task.noise is -1"),
         (["--set", "task.nois=1"], "did you mean noise?"),
         (["--set", "task.dim=3"], "leave the dimensions as they are"),
-        (["--set", "task.points=9"], "give shorter ones"),
+        (["--set", "task.points=9"], "use a shorter prompt"),
         (["--set", "model.width=16"], "only settings of the task can change"),
         (["--set", "task.noise=[1"], "write the value as YAML"),
         (["--loops", "0"], "--loops"),
@@ -72,7 +72,7 @@ def test_another_data_condition_changes_the_prompts_and_not_the_net(loopscale, t
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_condition_that_the_net_cannot_read_is_a_mistake(loopscale, trained, words, said):
+def test_settings_that_the_net_cannot_read_are_a_mistake(loopscale, trained, words, said):
     root, (trial, _) = trained
     answer = loopscale("predict", trial.key, "--store", root, *words)
     assert (answer.code, answer.out) == (2, "")
@@ -80,14 +80,14 @@ def test_a_condition_that_the_net_cannot_read_is_a_mistake(loopscale, trained, w
     assert answer.err.count("\n") == 1
 
 
-def test_a_start_that_several_keys_have_is_a_mistake(loopscale, trained):
+def test_an_ambiguous_beginning_of_a_key_is_a_mistake(loopscale, trained):
     root, trials = trained
     answer = loopscale("predict", "", "--store", root)
     assert answer.code == 2
     assert all(trial.key in answer.err for trial in trials)
 
 
-def test_a_trial_without_weights_is_told_apart_from_one_that_is_not_there(loopscale, trained):
+def test_errors_tell_a_trial_without_weights_from_an_unknown_trial(loopscale, trained):
     root, _ = trained
     rows = loopscale("query", "SELECT trial, role FROM trials", "--store", root, "--json").json
     left = next(r["trial"] for r in rows if r["role"] == "tuning")
@@ -97,7 +97,7 @@ def test_a_trial_without_weights_is_told_apart_from_one_that_is_not_there(loopsc
     assert "there is no trial xyz" in loopscale("predict", "xyz", "--store", root).err
 
 
-def test_a_damaged_checkpoint_is_said(loopscale, trained, tmp_path):
+def test_a_damaged_checkpoint_is_one_line(loopscale, trained, tmp_path):
     root, (trial, _) = trained
     folder = tmp_path / "storage" / "checkpoints"
     folder.mkdir(parents=True)
@@ -109,13 +109,13 @@ def test_a_damaged_checkpoint_is_said(loopscale, trained, tmp_path):
     assert answer.err.count("\n") == 1
 
 
-def test_weights_come_from_the_records_where_there_is_no_checkpoint(
+def test_without_a_checkpoint_the_weights_come_from_the_records(
     loopscale, elsewhere, recording, study_file, trained
 ):
     root, (trial, _) = trained
     file = root / "checkpoints" / f"{trial.key}.safetensors"
-    with recording(Path("far"), Study.load(study_file)) as made:
+    with recording(Path("records"), Study.load(study_file)) as made:
         made.whole()
         made.writer.write(Note(trial.key, artifacts=((WEIGHTS, file),)))
     words = ["predict", trial.key[:8], "--loops", "2", "--prompts", "16", "--json"]
-    assert loopscale(*words, "--store", "far").json == loopscale(*words, "--store", root).json
+    assert loopscale(*words, "--store", "records").json == loopscale(*words, "--store", root).json

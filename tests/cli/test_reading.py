@@ -1,4 +1,4 @@
-"""`best`, `query`, `list`, `report`, `plan`, `show`: what people and programs read."""
+"""The output of `best`, `query`, `list`, `report`, `compare`, `plan` and `show`, for people and for programs."""
 
 import csv
 import io
@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from loopscale.analysis.answers.best import Best
+from loopscale.analysis.results import Results
 from loopscale.cli.best import show_best
-from loopscale.cli.show import FAMILIES
+from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model
 from loopscale.records.model.note import STUDY, Note
 from loopscale.records.stores.store import Store
@@ -24,7 +26,7 @@ from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 
 
-def test_best_has_an_object_a_cell_for_programs(loopscale, store):
+def test_best_prints_an_object_per_cell_for_programs(loopscale, store):
     one, two = loopscale("best", "tiny", "--store", store, "--json").json
     assert (one["label"], one["replicates"], one["training.loops"]) == ("loops=1", 3, 1)
     assert one["training.lr"] == one["settings"]["training.lr"] == 5e-3
@@ -37,32 +39,33 @@ def test_best_has_an_object_a_cell_for_programs(loopscale, store):
     )
 
 
-def test_best_has_a_row_a_cell_for_people(loopscale, store, study_file):
+def test_best_prints_a_row_per_cell_for_people(loopscale, store, study_file):
     answer = loopscale("--store", store, "best", study_file)
     assert answer.code == 0
     rows = [line.split() for line in answer.out.splitlines() if "loops=" in line]
     assert [row[:3] for row in rows] == [["loops=1", "0.005", "0.42"], ["loops=2", "0.005", "0.32"]]
 
 
-def test_best_says_where_a_range_was_too_narrow(capsys):
+def test_best_names_a_range_whose_end_was_best(capsys):
     study = {"nuisance": {"training.lr": {"real": [1e-4, 1e-2], "scale": "log"}}}
     rows = [
         Best("a", "looped", {"training.lr": 9.7e-3}, 0.4, 0.3, 0.5, 0.4, 3, "trial", "3 of 3 replicated"),
         Best("b", "gpt2", {"training.lr": 3e-3}, 0.3, 0.2, 0.4, 0.3, 3, "trial", "3 of 3 replicated"),
     ]
-    show_best(rows, study)
+    study |= {"name": "narrow", "cells": []}
+    show_best(Results(study, *(pd.DataFrame() for _ in range(3))), rows)
     said = " ".join(capsys.readouterr().out.split())
-    assert "the best training.lr of looped is at the highest end of its range, 0.01: a wider one" in said
+    assert "the best training.lr of looped is at the highest end of its range, 0.01: a wider range" in said
     assert "gpt2 is at" not in said
 
 
-def test_best_of_a_part_leaves_out_cells_that_are_not_in_it(loopscale, store):
+def test_best_with_a_condition_leaves_out_other_cells(loopscale, store):
     found = loopscale("best", "tiny", "--store", store, "--json", "--where", '"training.loops" > 1').json
     assert [cell["label"] for cell in found] == ["loops=2"]
 
 
 @pytest.mark.parametrize("where", ["seed = 1", "error > 0.4", '"training.loops" = 2', "role = 'replicate'"])
-def test_a_condition_leaves_rows_out_and_changes_none(loopscale, store, where):
+def test_a_condition_of_best_changes_no_row(loopscale, store, where):
     whole = loopscale("best", "tiny", "--store", store, "--json").json
     found = loopscale("best", "tiny", "--store", store, "--json", "--where", where).json
     assert found
@@ -71,7 +74,9 @@ def test_a_condition_leaves_rows_out_and_changes_none(loopscale, store, where):
     assert none.out == "no cell of tiny has an answer whose trial meets seed = 2\n"
 
 
-def test_an_interval_is_of_the_noise_of_all_cells_shown_or_not(loopscale, elsewhere, recording, study_file):
+def test_an_interval_uses_the_noise_of_all_cells_also_hidden_ones(
+    loopscale, elsewhere, recording, study_file
+):
     study = Study.load(study_file)
     with recording(Path("records"), study) as made:
         made.parent()
@@ -82,7 +87,7 @@ def test_an_interval_is_of_the_noise_of_all_cells_shown_or_not(loopscale, elsewh
     assert loopscale(*ask, "--where", '"training.loops" = 1').json == loopscale(*ask).json[:1]
 
 
-def test_a_query_answers_in_three_forms(loopscale, store):
+def test_a_query_answers_as_table_csv_and_json(loopscale, store):
     sql = """SELECT "training.loops" AS t, min(error) AS least FROM trials WHERE role = 'replicate' GROUP BY t
     ORDER BY t"""
     table = loopscale("query", sql, "--store", store)
@@ -95,7 +100,7 @@ def test_a_query_answers_in_three_forms(loopscale, store):
     ]
 
 
-def test_what_is_not_finite_is_null_for_programs(loopscale, store):
+def test_json_has_null_for_numbers_that_are_not_finite(loopscale, store):
     answer = loopscale(
         "query",
         "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b, DATE '2024-01-02' AS c",
@@ -106,14 +111,14 @@ def test_what_is_not_finite_is_null_for_programs(loopscale, store):
     assert answer.json == [{"a": None, "b": None, "c": "2024-01-02"}]
 
 
-def test_a_long_table_is_neither_cut_nor_coloured_where_nobody_watches(loopscale, store):
+def test_a_table_in_a_pipe_is_neither_cut_nor_coloured(loopscale, store):
     answer = loopscale("query", f"SELECT '{'x' * 300}' AS long, '[bold]' AS mark", "--store", store)
     assert "x" * 300 in answer.out
     assert "[bold]" in answer.out
     assert "\x1b" not in answer.out
 
 
-def test_list_shows_every_study_and_who_runs_it(loopscale, store):
+def test_list_shows_every_study_and_its_driver(loopscale, store):
     assert loopscale("list", "--store", store, "--json").json[0]["state"] == "finished"
     with lease(Store.open(store).storage, "tiny"):
         (found,) = loopscale("list", "--store", store, "--json").json
@@ -125,7 +130,7 @@ def test_list_shows_every_study_and_who_runs_it(loopscale, store):
     assert found["question"] == "Does the error fall with the loops?"
 
 
-def test_list_counts_outcomes_and_tells_a_study_that_was_cut_short(
+def test_list_counts_outcomes_and_marks_a_study_that_was_cut_short(
     loopscale, elsewhere, recording, study_file
 ):
     study = Study.load(study_file)
@@ -139,9 +144,7 @@ def test_list_counts_outcomes_and_tells_a_study_that_was_cut_short(
     assert (found["state"], found["error"]) == ("cut short", 0.5)
 
 
-def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere, recording, study_file):
-    with recording(Path("records"), Study.load(study_file)) as made:
-        made.whole()
+def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere, records):
     found = loopscale("report", "tiny", "--store", "records", "--json").json
     page = Path(found["file"])
     assert page == elsewhere / "records/reports/tiny.html"
@@ -153,10 +156,9 @@ def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere,
     assert "least squares" in Path("page.html").read_text()
 
 
-def test_the_report_says_where_the_results_come_from(loopscale, elsewhere, recording, study_file):
+def test_the_report_has_the_origin_of_the_results(loopscale, records, recording, study_file):
     study = Study.load(study_file)
-    with recording(Path("records"), study) as made:
-        made.whole()
+    with recording(records, study) as made:
         tags = {
             "git_commit": "c0ffee",
             "git_changed": "no",
@@ -171,13 +173,12 @@ def test_the_report_says_where_the_results_come_from(loopscale, elsewhere, recor
     assert "scientific:\n  training.loops: [1, 2]" in page
 
 
-def test_compare_sets_two_studies_beside_one_another(loopscale, elsewhere, recording, study_file):
+def test_compare_matches_cells_and_laws_of_two_studies(loopscale, elsewhere, records, recording, study_file):
     longer = elsewhere / "studies" / "longer.yaml"
     longer.parent.mkdir()
     longer.write_text(study_file.read_text().replace("training.loops: [1, 2]", "training.loops: [2, 3]"))
-    for file in (study_file, longer):
-        with recording(Path("records"), Study.load(file)) as made:
-            made.whole()
+    with recording(records, Study.load(longer)) as made:
+        made.whole()
     found = loopscale("compare", "tiny", "longer", "--store", "records", "--out", "page.html", "--json").json
     (pair,) = found["pairs"]
     assert found["matched"] == ["training.loops"]
@@ -188,11 +189,11 @@ def test_compare_sets_two_studies_beside_one_another(loopscale, elsewhere, recor
     assert "longer against tiny" in Path("page.html").read_text()
     told = loopscale("compare", "tiny", "longer", "--store", "records").out
     assert "Cells are matched by training.loops." in told
-    assert "not told apart" in told
+    assert "undecided" in told
 
 
-def test_compare_says_first_that_errors_are_not_of_the_same_prompts_and_keeps_lines_short(
-    loopscale, elsewhere, recording, study_file, monkeypatch
+def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
+    loopscale, elsewhere, records, recording, study_file, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "100")
     other = elsewhere / "studies" / "other.yaml"
@@ -200,11 +201,10 @@ def test_compare_says_first_that_errors_are_not_of_the_same_prompts_and_keeps_li
     text = study_file.read_text().replace("points: 4", "points: 5")
     named = ", ".join(f"{{kind: {kind}}}" for kind in ("newton", "ridge", "averaging", "conjugate_gradient"))
     other.write_text(re.sub(r"baselines: .*", f"baselines: [{named}]", text))
-    for file in (study_file, other):
-        with recording(Path("records"), Study.load(file)) as made:
-            made.whole()
+    with recording(records, Study.load(other)) as made:
+        made.whole()
     lines = loopscale("compare", "tiny", "other", "--store", "records").out.splitlines()
-    assert lines[0].startswith("The studies are not evaluated alike (task.points;")
+    assert lines[0].startswith("The studies are not evaluated alike (task.points")
     assert max(map(len, lines)) <= 160
     table = lines[lines.index("What differs in the studies:") + 1 :]
     assert max(map(len, table)) <= 100
@@ -251,7 +251,7 @@ def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family
         assert {name for name, setting in settings.items() if setting["default"] == "required"} == required
 
 
-def test_show_tells_types_defaults_and_what_a_setting_is(loopscale):
+def test_show_prints_types_defaults_and_explanations(loopscale):
     (found,) = loopscale("show", "models", "algoformer", "--json").json
     width = next(setting for setting in found["settings"] if setting["name"] == "width")
     assert width["type"] == "whole number > 0"
@@ -264,17 +264,17 @@ def test_show_tells_types_defaults_and_what_a_setting_is(loopscale):
     assert "whole number > 0 or none" in loopscale("show", "models", "gpt2").out
 
 
-def test_show_prints_what_a_file_says_of_its_one_member_first_and_its_class_behind(loopscale):
+def test_show_prints_the_text_of_a_file_with_one_member_before_the_text_of_its_class(loopscale):
     told = loopscale("show", "models", "lstm").out
-    assert told.index("Hochreiter & Schmidhuber 1997") < told.index("Garg et al. 2022 has 3 layers")
+    assert told.index("Hochreiter & Schmidhuber 1997") < told.index("Garg et al. 2022 use 3 layers")
     told = loopscale("show", "tasks", "chain_of_thought").out
-    assert "the floor is 0 once a chain has" in told
+    assert "the floor is 0 after `dim` demonstrations" in told
     told = loopscale("show", "solvers", "lloyd").out
     assert told.index("points to the nearest centre") < told.index("Arthur and Vassilvitskii 2007")
 
 
 @pytest.mark.parametrize("words", [["models"], ["solvers"], ["models", "gpt2"], ["study"], ["training"]])
-def test_what_show_prints_can_be_read_without_scrolling_aside(loopscale, words, monkeypatch):
+def test_the_lines_of_show_fit_the_width(loopscale, words, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert max(map(len, loopscale("show", *words).out.splitlines())) <= 130
     monkeypatch.setenv("COLUMNS", "90")
@@ -282,7 +282,7 @@ def test_what_show_prints_can_be_read_without_scrolling_aside(loopscale, words, 
     assert 60 < max(map(len, table)) <= 90
 
 
-def test_show_tells_the_keys_of_a_study_file(loopscale):
+def test_show_lists_the_keys_of_a_study_file(loopscale):
     (study,) = loopscale("show", "study", "--json").json
     keys = {setting["name"]: setting for setting in study["settings"]}
     assert (keys["question"]["default"], keys["baselines"]["type"]) == ("required", "list of solver")
@@ -309,7 +309,7 @@ def test_theory_is_listed_with_its_sources(loopscale, what: str):
     assert all(each["kind"] in told and each["facts"]["source"] in told for each in found)
 
 
-def test_a_program_reads_json_and_nothing_else_from_standard_output(store, elsewhere):
+def test_json_is_all_of_standard_output(store, elsewhere):
     done = subprocess.run(
         [sys.executable, "-m", "loopscale.cli.main", "best", "tiny", "--store", store, "--json"],
         capture_output=True,

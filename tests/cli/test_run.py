@@ -1,4 +1,4 @@
-"""`run` through Ray, from the command to the answer; and how soon a large store answers."""
+"""`run` with Ray, from the command to the answer; and the time of `best` on a large store."""
 
 import json
 import os
@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.cli.run import default_workers
+from loopscale.runner.machine.resources import here_fit
 from loopscale.studies.spec import Study
 
 PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]
 
 
-def test_as_many_workers_as_cpus_allow(study_file):
+def test_the_machine_takes_as_many_trials_as_its_cpus_allow(study_file):
     study, cpus = Study.load(study_file), len(os.sched_getaffinity(0))
-    assert default_workers(study) == cpus
-    assert default_workers(Study.load(study_file, {"resources.cpu": "0.5"})) == 2 * cpus
-    assert default_workers(Study.load(study_file, {"resources.cpu": "1000"})) == 1
+    assert here_fit(study.resources) == cpus
+    assert here_fit(Study.load(study_file, {"resources.cpu": "0.5"}).resources) == 2 * cpus
+    assert here_fit(Study.load(study_file, {"resources.cpu": "1000"}).resources) == 1
 
 
 @pytest.mark.slow
-def test_a_study_is_run_answered_and_found_finished(elsewhere: Path, study_file):
+def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path, study_file):
     command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_a_study_is_run_answered_and_found_finished(elsewhere: Path, study_file)
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on_and_exits_3(elsewhere: Path, study_file):
+def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, study_file):
     long = ["--set", "training.steps=1000000", "--set", "training.eval_every=50"]
     command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *long]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

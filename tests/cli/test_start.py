@@ -1,4 +1,4 @@
-"""How quickly the program answers, and what it leaves unimported."""
+"""The imports of a start of the program, its help and its completion."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ print(code, *heavy, file=sys.stderr)
 """
 
 PRINTING = {"typer", "rich", "markdown_it", "mdurl", "pygments", "attr", "annotated_doc", "shellingham"}
-"""What typer needs to print help."""
+"""Packages that typer imports to print help."""
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ PRINTING = {"typer", "rich", "markdown_it", "mdurl", "pygments", "attr", "annota
     [["best", "tiny"], ["query", "SELECT count(*) FROM curves"], ["list"], ["--help"], ["run", "--help"]],
     ids=" ".join,
 )
-def test_reading_needs_neither_torch_nor_mlflow_nor_ray(store, elsewhere, words):
+def test_reading_verbs_import_neither_torch_nor_mlflow_nor_ray(store, elsewhere, words):
     command = [sys.executable, "-W", "error", "-c", CODE, "--store", str(store), *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == "0\n"
 
 
-def test_help_imports_nothing_but_what_prints_it():
+def test_help_imports_only_the_printing_packages():
     code = (
         "import sys; from loopscale.cli.main import main; main(['--help']);"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"

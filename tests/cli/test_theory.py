@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_bound_prints_a_value_with_what_it_is(loopscale):
+def test_bound_prints_a_value_and_its_meaning(loopscale):
     told = loopscale("bound", "newton_residual", "--set", "kappa=2", "--set", "loops=5")
     assert told.code == 0
     assert "newton_residual: residual, exact" in told.out
@@ -13,7 +13,7 @@ def test_bound_prints_a_value_with_what_it_is(loopscale):
     assert found["settings"]["kappa"] == 2
 
 
-def test_bound_goes_along_a_setting_with_its_slope(loopscale):
+def test_bound_prints_values_and_slopes_along_a_setting(loopscale):
     found = loopscale(
         "bound", "bayes_ridge", "--set", "noise=1", "--along", "point=40,80,10000", "--json"
     ).json
@@ -36,18 +36,18 @@ def test_bound_goes_along_a_setting_with_its_slope(loopscale):
         (("gmm_bayes", "--set", "snr=-1"), "snr is -1; write 0.0 or more"),
     ],
 )
-def test_mistakes_with_bounds_are_a_line(loopscale, words, said):
+def test_a_mistake_with_a_bound_is_one_line(loopscale, words, said):
     told = loopscale("bound", *words)
     assert told.code == 2
     assert said in told.err
     assert told.err.count("\n") == 1
 
 
-def test_verify_shows_every_step_and_says_that_it_is_exact(loopscale):
+def test_verify_prints_every_step_of_an_exact_construction(loopscale):
     told = loopscale("verify", "newton", "--set", "variant=relu")
     assert told.code == 0
     assert "algoformer of width" in told.out
-    assert "Exact: no distance is more than rounding leaves." in told.out
+    assert "Exact: all distances are within rounding." in told.out
     assert len([line for line in told.out.splitlines() if line.strip()[:2].strip().isdigit()]) == 12
 
 
@@ -58,11 +58,11 @@ def test_verify_measures_the_order_of_a_limit(loopscale):
     assert found["limit"]["measured"] == pytest.approx(2, abs=0.05)
 
 
-def test_verify_fails_where_the_theorem_does_not_come_out(loopscale):
+def test_verify_exits_with_1_if_the_theorem_does_not_hold(loopscale):
     """A start beyond the open interval: the largest direction never converges, and rounding grows."""
     told = loopscale("verify", "newton", "--set", "variant=relu", "--set", "start=2")
     assert told.code == 1
-    assert "It is to be exact, and is not." in told.out
+    assert "Not exact, although the theorem says so." in told.out
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_verify_fails_where_the_theorem_does_not_come_out(loopscale):
         (("newton", "--set", "start"), "--set start is no assignment"),
         (
             ("newton", "--set", "expansion=1"),
-            "construction newton is for expansion 2 or 4, where keys are mirrored",
+            "construction newton requires expansion 2 or 4 with mirrored keys",
         ),
     ],
 )
-def test_mistakes_with_constructions_are_a_line(loopscale, words, said):
+def test_a_mistake_with_a_construction_is_one_line(loopscale, words, said):
     told = loopscale("verify", *words)
     assert told.code == 2
     assert said in told.err

@@ -1,4 +1,4 @@
-"""`ui`: MLflow's own program on the store."""
+"""`ui`: MLflow's server on the store."""
 
 import json
 import socket
@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.cli.ui import serving
+from loopscale.cli.ui import server_command
 from loopscale.records.browse import page
 from loopscale.records.model.errors import NoRecords
 from loopscale.records.stores.store import Store
-from loopscale.studies.spec import Study
 
 
-def test_a_port_that_is_taken_is_a_mistake(loopscale, store):
+def test_a_taken_port_is_a_mistake(loopscale, store):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -36,10 +35,8 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
     )
 
 
-def test_a_study_is_opened_with_its_settings_and_errors(elsewhere: Path, recording, study_file):
-    with recording(Path("records"), Study.load(study_file)) as made:
-        made.whole()
-    place = Store.open("records")
+def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
+    place = Store.open(records)
     experiment = place.find("tiny")
     assert page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
     shown = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
@@ -56,10 +53,10 @@ def test_a_study_is_opened_with_its_settings_and_errors(elsewhere: Path, recordi
         page(place, "other")
 
 
-def test_other_machines_are_let_in_by_name_only_where_asked(store):
+def test_other_machines_are_let_in_only_on_request_and_by_name(store):
     place = Store.open(store)
-    assert "--allowed-hosts" not in serving(place, "127.0.0.1", 5000)
-    allowed = serving(place, "0.0.0.0", 5000)[-1].split(",")
+    assert "--allowed-hosts" not in server_command(place, "127.0.0.1", 5000)
+    allowed = server_command(place, "0.0.0.0", 5000)[-1].split(",")
     assert f"{socket.gethostname()}:5000" in allowed
     assert "*" not in allowed
 

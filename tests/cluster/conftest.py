@@ -1,4 +1,4 @@
-"""A cluster of hosts for the tests of a module: seven namespaces, and everything real in them."""
+"""A cluster of seven hosts in namespaces, with real servers, for the tests of a module."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 from tests.cluster.hosts import Network
 from tests.cluster.servers import KEYS, Cluster
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    with Network(PYTHONPATH=str(HERE / "slow"), **KEYS) as network:
+    with Network(PYTHONPATH=str(FOLDER / "slow"), **KEYS) as network:
         yield network
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong on a cluster, done for real: each strikes, lasts a while, and is mended as an operator would."""
+"""Real faults of a cluster. Each fault strikes, lasts a while, and is repaired as an operator would repair it."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from tests.cluster.studies import Study
 
 @dataclass
 class Stage:
-    """A study under way on a cluster, and whoever drives it now."""
+    """A running study on a cluster, and its present driver."""
 
     study: Study
     driver: Process
@@ -34,13 +34,13 @@ Fault = Callable[[Stage], None]
 
 
 def worker_killed(stage: Stage) -> None:
-    """A process that trains is killed."""
+    """A training process is killed."""
     victims = until(stage.worker().host.trainers, 60, "a trial is trained on the host")
     os.kill(stage.rng.choice(victims), signal.SIGKILL)
 
 
 def host_killed(stage: Stage) -> None:
-    """A host that trains loses power, and is switched on again when everybody has noticed."""
+    """A training host loses power, and is switched on again after Ray has noticed."""
     ray = stage.worker()
     ray.host.kill()
     _until_gone(stage, ray)
@@ -50,7 +50,7 @@ def host_killed(stage: Stage) -> None:
 
 
 def host_cut_off(stage: Stage) -> None:
-    """A host that trains is cut off until the others think it dead, then comes back and finds itself forgotten."""
+    """A training host is cut off until the others give it up, and then comes back."""
     ray = stage.worker()
     ray.host.cut()
     _until_gone(stage, ray)
@@ -59,7 +59,7 @@ def host_cut_off(stage: Stage) -> None:
 
 
 def host_cut_off_briefly(stage: Stage) -> None:
-    """A host cannot be reached for a moment that nobody need notice."""
+    """A host is cut off for a moment. The others need not notice."""
     ray = stage.worker()
     ray.host.cut()
     time.sleep(stage.rng.uniform(0.5, 3))
@@ -67,13 +67,13 @@ def host_cut_off_briefly(stage: Stage) -> None:
 
 
 def driver_killed(stage: Stage) -> None:
-    """The driver is killed, and the study run again."""
+    """The driver is killed, and the study is run again."""
     stage.driver.kill()
     stage.driver = stage.study.drive()
 
 
 def head_killed(stage: Stage) -> None:
-    """The head's host is lost with its disk; another takes its place, and the study is run again there."""
+    """The head's host and its disk are lost. A new head takes its place, and the study is run again there."""
     head = stage.cluster.head
     head.host.kill()
     stage.driver.outer.wait(20)
@@ -94,7 +94,7 @@ def tracking_away(stage: Stage, seconds: float = 30) -> None:
 
 
 def driver_killed_unheard(stage: Stage, seconds: float = 15) -> None:
-    """The tracking server goes away, and then the driver is killed with all that it could not say."""
+    """The tracking server goes away. Then the driver is killed, with its unsent records."""
     stage.cluster.tracking.kill()
     time.sleep(seconds)
     stage.driver.kill()
@@ -104,7 +104,7 @@ def driver_killed_unheard(stage: Stage, seconds: float = 15) -> None:
 
 
 def driver_killed_half_heard(stage: Stage, seconds: float = 10) -> None:
-    """The driver is killed while it says what has gathered, the tracking server having been away for a while."""
+    """The tracking server returns after a while, and the driver is killed while it sends the waiting records."""
     stage.cluster.tracking.kill()
     time.sleep(seconds)
     stage.cluster.tracking.start()
@@ -115,12 +115,12 @@ def driver_killed_half_heard(stage: Stage, seconds: float = 10) -> None:
 
 
 def database_restarted(stage: Stage) -> None:
-    """PostgreSQL is stopped in the middle of everything, and started again."""
+    """PostgreSQL is stopped at any moment, and started again."""
     stage.cluster.database.restart()
 
 
 def disk_full(stage: Stage, seconds: float = 20) -> None:
-    """A host has no byte left on its disk, neither for Ray nor for temporary files."""
+    """The disk of a host is full, for Ray and for temporary files."""
     host = next(ray.host for ray in stage.cluster.workers if ray.host.disk)
     filling = host.folder / "full"
     with filling.open("wb", buffering=0) as file:
@@ -134,7 +134,7 @@ def disk_full(stage: Stage, seconds: float = 20) -> None:
 
 
 def disk_slow(stage: Stage, seconds: float = 20) -> None:
-    """Every fsync and every replaced file takes a second longer, and little comes through to the bucket."""
+    """Every fsync and every replaced file takes a second longer, and the link to the bucket is slow."""
     flag = Path(stage.cluster.network.root / "shared/slow")
     flag.write_text("1.0")
     stage.cluster.bucket.host.slow("400kbit")
@@ -147,15 +147,11 @@ def _until_gone(stage: Stage, ray: Ray) -> None:
     until(
         lambda: ray.host.address not in (stage.cluster.alive() or [ray.host.address]),
         120,
-        "the host is missed",
+        "Ray notices the dead host",
     )
 
 
-FAULTS: dict[str, Fault] = {
-    each.__name__: each
-    for each in (
-        worker_killed, host_killed, host_cut_off, host_cut_off_briefly, driver_killed, head_killed, tracking_away,
-        driver_killed_unheard, driver_killed_half_heard,
-        database_restarted, disk_full, disk_slow,
-    )
-}  # fmt: skip
+_ON_HOSTS = (worker_killed, host_killed, host_cut_off, host_cut_off_briefly, disk_full, disk_slow)
+_ON_DRIVERS = (driver_killed, head_killed, driver_killed_unheard, driver_killed_half_heard)
+_ON_SERVERS = (tracking_away, database_restarted)
+FAULTS: dict[str, Fault] = {fault.__name__: fault for fault in (*_ON_HOSTS, *_ON_DRIVERS, *_ON_SERVERS)}

@@ -1,9 +1,9 @@
-"""Several hosts on one machine: network, mount, process and name spaces of their own on one bridge, all removed after.
+"""Several hosts on one machine: each has its own network, mount, process and name spaces, on one bridge.
 
-Every host sees a folder of its own at the same path (`home`), so whatever is meant to be shared must really travel:
-a path that one host writes to is another file on the next. A host's first process lives as long as we hold its
-input open; when it goes, the kernel kills all that ran on the host and takes away its network, even if the tests
-were killed themselves. Needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN) and iproute2.
+Every host sees its own folder at the same path (`home`). So two hosts never share a file by accident: shared data must
+travel. A host's first process lives as long as the tests hold its input open. When this process ends, the kernel kills
+all processes of the host and removes its network, even if the tests were killed. Needs root (CAP_SYS_ADMIN,
+CAP_NET_ADMIN) and iproute2.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
@@ -29,17 +29,17 @@ signal.signal(signal.SIGCHLD, reap)
 print(flush=True)
 sys.stdin.buffer.read()
 """
-"""A host's process 1: takes in orphans, and ends with its input."""
+"""The first process of a host. It reaps orphans, and ends with its input."""
 Answer = TypeVar("Answer")
 SPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 
 class Unable(RuntimeError):
-    """This machine does not let us make hosts; the tests fail, they are not skipped."""
+    """This machine cannot make hosts. The tests fail; they are not skipped."""
 
 
 def until(condition: Callable[[], Answer], seconds: float, what: str) -> Answer:
-    """What `condition` answers once that is true; AssertionError when `seconds` are over."""
+    """The first true answer of `condition`. AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
@@ -64,53 +64,57 @@ def _children(pid: int) -> list[int]:
 
 
 class Process:
-    """A process on a host, in a session of its own; `log` has all that it said."""
+    """A process on a host, in its own session. `log` has its output."""
 
     def __init__(self, host: "Host", command: list[str], environment: dict[str, str], log: Path) -> None:
         enter = ["nsenter", f"--target={host.first}", *SPACES, f"--wdns={host.home}", "setsid"]
-        self.log, self.said_before = log, log.stat().st_size if log.exists() else 0
+        self.log, self.earlier_bytes = log, log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.outer = subprocess.Popen(
-                [*enter, *command], env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                [*enter, *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     @property
     def running(self) -> bool:
         return self.outer.poll() is None
 
     @property
-    def said(self) -> str:
-        return self.log.read_bytes()[self.said_before :].decode(errors="replace")
+    def output(self) -> str:
+        return self.log.read_bytes()[self.earlier_bytes :].decode(errors="replace")
 
     def signal(self, number: signal.Signals) -> None:
         for pid in _children(self.outer.pid):
             os.kill(pid, number)
 
     def kill(self) -> None:
-        """The process and those of its session, without warning."""
+        """Kill the process and its session, without warning."""
         for pid in _children(self.outer.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self.outer.wait(20)
 
     def wait(self, seconds: float) -> int:
-        """Its exit code. AssertionError, with what it said, when `seconds` are over."""
+        """The exit code. AssertionError with the output after `seconds`."""
         try:
             return self.outer.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {seconds:g} s:\n{self.said[-4000:]}") from None
+            raise AssertionError(f"still running after {seconds:g} s:\n{self.output[-4000:]}") from None
 
 
 @dataclass
 class Host:
-    """One machine: `up()` boots it, `kill()` is a power cut; its disk survives unless it is a `tiny` one."""
+    """One machine. `up()` boots it, and `kill()` is a power cut. A disk of limited size does not survive."""
 
     network: "Network"
     name: str
     number: int
     disk: str = ""
-    """The size of its disk, as `20m`; by default it has as much as this machine."""
+    """The size of the disk, such as `20m`; by default the disk of this machine."""
     holder: subprocess.Popen[bytes] | None = None
     first: int = 0
 
@@ -120,12 +124,12 @@ class Host:
 
     @property
     def home(self) -> Path:
-        """The host's own folder, at the same path on every host; from outside see `folder`."""
+        """The host's own folder, at the same path on every host. Tests see it as `folder`."""
         return self.network.root / "home"
 
     @property
     def folder(self) -> Path:
-        """`home`, as the tests see it while the host is up."""
+        """The path of `home` for the tests, while the host is up."""
         return Path(f"/proc/{self.first}/root{self.home}") if self.disk else self.network.root / self.name
 
     @property
@@ -133,26 +137,29 @@ class Host:
         return f"v{self.number}"
 
     def up(self) -> Self:
+        self._boot("--mount-proc", "--propagation", "private")
+        self._furnish()
+        self._connect()
+        return self
+
+    def _boot(self, *options: str) -> None:
         words = [
             "unshare",
             *SPACES,
             "--fork",
             "--kill-child=KILL",
-            "--mount-proc",
-            "--propagation",
-            "private",
+            *options,
+            sys.executable,
+            "-S",
+            "-c",
+            FIRST,
         ]
-        self.holder = subprocess.Popen(
-            [*words, sys.executable, "-S", "-c", FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        pipe = subprocess.PIPE
+        self.holder = subprocess.Popen(words, stdin=pipe, stdout=pipe, start_new_session=True)
         assert self.holder.stdout
         if not self.holder.stdout.readline():
-            raise Unable("unshare made no host; hosts need root and CAP_SYS_ADMIN")
+            raise Unable("unshare made no namespaces; hosts need root, CAP_SYS_ADMIN and CAP_NET_ADMIN")
         (self.first,) = _children(self.holder.pid)
-        self._furnish()
-        self._connect()
-        return self
 
     def _furnish(self) -> None:
         own = self.network.root / self.name
@@ -169,7 +176,7 @@ class Host:
         hub._inside(f"ip link set {self._link} master br0 up")
         self._inside(
             f"ip link set lo up && ip link set {inner} name eth0 && ip addr add {self.address}/24 dev eth0 "
-            # Its own for good, as a network card's: a host that came back with another would not be found at first.
+            # A fixed address, as of a network card: other hosts would not find a returning host with a new address.
             f"&& ip link set eth0 address 02:00:00:00:00:{self.number:02x} "
             "&& ip link set eth0 up"
         )
@@ -179,34 +186,34 @@ class Host:
         return _do("nsenter", f"--target={self.first}", *spaces, "sh", "-c", script)
 
     def start(self, name: str, *command: str, **environment: str) -> Process:
-        """Run a command here; its log is kept under `name` for all its lives."""
+        """Run a command on the host. All runs under one `name` share a log."""
         log = self.network.root / "logs" / f"{self.name}-{name}.log"
         process = Process(self, list(command), self.network.environment(self) | environment, log)
         self.network.processes.append(process)
         return process
 
     def pids(self) -> list[int]:
-        """All that runs here, in the numbers of this machine."""
-        mine, found = os.readlink(f"/proc/{self.first}/ns/pid"), []
+        """All processes of the host, by their pid on this machine."""
+        space, pids = os.readlink(f"/proc/{self.first}/ns/pid"), []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdecimal() and os.readlink(entry / "ns/pid") == mine:
-                    found.append(int(entry.name))
-        return found
+                if entry.name.isdecimal() and os.readlink(entry / "ns/pid") == space:
+                    pids.append(int(entry.name))
+        return pids
 
     def trainers(self) -> list[int]:
-        """The processes that train, as Ray titles them; of those that are only starting, nothing would be lost."""
+        """The training processes, by Ray's titles. Processes that only start are left out."""
         return [pid for pid in self.pids() if "ImplicitFunc.train" in _title(pid)]
 
     def cut(self) -> None:
-        """Nothing comes or goes any more; no connection is told."""
+        """Drop all traffic, without closing a connection."""
         self.network.hub._inside(f"ip link set {self._link} down")
 
     def mend(self) -> None:
         self.network.hub._inside(f"ip link set {self._link} up")
 
     def slow(self, rate: str) -> None:
-        """All that the host is sent comes through at `rate`, as `1mbit`."""
+        """Limit the traffic to the host to `rate`, such as `1mbit`."""
         self.network.hub._inside(
             f"tc qdisc replace dev {self._link} root tbf rate {rate} burst 16kb latency 2s"
         )
@@ -215,7 +222,7 @@ class Host:
         self.network.hub._inside(f"tc qdisc del dev {self._link} root")
 
     def kill(self) -> None:
-        """A power cut: everything dies, and nobody is told."""
+        """A power cut: all processes die, and no other host is told."""
         self.cut()
         self.stop()
 
@@ -230,7 +237,7 @@ class Host:
             self.holder = None
             until(lambda: not os.path.exists(f"/proc/{self.first}"), 20, f"host {self.name} is gone")
             if self.network.hub is not self:
-                # Not by itself at once: a connection that still waits for its other end keeps the space alive.
+                # The kernel may keep the space for a while, because a connection waits for its other end.
                 self.network.hub._inside(f"ip link del {self._link} 2>/dev/null || true")
 
 
@@ -242,9 +249,9 @@ def _title(pid: int) -> str:
 
 
 class Network:
-    """A bridge with hosts on it, in a subnet that nobody here uses; a context, which leaves nothing behind.
+    """A bridge with hosts, in a subnet that this machine does not use. The context removes everything at its end.
 
-    The bridge lies in a space of its own, so that the one name on this machine is that of the link to it.
+    The bridge lies in its own space, so that this machine gets only one new name, of the link to the bridge.
     """
 
     def __init__(self, **environment: str) -> None:
@@ -253,7 +260,7 @@ class Network:
         self.processes: list[Process] = []
 
     def __enter__(self) -> Self:
-        # Short, for a Unix socket's path has at most 107 characters, and Ray's take 70 of them.
+        # A short path, because a Unix socket's path has at most 107 characters, and Ray uses 70 of them.
         self.root = Path(tempfile.mkdtemp(prefix="ls"))
         self.root.chmod(0o755)
         for name in ("home", "shared", "logs", "traces"):
@@ -270,27 +277,19 @@ class Network:
 
     def _build(self) -> None:
         self.names.write_text("127.0.0.1 localhost\n")
-        words = ["unshare", *SPACES, "--fork", "--kill-child=KILL"]
-        self.hub.holder = subprocess.Popen(
-            [*words, sys.executable, "-S", "-c", FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-        assert self.hub.holder.stdout
-        if not self.hub.holder.stdout.readline():
-            raise Unable("unshare made no namespaces; hosts need root, CAP_SYS_ADMIN and CAP_NET_ADMIN")
-        (self.hub.first,) = _children(self.hub.holder.pid)
-        here = f"ls{os.getpid()}"
+        self.hub._boot()
+        link = f"ls{os.getpid()}"
         self.hub._inside("ip link set lo up && ip link add br0 type bridge && ip link set br0 up")
-        _do("ip", "link", "add", here, "type", "veth", "peer", "name", "out", "netns", str(self.hub.first))
+        _do("ip", "link", "add", link, "type", "veth", "peer", "name", "out", "netns", str(self.hub.first))
         self.hub._inside("ip link set out master br0 up")
-        _do("ip", "addr", "add", f"{self.prefix}.1/24", "dev", here)
-        _do("ip", "link", "set", here, "up")
+        _do("ip", "addr", "add", f"{self.prefix}.1/24", "dev", link)
+        _do("ip", "link", "set", link, "up")
 
     def __exit__(self, *exc: object) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.root, ignore_errors=True)
             stack.callback(self.hub.stop)
-            for process in self.processes:  # they end with their hosts, which are stopped first
+            for process in self.processes:  # processes end with their hosts, which are stopped first
                 stack.callback(process.outer.wait, 20)
             for host in self.hosts.values():
                 stack.callback(host.stop)
@@ -306,18 +305,12 @@ class Network:
     def environment(self, host: Host) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         own = {"HOME": str(host.home), "TMPDIR": str(host.home / "tmp"), "OMP_NUM_THREADS": "1"}
-        return (
-            kept
-            | own
-            | {
-                "TRACE_SAVES": str(self.root / "traces" / host.name),
-                "SLOW_DISK": str(self.root / "shared" / "slow"),
-            }
-            | self.more
-        )
+        own["TRACE_SAVES"] = str(self.root / "traces" / host.name)
+        own["SLOW_DISK"] = str(self.root / "shared" / "slow")
+        return kept | own | self.more
 
     def logs(self, characters: int = 2000) -> str:
-        """The end of what every process said, for a failure's report."""
+        """The end of the output of every process, for the report of a failure."""
         files = sorted((self.root / "logs").iterdir())
         return "\n".join(
             f"--- {file.name}\n{file.read_text(errors='replace')[-characters:]}" for file in files
@@ -325,19 +318,10 @@ class Network:
 
 
 def _free_prefix() -> str:
-    """Three bytes of a private subnet that no address or route of this machine has."""
+    """The first three bytes of a private subnet that this machine does not use."""
     taken = _do("ip", "-o", "addr") + _do("ip", "route")
     for attempt in range(250):
         prefix = f"10.{200 + attempt % 50}.{(os.getpid() + attempt) % 256}"
         if f"{prefix}." not in taken:
             return prefix
     raise Unable("no subnet is free")
-
-
-@contextlib.contextmanager
-def slowed(host: Host, rate: str) -> Iterator[None]:
-    host.slow(rate)
-    try:
-        yield
-    finally:
-        host.fast()

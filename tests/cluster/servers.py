@@ -1,4 +1,4 @@
-"""What a cluster of many machines needs, as real processes on hosts of their own: Ray, PostgreSQL, MLflow, S3."""
+"""The servers of a cluster as real processes on hosts of their own: Ray, PostgreSQL, MLflow, S3."""
 
 import json
 import shutil
@@ -18,16 +18,16 @@ KEYS = {
     "AWS_SECRET_ACCESS_KEY": "loopscale",
     "AWS_ENDPOINT_URL": "http://bucket:9000",
     "AWS_DEFAULT_REGION": "us-east-1",
-    # The head looks for dead hosts every second and not every three, else a test waits half a minute for each.
+    # The head looks for dead hosts every second, not every three. Otherwise a test waits half a minute for each.
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "3",
-    # So long does a host's Ray wait for a head that has gone, before it gives up and kills what it trains.
+    # After this time without a head, the Ray of a host gives up and kills its trials.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""What every host of the cluster has in its environment."""
+"""The environment of every host of the cluster."""
 
 
 class Database:
@@ -39,9 +39,9 @@ class Database:
         assert tools, "no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql"
         self.tools, self.data = tools[-1], host.home / "data"
         shutil.chown(host.folder, "postgres")
-        made = self._as_owner("initdb", str(self.tools / "initdb"), "-D", str(self.data), "-U", "loopscale",
-                              "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")  # fmt: skip
-        assert made.wait(60) == 0, made.said
+        options = ("-U", "loopscale", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")
+        initdb = self._as_owner("initdb", str(self.tools / "initdb"), "-D", str(self.data), *options)
+        assert initdb.wait(60) == 0, initdb.output
         with (host.folder / "data/pg_hba.conf").open("a") as file:
             file.write(f"host all all {host.network.prefix}.0/24 trust\n")
 
@@ -56,14 +56,14 @@ class Database:
         until(self._answers, 60, "PostgreSQL answers")
 
     def _answers(self) -> bool:
-        assert self.process.running, self.process.said
+        assert self.process.running, self.process.output
         try:
             return self.query("SELECT 1") == [(1,)]
         except Exception:
             return False
 
     def restart(self) -> None:
-        """As after a crash: every connection is broken off, what was not committed is lost."""
+        """Restart as after a crash: all connections break, and uncommitted data is lost."""
         (postmaster,) = [int((self.host.folder / "data/postmaster.pid").read_text().split()[0])]
         stopped = self._as_owner("stop", "kill", "-QUIT", str(postmaster))
         assert stopped.wait(20) == 0
@@ -79,7 +79,7 @@ class Database:
 
 
 class Tracking:
-    """`mlflow server` on a host; its records in PostgreSQL, its artifacts on its own disk."""
+    """`mlflow server` on a host, with records in PostgreSQL and artifacts on its own disk."""
 
     uri = "http://tracking:5000"
 
@@ -89,13 +89,11 @@ class Tracking:
     def start(self) -> None:
         names = ["tracking", self.host.address]
         allowed = ",".join([*names, *(f"{name}:5000" for name in names)])
-        self.process = self.host.start(
-            "mlflow", sys.executable, "-m", "mlflow", "server", "--host", "0.0.0.0", "--workers", "1",
-            "--backend-store-uri", "postgresql+psycopg://loopscale@database:5432/postgres",
-            "--artifacts-destination", str(self.host.home / "artifacts"), "--allowed-hosts", allowed,
-            # Seven more processes, for what only its own assistant uses, take half of a small machine to start.
-            MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
-        )  # fmt: skip
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "0.0.0.0", "--workers", "1"]
+        command += ["--backend-store-uri", "postgresql+psycopg://loopscale@database:5432/postgres"]
+        command += ["--artifacts-destination", str(self.host.home / "artifacts"), "--allowed-hosts", allowed]
+        # Without this variable MLflow starts seven more processes, for its assistant.
+        self.process = self.host.start("mlflow", *command, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
 
     def wait(self) -> None:
         until(
@@ -107,7 +105,7 @@ class Tracking:
 
 
 class Bucket:
-    """An S3-speaking server; what it holds is in its memory."""
+    """An S3 server with its objects in memory."""
 
     url = "s3://loopscale/checkpoints"
 
@@ -124,7 +122,7 @@ class Bucket:
         ).close()
 
     def names(self) -> list[str]:
-        """The objects in it."""
+        """The names of its objects."""
         import re
 
         with urllib.request.urlopen(f"http://{self.host.address}:9000/loopscale", timeout=10) as answer:
@@ -140,7 +138,7 @@ class Bucket:
 
 
 class Ray:
-    """One host's part of a Ray cluster, under a supervisor that starts it again, as Kubernetes or systemd would."""
+    """The Ray of one host. A supervisor restarts it, as Kubernetes or systemd would."""
 
     def __init__(self, host: Host, head: Host, cpus: int) -> None:
         self.host, self.head, self.cpus = host, head, cpus
@@ -160,10 +158,10 @@ class Ray:
 
 
 class Cluster:
-    """A head without CPUs for trials, two hosts that train, and the three servers."""
+    """A head without CPUs for trials, two training hosts, and the three servers."""
 
     def __init__(self, network: Network, workers: int = 2, disk: str = "256m") -> None:
-        """`disk` is the size of that of the last host that trains."""
+        """`disk` is the size of the last training host's disk."""
         self.network = network
         self.database = Database(network.host("database"))
         self.database.start()
@@ -187,12 +185,12 @@ class Cluster:
         return f"{self.head.host.address}:6379"
 
     def wait(self, hosts: int | None = None) -> None:
-        """Until so many hosts (all, by default) are alive in Ray's eyes."""
+        """Wait until Ray counts `hosts` live hosts, by default all."""
         wanted = len(self.workers) + 1 if hosts is None else hosts
         until(lambda: len(self.alive()) == wanted, 300, f"{wanted} hosts have joined")
 
     def alive(self) -> list[str]:
-        """The addresses of the hosts that Ray says are alive."""
+        """The addresses of the hosts that Ray counts as alive."""
         return [node["node_ip"] for node in self._nodes() if node["state"] == "ALIVE"]
 
     def _nodes(self) -> list[dict]:
@@ -206,11 +204,11 @@ class Cluster:
 
 
 def _answers(url: str, process: Process) -> bool:
-    assert process.running, process.said
+    assert process.running, process.output
     try:
         urllib.request.urlopen(url, timeout=2).close()
     except urllib.error.HTTPError as problem:
-        problem.close()  # somebody is there
+        problem.close()  # an error is an answer too
         return True
     except OSError:
         return False

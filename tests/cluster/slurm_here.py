@@ -1,4 +1,4 @@
-"""A Slurm of two hosts on this machine: real munged, slurmctld and slurmd, on ports and in a folder of their own."""
+"""A Slurm of two hosts on this machine: real munged, slurmctld and slurmd, with their own ports and folder."""
 
 import os
 import shutil
@@ -39,12 +39,12 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMe
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-"""Jobs are forgotten after seconds, and no accounts are kept: the least that a site may offer."""
+"""Slurm forgets jobs after seconds and keeps no accounts, as the poorest site may do."""
 
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[Path]:
-    """Its slurm.conf, for $SLURM_CONF; `folder` needs a short path."""
+    """Run Slurm in `folder`, which needs a short path. Yields the slurm.conf for $SLURM_CONF."""
     for name in ("state", "spool-n1", "spool-n2"):
         (folder / name).mkdir()
     folder.chmod(0o755)

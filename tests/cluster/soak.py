@@ -1,4 +1,4 @@
-"""Faults of every kind at random moments, one after another, on studies that go on through them all."""
+"""Faults of every kind at random moments, one after another, on studies that survive them all."""
 
 import random
 import time
@@ -12,16 +12,16 @@ from tests.cluster.studies import TREE, Study
 
 FIXED = TREE["fixed"] | {"task": {"kind": "linear_regression", "dim": 2, "points": 6}}
 LONG = TREE | {"fixed": FIXED, "search": {"kind": "random", "trials": 8}, "replicates": 3}
-"""The study that is disturbed; when it ends, it begins anew under another name and with an empty bucket.
+"""The disturbed study. After its end it starts anew, with another name and an empty bucket.
 
-It has no trial in common with those of other tests: what they keep would not be this one's to decide.
+It shares no trial with other tests, because their retention would decide about the shared checkpoints.
 """
 TRIALS = 2 * (8 + 3)
 
 
 @dataclass(frozen=True)
 class Struck:
-    """One fault, the seconds until all hosts were saving again, and the checkpoint intervals trained twice for it."""
+    """One fault: the seconds until all hosts saved again, and the checkpoint intervals that were trained twice."""
 
     kind: str
     seconds: float
@@ -29,7 +29,7 @@ class Struck:
 
 
 class Soak:
-    """Strikes until told to stop; every study that ended was checked, and equals the first."""
+    """Strikes faults, checks every study that ends, and compares it with the first study."""
 
     def __init__(
         self, cluster: Cluster, seed: int, say: Callable[[str], None] = print, kinds: Collection[str] = FAULTS
@@ -40,7 +40,7 @@ class Soak:
         self._first: set[tuple[str, str, int, float]] = set()
 
     def run(self, faults: int, seconds: float = float("inf")) -> None:
-        """Strike so often, or until the time is up; the study under way is brought to its end either way."""
+        """Strike `faults` times, or until the time is up. The running study is then completed."""
         until, kinds = time.monotonic() + seconds, self._kinds()
         while len(self.struck) < faults and time.monotonic() < until:
             stage, before = self._begin(), len(self.struck)
@@ -49,7 +49,7 @@ class Soak:
             self._end(stage, len(self.struck) - before)
 
     def _kinds(self) -> Iterator[str]:
-        """Every kind as often as any other, in random order."""
+        """All kinds equally often, in random order."""
         while True:
             yield from self.rng.sample(sorted(self.kinds), len(self.kinds))
 
@@ -59,7 +59,7 @@ class Soak:
         return Stage(study, study.drive(), self.rng)
 
     def _waited(self, stage: Stage) -> bool:
-        """Whether there is still something to strike at, a random while after something has been saved."""
+        """Wait for some checkpoints and a random while. False if the study is almost at its end."""
         wanted = sum(stage.study.saves().values()) + self.rng.randint(1, 4)
         while stage.driver.running and sum(stage.study.saves().values()) < wanted:
             time.sleep(0.2)
@@ -77,14 +77,14 @@ class Soak:
         self.say(f"{len(self.struck):4} {kind:22} {struck.seconds:6.1f} s {struck.repeated:3} repeated")
 
     def _await_saves(self, stage: Stage, seconds: float = 600) -> None:
-        """Until every host that trains has saved something, or the study is at its end."""
+        """Wait until every training host has saved a checkpoint, or the study is at its end."""
         before, end = self._saved(), time.monotonic() + seconds
         while stage.driver.running and any(size <= before[host] for host, size in self._saved().items()):
             assert time.monotonic() < end, (
-                f"the study does not go on; its driver:\n{stage.driver.said[-3000:]}"
+                f"the study does not go on; its driver:\n{stage.driver.output[-3000:]}"
             )
             if len(stage.study.over()) >= TRIALS - 2:
-                return  # there is no work left for every host
+                return  # too little work is left for every host
             time.sleep(0.2)
 
     def _saved(self) -> dict[str, int]:
@@ -104,7 +104,7 @@ class Soak:
         )
 
     def table(self) -> str:
-        """Markdown: kind, how often, median and longest time until the study went on, intervals trained twice."""
+        """Markdown: kind, number, median and longest time until the study went on, intervals trained twice."""
         rows = [
             "| fault | times | until it went on: median, longest (s) | intervals repeated |",
             "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A small study on the cluster: driven from a host, traced on all, and what must be true of its records after."""
+"""A small study on the cluster: its driver on a host, its traces on all hosts, and the invariants of its records."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ RUNS = (
 
 @dataclass
 class Study:
-    """`loopscale run` on a host of the cluster, as often as one likes; checkpoints lie in the bucket alone."""
+    """`loopscale run` on a host of the cluster, any number of times. Only the bucket holds checkpoints."""
 
     cluster: Cluster
     name: str
@@ -63,7 +63,7 @@ class Study:
         return self.host.start(f"driver-{self.name}", *command)
 
     def saves(self) -> Counter[tuple[str, int]]:
-        """How often each step of each trial was checkpointed, on whichever host."""
+        """The number of checkpoints of each step of each trial, on all hosts."""
         keys = {key for key, _, _ in self.runs()}
         lines = [line.split(" ", 2) for file in self._traces() for line in file.read_text().splitlines()]
         return Counter(
@@ -79,18 +79,17 @@ class Study:
         return self.cluster.database.query(sql)
 
     def runs(self) -> list[tuple[str, str, str]]:
-        """Key, run and status of every trial that has a record; the study's own run is none of them."""
-        found = self.query(RUNS.format(name=self.name))
-        return [row for row in found if row[0] != "study"]
+        """Key, run and status of every recorded trial, without the study's own run."""
+        return [row for row in self.query(RUNS.format(name=self.name)) if row[0] != "study"]
 
     def tags(self, name: str) -> dict[str, str]:
-        """A tag's text by the trial's key."""
+        """The text of a tag, by the trial's key."""
         runs = RUNS.format(name=self.name)
         sql = f"SELECT w.trial, g.value FROM ({runs}) w JOIN tags g ON g.run_uuid = w.run_uuid AND g.key = '{name}'"
         return {key: text for key, text in self.query(sql) if key != "study"}
 
     def metrics(self, name: str) -> dict[str, float]:
-        """A metric's last value by the trial's key."""
+        """The last value of a metric, by the trial's key."""
         runs = RUNS.format(name=self.name)
         sql = f"SELECT w.trial, m.value FROM ({runs}) w JOIN latest_metrics m ON m.run_uuid = w.run_uuid AND "
         return dict(self.query(f"{sql} m.key = '{name}'"))
@@ -99,17 +98,19 @@ class Study:
         return {key for key, outcome in self.tags("outcome").items() if outcome in OVER}
 
     def until_saved(self, steps: int, process: Process, seconds: float = 300) -> None:
-        """Until so many more steps have been checkpointed."""
+        """Wait for `steps` more checkpoints."""
         wanted = sum(self.saves().values()) + steps
 
         def saved() -> bool:
-            assert process.running, f"the driver has ended:\n{process.said[-4000:]}"
+            assert process.running, f"the driver has ended:\n{process.output[-4000:]}"
             return sum(self.saves().values()) >= wanted
 
-        until(saved, seconds, f"{steps} more checkpoints of {self.name}; the driver: {process.said[-2000:]}")
+        until(
+            saved, seconds, f"{steps} more checkpoints of {self.name}; the driver: {process.output[-2000:]}"
+        )
 
     def settle(self) -> None:
-        """Remember what is over: it must never be trained again."""
+        """Remember the ended trials: they must never be trained again."""
         saves = self.saves()
         for key in self.over():
             self.settled.setdefault(key, Counter({at: n for at, n in saves.items() if at[0] == key}))
@@ -124,7 +125,7 @@ class Study:
         }
 
     def check(self, faults: int) -> None:
-        """The invariants: nothing lost, doubled, left running or trained again; best agrees."""
+        """Check the invariants: nothing is lost, doubled, left running or trained again, and `best` agrees."""
         runs = self.runs()
         keys = {key for key, _, _ in runs}
         assert len(runs) == len(keys) == self.trials + self.baselines
@@ -150,7 +151,7 @@ class Study:
         return sum(times - 1 for times in self.saves().values())
 
     def _check_best(self) -> None:
-        """What the replicates were given is the best point of their cell, counted anew from the records."""
+        """The point of the replicates is the best point of their cell, computed anew from the records."""
         roles, cells, points = self.tags("role"), self.tags("cell"), self.tags("point")
         errors = self.metrics("error")
         for cell in {cells[key] for key, role in roles.items() if role == "replicate"}:
@@ -160,7 +161,7 @@ class Study:
             assert {json.dumps(json.loads(point)) for point in given} == {points[best]}
 
     def _check_kept(self, trained: set[str]) -> None:
-        """Every trial's checkpoint is where it should be, and it has been decided what is left of it."""
+        """The bucket has exactly the checkpoints of the trials, and retention has decided about each."""
         assert set(self.tags("weights")) >= trained
         if self.storage.startswith("s3://loopscale/"):
             prefix = self.storage.removeprefix("s3://loopscale/") + "/"
@@ -169,19 +170,19 @@ class Study:
                 Path(name).stem: _header(self.cluster.bucket.content(name)) for name in names if "." in name
             }
             assert set(files) == trained, f"too many {set(files) - trained}, too few {trained - set(files)}"
-            # What a host that was cut off sends when it is back may be older than what is there.
+            # A host that was cut off may send an older checkpoint when it is back.
             assert {header["step"] for header in files.values()} == {self.tree["fixed"]["training"]["steps"]}
             assert all(header["stripped"] for header in files.values())
 
     def finish(self, process: Process, seconds: float = 500) -> float:
-        """Wait for a driver's good end; how long it took."""
+        """Wait until a driver ends with code 0. Returns the seconds."""
         began = time.monotonic()
         code = process.wait(seconds)
-        assert code == 0, f"exit code {code}:\n{process.said[-4000:]}"
+        assert code == 0, f"exit code {code}:\n{process.output[-4000:]}"
         return time.monotonic() - began
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+    """The metadata of a checkpoint."""
     size = int.from_bytes(content[:8], "little")
     return json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["loopscale"])

@@ -1,4 +1,4 @@
-"""The walk-through of cluster/README.md, by copy and paste."""
+"""The blocks of cluster/README.md run as they stand."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def blocks() -> list[str]:
 
 
 def elsewhere(text: str, folder: Path, net: int) -> str:
-    """The same words, with names of its own: others may be walking through on this machine."""
+    """The same commands with other names, because another run may use this machine."""
     for ours, theirs in (
         ("/tmp/lab", str(folder)),
         ("10.77.0.", f"10.{net}.77."),
@@ -41,13 +41,13 @@ def test_a_newcomer_gets_from_nothing_to_a_study_on_two_hosts(tmp_path: Path):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
     }
-    # The way down is taken also when something on the way fails.
+    # The last block removes everything, also after a failure.
     script = "set -euo pipefail\ndown() {\nset +e\n" + down + "}\ntrap down EXIT\n" + "\n".join(walk)
     done = subprocess.run(
         ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1100
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said + "".join(
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output + "".join(
         f"\n--- {log}\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*.log"))
     )
     assert "cost on lab: " in done.stdout

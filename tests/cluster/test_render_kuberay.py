@@ -1,4 +1,4 @@
-"""What is sent to KubeRay: against the published schemas, with hostile names, and what it answers."""
+"""The manifests for KubeRay, checked with the published schemas and hostile names; and KubeRay's answers."""
 
 import copy
 import json
@@ -10,11 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loopscale.cluster.base import ClusterError, Request
-from loopscale.cluster.kuberay import KubeRay, submission
-from loopscale.cluster.manifest import LONGEST, label
-from loopscale.cluster.room import fitting
-from loopscale.cluster.tool import say
+from loopscale.cluster.base import ClusterError, Request, trials_per_machine
+from loopscale.cluster.commands import run_command
+from loopscale.cluster.kuberay import NAME_CHARACTERS, KubeRay, rayjob_name, submission_of_rayjob
 from tests.cluster.wanted import HOSTILE, TEXT, request
 
 RAY_JOB = json.loads((Path(__file__).parent / "rayjob.json").read_text())
@@ -30,7 +28,7 @@ def manifests(cluster: KubeRay, wanted: Request | None = None) -> tuple[dict, di
 
 
 def check(cluster: KubeRay, wanted: Request | None = None) -> dict:
-    """The RayJob, held against Kubernetes' schemas and KubeRay's fields and rules."""
+    """The RayJob, checked with Kubernetes' schemas and KubeRay's fields and rules."""
     files, job = manifests(cluster, wanted)
     kubernetes_validate.validate(files, "1.33", strict=True)
     jsonschema.validate(job, RAY_JOB)
@@ -74,11 +72,11 @@ def check(cluster: KubeRay, wanted: Request | None = None) -> dict:
         },
     ],
 )
-def test_a_manifest_holds_against_the_schemas(settings: dict):
+def test_a_manifest_passes_the_schemas(settings: dict):
     check(kuberay(**settings))
 
 
-def test_a_ray_cluster_goes_by_one_of_two_rules_and_never_both():
+def test_a_ray_cluster_is_deleted_by_exactly_one_of_two_rules():
     plain = check(kuberay(keep=60))["spec"]
     assert (plain["shutdownAfterJobFinishes"], plain["ttlSecondsAfterFinished"]) == (True, 60)
     assert "deletionStrategy" not in plain
@@ -92,7 +90,7 @@ def test_a_ray_cluster_goes_by_one_of_two_rules_and_never_both():
     ]
 
 
-def test_the_schema_of_ray_jobs_would_see_a_mistake():
+def test_the_schema_of_ray_jobs_finds_mistakes():
     job = check(kuberay(keep_on_failure=5))
     for spoil in (
         lambda spec: spec.update(shutdownAfterJobFinishes=True),
@@ -107,20 +105,18 @@ def test_the_schema_of_ray_jobs_would_see_a_mistake():
             jsonschema.validate(spoiled, RAY_JOB)
 
 
-def test_the_study_arrives_as_it_was_whatever_its_file_holds(tmp_path: Path):
+def test_any_text_of_a_study_arrives_unchanged(tmp_path: Path):
     for text in (TEXT, "a: 1", "x: é\n\n\n", "\ttab\r\n  end ", "# only\n", "a" * 200_000):
         assert manifests(kuberay(), request(text=text))[0]["data"]["study.yaml"] == text
     with pytest.raises(ClusterError, match="has more than 250 kB"):
         kuberay().render("kube", request(text="a" * 300_000))
 
 
-def test_the_driver_gets_its_words_through_two_shells(tmp_path: Path):
+def test_the_driver_gets_its_command_unchanged_through_two_shells(tmp_path: Path):
     cluster = kuberay(store=HOSTILE[3], storage=HOSTILE[1], workers=3)
     overrides = {f"a.b{number}": value for number, value in enumerate(HOSTILE)}
     files, job = manifests(cluster, request(overrides=overrides))
-    assert job["spec"]["entrypoint"] == "bash /loopscale/run.sh", (
-        "no quoting of Ray's or KubeRay's can spoil it"
-    )
+    assert job["spec"]["entrypoint"] == "bash /loopscale/run.sh", "no quoting of Ray or KubeRay can spoil it"
     script = (
         files["data"]["run.sh"]
         .replace("cd /loopscale", f"cd '{tmp_path}'")
@@ -133,7 +129,7 @@ def test_the_driver_gets_its_words_through_two_shells(tmp_path: Path):
     assert not (tmp_path / "was-here").exists()
 
 
-def test_only_the_driver_knows_the_way_into_the_records():
+def test_only_the_driver_gets_the_secret_of_the_records():
     spec = check(kuberay(tracking_secret="records", storage_secret="bucket"))["spec"]["rayClusterSpec"]
     head, worker = (
         [each["secretRef"]["name"] for each in group["template"]["spec"]["containers"][0]["envFrom"]]
@@ -142,7 +138,7 @@ def test_only_the_driver_knows_the_way_into_the_records():
     assert (sorted(head), worker) == (["bucket", "records"], ["bucket"])
 
 
-def test_every_study_has_a_name_of_its_own_in_kubernetes():
+def test_every_study_has_its_own_name_in_kubernetes():
     studies = [
         "a",
         "A",
@@ -155,18 +151,18 @@ def test_every_study_has_a_name_of_its_own_in_kubernetes():
         "x" * 61,
         "x/" * 40,
         "a-0123456789",
-        label("a/b")[3:],
+        rayjob_name("a/b")[3:],
     ]
-    names = [label(study) for study in studies]
+    names = [rayjob_name(study) for study in studies]
     assert len(set(names)) == len(studies)
     for name in names:
-        assert len(name) <= LONGEST
+        assert len(name) <= NAME_CHARACTERS
         assert name[0].isalpha()
         assert name[-1].isalnum()
         assert all(each.islower() or each.isdigit() or each == "-" for each in name)
 
 
-def test_as_many_trials_at_a_time_as_the_pods_have_room_for():
+def test_trials_at_a_time_are_the_capacity_of_the_pods():
     worker = {"cpu": 8, "memory": 32, "gpu": 1}
     words = kuberay(worker=worker, max_workers=3).driver(request())
     assert words[words.index("--workers") + 1] == "6", "half a GPU each"
@@ -174,11 +170,11 @@ def test_as_many_trials_at_a_time_as_the_pods_have_room_for():
     assert words[words.index("--workers") + 1] == "6", "16 GiB each"
 
 
-def test_a_gpu_is_shared_by_as_many_as_fit_it_whole():
-    assert fitting({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
-    assert fitting({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
-    assert fitting({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
-    assert fitting({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
+def test_a_shared_gpu_takes_whole_trials():
+    assert trials_per_machine({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
+    assert trials_per_machine({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
+    assert trials_per_machine({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
+    assert trials_per_machine({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
 
 
 @pytest.mark.parametrize(
@@ -194,16 +190,16 @@ def test_a_gpu_is_shared_by_as_many_as_fit_it_whole():
         ({"jobDeploymentStatus": "Suspended"}, "stopped"),
     ],
 )
-def test_what_kubernetes_says_of_a_ray_job_is_understood(status: dict, state: str):
+def test_the_status_of_a_ray_job_becomes_a_state(status: dict, state: str):
     job = manifests(kuberay())[1]
     job["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
-    found = submission(job | {"status": status | {"startTime": "2026-11-21T11:00:00Z"}}, "kube")
+    found = submission_of_rayjob(job | {"status": status | {"startTime": "2026-11-21T11:00:00Z"}}, "kube")
     assert (found.study, found.state, found.cluster) == ("algoformer/figure3", state, "kube")
     assert found.started == 1795258800.0
     assert found.detail == status.get("reason", "")
 
 
-def test_without_kubectl_or_a_cluster_there_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_missing_kubectl_or_cluster_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="there is no kubectl here; install it"):
         kuberay().submissions("kube")
@@ -212,13 +208,13 @@ def test_without_kubectl_or_a_cluster_there_is_a_line(monkeypatch: pytest.Monkey
     )
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(ClusterError, match="kubectl says: The connection was refused; see whether"):
+    with pytest.raises(ClusterError, match="kubectl says: The connection was refused; check the context"):
         kuberay().submissions("kube")
 
 
-def test_a_command_that_hangs_or_says_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("loopscale.cluster.tool.PATIENCE", 0.2)
+def test_a_command_that_hangs_or_fails_silently_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("loopscale.cluster.commands.ANSWER_SECONDS", 0.2)
     with pytest.raises(ClusterError, match=r"sleep has not answered within 0\.2 s; try again"):
-        say(["sleep", "5"])
-    with pytest.raises(ClusterError, match="false says: nothing, with code 1"):
-        say(["false"])
+        run_command(["sleep", "5"])
+    with pytest.raises(ClusterError, match="false says: nothing, with exit code 1"):
+        run_command(["false"])

@@ -1,4 +1,4 @@
-"""The file of Ray's launcher: Ray itself accepts it, and every setting reaches it as it was."""
+"""The file of Ray's launcher: Ray accepts it, and every setting reaches it unchanged."""
 
 import copy
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from loopscale.cluster.find import find
+from loopscale.cluster.files import load_cluster
 from loopscale.cluster.launcher import Launcher
 from tests.cluster.wanted import EXAMPLES, HOSTILE, request
 
@@ -19,12 +19,14 @@ def launcher(**settings: object) -> Launcher:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if find(path)[1].kind == "launcher"], ids=lambda path: path.stem
+    "path",
+    [path for path in EXAMPLES if load_cluster(path)[1].kind == "launcher"],
+    ids=lambda path: path.stem,
 )
 def test_the_launcher_accepts_its_file(path: Path):
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    name, cluster = find(path)
+    name, cluster = load_cluster(path)
     assert isinstance(cluster, Launcher)
     document = yaml.safe_load(cluster.render(name, request()))
     prepared = prepare_config(copy.deepcopy(document))
@@ -37,13 +39,13 @@ def test_the_launcher_accepts_its_file(path: Path):
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_settings_reach_the_launcher_as_they_were(value: str):
+def test_settings_reach_the_launcher_unchanged(value: str):
     document = yaml.safe_load(launcher(setup=[value], ssh_key=value, ssh_user=value).render("own", request()))
     assert document["setup_commands"] == [value]
     assert document["auth"] == {"ssh_user": value, "ssh_private_key": value}
 
 
-def test_a_launcher_without_its_machines_is_refused():
+def test_machines_that_do_not_fit_the_provider_are_refused():
     node = {"machine": "m5.large", "cpu": 2}
     for settings in (
         {"head": node, "worker": node},

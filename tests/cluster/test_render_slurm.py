@@ -1,4 +1,4 @@
-"""The batch script for Slurm: bash reads it, and every setting reaches it as it was."""
+"""The batch script for Slurm: bash accepts it, and every setting reaches it unchanged."""
 
 import shlex
 import subprocess
@@ -16,7 +16,7 @@ def slurm(**settings: object) -> Slurm:
     return Slurm.model_validate({"folder": "/shared"} | settings)
 
 
-def test_a_batch_script_is_one_that_bash_reads(tmp_path: Path):
+def test_bash_accepts_the_batch_script(tmp_path: Path):
     text = slurm(gpus_per_node=2, mem="8G", time="2-00:00:00", setup=["module load x"]).render(
         "slurm", request()
     )
@@ -24,11 +24,11 @@ def test_a_batch_script_is_one_that_bash_reads(tmp_path: Path):
 
 
 @pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
-def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
+def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
     cluster = slurm(folder=f"/shared/{value}", python=value, store=value, partition=value, mem=value)
     text = cluster.render("slurm", request(overrides={"a.b": value}))
-    assert text.count("# --- what follows is the same") == 1
-    head = text.split("# --- what follows is the same")[0]
+    assert text.count("# --- the lines below are the same") == 1
+    head = text.split("# --- the lines below are the same")[0]
     script = head + 'printf \'%s\\0\' "$folder" "$code" "$python" "$mem" "${study[@]}"\n'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = done.stdout.split("\0")[:-1]
@@ -39,7 +39,7 @@ def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
     assert not (tmp_path / "was-here").exists()
     lines = [line.removeprefix("#SBATCH ") for line in head.splitlines() if line.startswith("#SBATCH")]
     options = [word for line in lines for word in shlex.split(line)]
-    assert len(options) == len(lines), "a value opens no option of its own"
+    assert len(options) == len(lines), "a value starts no option of its own"
     assert f"--partition={value}" in options
     assert f"--output=/shared/{value.replace('%', '%%')}/logs/%j.log" in options
 
@@ -51,18 +51,18 @@ def test_settings_reach_the_script_as_they_were(value: str, tmp_path: Path):
         ({"folder": "/a\nb"}, "more than a line"),
         ({"partition": "a\n#SBATCH --uid=0"}, "more than a line"),
         ({"time": 43200}, "write it in quotes"),
-        ({"time": "soon"}, "no time of Slurm's"),
+        ({"time": "soon"}, "no time limit of Slurm"),
         ({"options": ["constraint=a100"]}, "no option of sbatch"),
     ],
 )
-def test_what_slurm_would_misread_is_refused(settings: dict, said: str):
+def test_settings_that_slurm_would_misread_are_refused(settings: dict, said: str):
     with pytest.raises(ValidationError, match=said):
         slurm(**settings)
 
 
-def test_without_slurm_there_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_missing_slurm_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(
-        ClusterError, match="there is no sbatch here; install it, or submit from where sbatch is"
+        ClusterError, match="there is no sbatch here; install it, or use a machine that has sbatch"
     ):
         slurm(folder=str(tmp_path)).submit("slurm", request())

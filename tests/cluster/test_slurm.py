@@ -1,4 +1,4 @@
-"""A study on a real Slurm of two hosts: submitted, followed, stopped, resumed, and out of time."""
+"""A study on a real Slurm of two hosts: submit, follow, stop, resume, and the time limit."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cluster.base import ClusterError, Request, Submission
-from loopscale.cluster.pack import pack
+from loopscale.cluster.package import build_package
 from loopscale.cluster.slurm import Slurm
 from loopscale.records.read import load
 from loopscale.records.stores.store import Store
@@ -63,7 +63,7 @@ def cluster(folder: Path, **more: object) -> Slurm:
 
 
 def request(text: str, tmp_path: Path) -> Request:
-    package = pack("deep/tiny", text)
+    package = build_package("deep/tiny", text)
     return Request("deep/tiny", text, {}, package.write(tmp_path), package.digest, {"cpu": 1.0})
 
 
@@ -106,9 +106,7 @@ def test_a_study_runs_on_two_hosts_and_leaves_no_process_behind(shared: Path, tm
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_time(
-    shared: Path, tmp_path: Path
-):
+def test_a_study_stops_cleanly_resumes_and_survives_its_time_limit(shared: Path, tmp_path: Path):
     here = cluster(shared)
     first = here.submit("here", request(LONG, tmp_path))
     trained(shared, here, first)
@@ -139,7 +137,7 @@ def test_a_study_stops_cleanly_goes_on_when_submitted_again_and_outlives_its_tim
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
+def test_a_waiting_job_is_removed_from_the_queue(shared: Path, tmp_path: Path):
     here = cluster(shared, options=["--hold"])
     made = here.submit("here", request(STUDY, tmp_path))
     assert here.submissions("here")[-1].state == "pending"
@@ -151,7 +149,7 @@ def test_a_job_that_waits_is_taken_from_the_queue(shared: Path, tmp_path: Path):
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
+def test_a_refusal_of_sbatch_is_one_line(shared: Path, tmp_path: Path):
     here = cluster(shared, partition="it's $(not) there")
     with pytest.raises(ClusterError, match=r"sbatch says: .*partition") as told:
         here.submit("here", request(STUDY, tmp_path))
@@ -161,18 +159,18 @@ def test_what_sbatch_refuses_is_one_line(shared: Path, tmp_path: Path):
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.long
-def test_a_job_that_slurm_kills_has_failed_and_says_what_to_do(shared: Path, tmp_path: Path):
+def test_a_killed_job_has_failed_and_names_the_remedy(shared: Path, tmp_path: Path):
     here = cluster(shared, setup=["sleep 1000"])
     made = here.submit("here", request(STUDY, tmp_path))
     while here.submissions("here")[-1].state == "pending":
         time.sleep(0.5)
     subprocess.run(["scancel", "--signal=KILL", "--full", made.id], check=True)
     found = end(here, made)
-    assert (found.state, found.detail) == ("failed", "Slurm ended it; submit it again to go on")
+    assert (found.state, found.detail) == ("failed", "Slurm ended it; submit it again to resume")
 
 
 def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float = 200) -> int:
-    """Wait until a trial has been trained a while since now; a step that it has come to."""
+    """Wait until a trial has saved a new checkpoint. Returns the largest recorded step."""
     until, since = time.monotonic() + seconds, time.time()
     while True:
         fresh = [path for path in folder.glob("storage/checkpoints/*") if path.stat().st_mtime > since]

@@ -1,6 +1,6 @@
-"""A study on several hosts ends complete whatever dies: the same trials with the same errors, nothing trained twice.
+"""A study on several hosts ends complete after every fault: the same trials and errors, and nothing is trained twice.
 
-Real Ray, PostgreSQL, MLflow and S3 processes, each on a host of its own; only the bucket holds checkpoints.
+Ray, PostgreSQL, MLflow and S3 are real processes on their own hosts. Only the bucket holds checkpoints.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def whole(cluster: Cluster) -> Study:
-    """The study, undisturbed."""
+    """The undisturbed study."""
     study = Study(cluster, "whole")
     study.finish(study.drive())
     study.check(faults=0)
@@ -27,7 +27,7 @@ def whole(cluster: Cluster) -> Study:
 
 
 def survives(study: Study, whole: Study, *strikes: faults.Fault) -> Study:
-    """Bring the study to its end through faults that strike once it has saved something, and compare."""
+    """Complete the study through faults that strike after some checkpoints, and compare it with the whole one."""
     try:
         stage = Stage(study, study.drive())
         for strike in strikes:
@@ -60,17 +60,17 @@ def test_a_lost_host_is_not_the_trials_fault(cluster: Cluster, whole: Study):
 
 
 @pytest.mark.long
-def test_a_host_that_was_cut_off_and_comes_back_doubles_nothing(cluster: Cluster, whole: Study):
+def test_a_returning_host_doubles_nothing(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "cut"), whole, faults.host_cut_off)
     assert (total(study, "retries"), total(study, "lost_hosts")) == (0, 1)
 
 
 @pytest.mark.long
-def test_a_killed_driver_is_run_again(cluster: Cluster, whole: Study):
+def test_a_killed_driver_can_be_run_again(cluster: Cluster, whole: Study):
     study = survives(Study(cluster, "driver"), whole, faults.driver_killed)
     before = study.saves()
     study.finish(study.drive())
-    assert study.saves() == before, "what is over is not trained again"
+    assert study.saves() == before, "an ended trial is not trained again"
 
 
 @pytest.mark.long
@@ -85,12 +85,12 @@ def test_tracking_server_and_database_may_be_away(cluster: Cluster, whole: Study
 
 
 @pytest.mark.long
-def test_what_a_driver_could_not_record_before_it_died_is_said_again(cluster: Cluster, whole: Study):
+def test_unsent_records_of_a_dead_driver_are_recorded_later(cluster: Cluster, whole: Study):
     survives(Study(cluster, "unheard"), whole, faults.driver_killed_unheard, faults.driver_killed_half_heard)
 
 
 @pytest.mark.long
-def test_a_full_disk_costs_its_host_and_not_the_study(cluster: Cluster, whole: Study):
+def test_a_full_disk_stops_its_host_and_not_the_study(cluster: Cluster, whole: Study):
     survives(Study(cluster, "full"), whole, faults.disk_full)
 
 
@@ -102,7 +102,7 @@ def test_slow_disks_and_a_slow_link_cost_time_only(cluster: Cluster, whole: Stud
 
 
 def test_five_random_faults_leave_a_longer_study_whole(cluster: Cluster):
-    """A hundred and more are struck by `make soak`."""
+    """`make soak` strikes a hundred and more."""
     soak = Soak(cluster, seed=5)
     soak.run(faults=5)
     assert len(soak.struck) == 5

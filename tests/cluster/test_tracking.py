@@ -1,4 +1,4 @@
-"""The tracking server as it is started for many users: what start.sh refuses, what it lets in, and its manifests."""
+"""The tracking server for many users: the refusals of start.sh, the access that it gives, and its manifests."""
 
 import os
 import signal
@@ -54,10 +54,10 @@ def refusal(*words: str, **more: str) -> str:
     return done.stderr
 
 
-def test_the_script_says_what_it_lacks_in_a_line(tmp_path: Path):
+def test_a_missing_setting_is_one_line(tmp_path: Path):
     url = ("--database", "postgresql+psycopg://mlflow@localhost/mlflow")
     assert "no database; give --database" in refusal(**SECRETS)
-    assert "is to be a postgresql+psycopg:// URL" in refusal(
+    assert "must be a postgresql+psycopg:// URL" in refusal(
         "--database", "postgresql://localhost/x", **SECRETS
     )
     assert "there is no option --databse" in refusal("--databse", "x")
@@ -68,7 +68,7 @@ def test_the_script_says_what_it_lacks_in_a_line(tmp_path: Path):
     assert "cannot be read" in refusal(*url, **SECRETS | {"PGPASSWORD_FILE": missing})
 
 
-def test_the_script_explains_itself():
+def test_the_help_names_options_and_secrets():
     done = subprocess.run([START, "--help"], env=environment(), capture_output=True, text=True, timeout=20)
     assert done.returncode == 0
     for word in ("--names", "PGPASSWORD", "MLFLOW_AUTH_ADMIN_PASSWORD", "_FILE"):
@@ -76,11 +76,11 @@ def test_the_script_explains_itself():
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
-def test_a_manifest_holds_against_the_schema_of_kubernetes(manifest: dict):
+def test_a_manifest_passes_the_schema_of_kubernetes(manifest: dict):
     kubernetes_validate.validate(manifest, "1.33", strict=True)
 
 
-def test_manifests_and_compose_file_name_secrets_and_hold_none():
+def test_manifests_and_compose_file_hold_no_secret():
     compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
     given = dict(compose["services"]["tracking"]["environment"])
     for manifest in (param.values[0] for param in MANIFESTS):
@@ -97,7 +97,7 @@ def test_manifests_and_compose_file_name_secrets_and_hold_none():
     )
 
 
-def test_the_compose_file_holds_together():
+def test_the_compose_file_is_consistent():
     compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
     for service in compose["services"].values():
         assert set(service["secrets"]) <= set(compose["secrets"])
@@ -115,7 +115,7 @@ def test_the_compose_file_holds_together():
         assert name.removesuffix("_FILE") in usage
 
 
-def test_a_server_that_starts_has_half_a_minute_before_it_is_asked():
+def test_a_starting_server_has_half_a_minute_before_the_first_probe():
     deployment = next(param.values[0] for param in MANIFESTS if param.values[0]["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["initialDelaySeconds"] >= 30
@@ -173,7 +173,7 @@ def _answers(server: Server) -> bool:
 
 
 @pytest.mark.slow
-def test_only_names_that_were_given_are_answered_with_and_without_port(tracking: Server):
+def test_only_listed_names_are_answered_with_and_without_port(tracking: Server):
     search = "/api/2.0/mlflow/experiments/search?max_results=1"
     for host in (
         "mlflow",
@@ -188,7 +188,7 @@ def test_only_names_that_were_given_are_answered_with_and_without_port(tracking:
 
 
 @pytest.mark.slow
-def test_no_secret_is_seen_in_the_process_list_and_the_settings_are_private(tracking: Server):
+def test_the_process_list_shows_no_secret_and_the_settings_are_private(tracking: Server):
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert PASSWORD not in shown
     assert SECRETS["MLFLOW_FLASK_SERVER_SECRET_KEY"] not in shown
@@ -196,7 +196,7 @@ def test_no_secret_is_seen_in_the_process_list_and_the_settings_are_private(trac
 
 
 @pytest.mark.slow
-def test_records_are_written_and_read_with_a_password_and_not_without(
+def test_records_need_a_password(
     tracking: Server,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""What the tests of rendering share: where things are, a request, and values that break careless quoting."""
+"""For the tests of rendering: the examples, a request, and values that break careless quoting."""
 
 from pathlib import Path
 
@@ -22,10 +22,10 @@ TEXT = "question: Is it so?  # yes\nnotes: |\n  tab\there, 'quotes' and \"quotes
 
 def request(**changes: object) -> Request:
     resources = {"cpu": 2.0, "gpu": 0.5, "memory": 4.0}
-    settled = {
+    settings = {
         "study": "algoformer/figure3",
         "text": TEXT,
         "digest": "0123456789abcdef",
         "resources": resources,
     }
-    return Request(**settled | changes)  # pyright: ignore[reportArgumentType]
+    return Request(**settings | changes)  # pyright: ignore[reportArgumentType]

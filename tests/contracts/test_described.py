@@ -1,11 +1,11 @@
-"""What `loopscale show` prints of every task, model and solver, and of every key of a study's file."""
+"""The output of `loopscale show` for every task, model and solver, and for every key of a study file."""
 
 import re
 
 import pytest
 
-from loopscale.cli.describe import described
-from loopscale.cli.keys import explained, parts
+from loopscale.cli.components import study_keys
+from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
 from loopscale.solvers.base import Solver
@@ -14,41 +14,43 @@ from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 
 MEMBERS = [member for family in (Task, Model, Solver) for member in family.choices().values()]
-KEYS = {name: inner for name, inner in parts().items() if not issubclass(inner[0], Family)}
+KEYS = {name: inner for name, inner in study_keys().items() if not issubclass(inner[0], Family)}
 NAMES = r"[A-Z][\w'-]+,?(?: (?:[A-Z][\w'-]+,?|and|&|et al\.))*"
 SOURCE = re.compile(
     rf"{NAMES} (?:1[89]|20)\d\d\b|arXiv:\d{{4}}\.\d{{4,5}}|[A-Z]\w+, (?:section|theorem|eq\.|figure) \d"
 )
-"""A paper or a book with its year, an arXiv id, or the place in a paper that has a name."""
+"""A paper or a book with its year, an arXiv id, or a place in a named paper."""
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.kind)
-def test_a_member_says_what_it_is_and_where_it_comes_from(member: type[Family]):
-    found = described(member)
-    assert SOURCE.search(found["about"]), found["about"]
-    assert found["summary"]
-    assert found["about"].startswith(found["summary"].split()[0])
+def test_every_member_has_a_summary_and_a_source(member: type[Family]):
+    description = describe_component(member)
+    assert SOURCE.search(description["about"]), description["about"]
+    assert description["summary"]
+    assert description["about"].startswith(description["summary"].split()[0])
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.kind)
-def test_every_setting_has_a_word(member: type[Family]):
-    assert [each["name"] for each in described(member)["settings"] if not each["about"]] == []
+def test_every_setting_has_a_description(member: type[Family]):
+    assert [
+        setting["name"] for setting in describe_component(member)["settings"] if not setting["about"]
+    ] == []
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_every_key_of_a_study_has_a_word(name: str):
-    for found in explained(name, KEYS[name]):
-        assert found["about"]
-        assert [each["name"] for each in found["settings"] if not each["about"]] == []
+def test_every_key_of_a_study_has_a_description(name: str):
+    for component in describe_key(name, KEYS[name]):
+        assert component["about"]
+        assert [setting["name"] for setting in component["settings"] if not setting["about"]] == []
 
 
-def test_every_component_of_a_study_can_be_asked_for():
+def test_show_knows_every_component_of_a_study():
     assert {"study", "fixed", "training", "curriculum", "search", "scheduler", "laws", "nuisance"} <= set(
         KEYS
     )
     (study,) = explained("study", KEYS["study"])
-    assert [each["name"] for each in study["settings"]] == list(Study.model_fields)
+    assert [setting["name"] for setting in study["settings"]] == list(Study.model_fields)
     (trial,) = explained("fixed", KEYS["fixed"])
-    assert [each["name"] for each in trial["settings"]] == list(PARTS)
-    assert [each.__name__ for each in KEYS["nuisance"]] == ["Choice", "Integer", "Real"]
+    assert [setting["name"] for setting in trial["settings"]] == list(PARTS)
+    assert [choice.__name__ for choice in KEYS["nuisance"]] == ["Choice", "Integer", "Real"]
     assert parts()["baselines"] == [Solver]

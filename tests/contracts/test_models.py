@@ -1,4 +1,4 @@
-"""What every model must keep to, as it comes and in several of its settings."""
+"""The contract of every model, with its defaults and with several other settings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 def _members(which: Callable[[Model], bool] = lambda model: True) -> list[Any]:
-    """Every model in every variant whose settings it has, or those of them that `which` is true of."""
+    """Every model in every variant with known settings, filtered by `which`."""
     return [
         pytest.param(model, id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}")
         for kind, choice in Model.choices().items()
@@ -50,7 +50,7 @@ every_encoder = pytest.mark.parametrize("model", _members(lambda model: model.lo
 every_encoder_without_positions = pytest.mark.parametrize(
     "model", _members(lambda model: model.looks_ahead and getattr(model, "positions", None) == "none")
 )
-every_decoder_blind_to_the_length = pytest.mark.parametrize(
+every_decoder_independent_of_length = pytest.mark.parametrize(
     "model",
     _members(lambda model: not model.looks_ahead and getattr(model, "normaliser", None) != "length"),
 )
@@ -71,12 +71,12 @@ def gradients(net: Net, output: torch.Tensor) -> dict[str, torch.Tensor | None]:
 
 
 @every_model
-def test_the_output_is_a_guess_at_every_position_after_every_step(model: Model):
+def test_the_output_has_a_prediction_at_every_position_after_every_step(model: Model):
     assert model.build(PROMPT, stream(0))(tokens(), steps(model)).shape == (steps(model), 3, 10, 2)
 
 
 @every_model
-def test_states_are_there_at_every_position_after_every_step(model: Model):
+def test_there_is_a_state_at_every_position_after_every_step(model: Model):
     net = model.build(PROMPT, stream(0))
     assert net.states(tokens(), steps(model)).shape[:3] == (steps(model), 3, 10)
     for wrong in (0, (model.depth or 0) + 1 if model.depth else -1):
@@ -85,7 +85,7 @@ def test_states_are_there_at_every_position_after_every_step(model: Model):
 
 
 @every_decoder
-def test_later_tokens_do_not_change_earlier_outputs_nor_states(model: Model):
+def test_a_decoder_has_earlier_outputs_and_states_independent_of_later_tokens(model: Model):
     net = model.build(PROMPT, stream(0))
     changed = tokens()
     changed[:, 6:] += 1
@@ -96,7 +96,7 @@ def test_later_tokens_do_not_change_earlier_outputs_nor_states(model: Model):
 
 
 @every_encoder
-def test_later_tokens_change_every_output_of_a_model_that_looks_ahead(model: Model):
+def test_an_encoder_has_outputs_that_depend_on_later_tokens(model: Model):
     net = model.build(PROMPT, stream(0)).double()
     changed = tokens().double()
     before = net(changed, steps(model))
@@ -105,10 +105,12 @@ def test_later_tokens_change_every_output_of_a_model_that_looks_ahead(model: Mod
 
 
 @every_encoder_without_positions
-def test_without_positions_a_model_that_looks_ahead_permutes_its_outputs_with_its_tokens(model: Model):
+def test_an_encoder_without_positions_is_equivariant(model: Model):
     net = model.build(PROMPT, stream(0)).double()
     order = torch.randperm(PROMPT.length, generator=stream("order"))
-    before, after = (net(each, steps(model)) for each in (tokens().double(), tokens().double()[:, order]))
+    before, after = (
+        net(prompts, steps(model)) for prompts in (tokens().double(), tokens().double()[:, order])
+    )
     torch.testing.assert_close(before[:, :, order], after)
     assert not torch.allclose(before, after)
 
@@ -118,19 +120,19 @@ def test_earlier_tokens_change_later_outputs(model: Model):
     net = model.build(PROMPT, stream(0)).double()
     changed = tokens().double()
     before = net(changed, steps(model))
-    changed[:, 2:4] += 1  # a whole pair: LISTA reads what was measured, not with which x
+    changed[:, 2:4] += 1  # a whole pair, because LISTA reads y and not x
     assert ((net(changed, steps(model)) - before)[-1, :, 4:].abs() > 1e-9).any(-1).all()
 
 
 @every_model
-def test_running_longer_leaves_the_first_steps_as_they_were(model: Model):
+def test_more_steps_do_not_change_the_first_steps(model: Model):
     net = model.build(PROMPT, stream(0))
     many = model.depth or 12
     torch.testing.assert_close(net(tokens(), many)[: many // 2 or 1], net(tokens(), many // 2 or 1))
 
 
 @every_model
-def test_every_weight_is_drawn_and_trained(model: Model):
+def test_every_weight_is_initialised_and_trained(model: Model):
     net = model.build(PROMPT, stream(0))
     assert all(weight.isfinite().all() for weight in net.parameters())
     grads = gradients(net, net(tokens(), steps(model)))
@@ -138,33 +140,33 @@ def test_every_weight_is_drawn_and_trained(model: Model):
 
 
 @every_truncatable_model
-def test_every_weight_is_trained_through_the_last_steps_alone(model: Model):
+def test_every_weight_is_trained_by_the_last_steps_alone(model: Model):
     net = model.build(PROMPT, stream(0))
     grads = gradients(net, net(tokens(), 4, 3, truncate=True))
     assert not [name for name, grad in grads.items() if grad is None or not grad.any()]
 
 
 @every_model
-def test_a_seed_fixes_the_weights_and_another_changes_them(model: Model):
+def test_the_seed_determines_the_weights(model: Model):
     once, again, other = (model.build(PROMPT, stream(seed)).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(once[name], again[name]) for name in once)
     drawn = [name for name in once if once[name].ndim > 1]
     assert drawn
-    # A weight that starts the same whatever the seed holds one value, and zeros.
+    # A weight that does not depend on the seed contains zeros and at most one other value.
     fixed = [name for name in drawn if torch.equal(once[name], other[name])]
     assert len(fixed) < len(drawn)
     assert all(len(once[name][once[name] != 0].unique()) <= 1 for name in fixed)
 
 
 @every_model
-def test_building_and_running_leave_the_global_generator_alone(model: Model):
+def test_build_and_forward_do_not_use_the_global_generator(model: Model):
     before = torch.get_rng_state()
     model.build(PROMPT, stream(0))(tokens(), steps(model))
     assert torch.equal(before, torch.get_rng_state())
 
 
 @every_model
-def test_supervising_the_last_steps_alone_gives_what_running_all_of_them_gives(model: Model):
+def test_supervising_only_the_last_steps_gives_the_same_outputs(model: Model):
     net = model.build(PROMPT, stream(0))
     everything = net(tokens(), steps(model))
     for first in range(1, steps(model) + 1):
@@ -173,7 +175,7 @@ def test_supervising_the_last_steps_alone_gives_what_running_all_of_them_gives(m
 
 
 @every_model
-def test_without_truncation_the_gradient_flows_back_through_the_steps_before(model: Model):
+def test_without_truncation_the_gradient_flows_through_earlier_steps(model: Model):
     net = model.build(PROMPT, stream(0)).double()
     first, last = steps(model), steps(model)
     sliced = gradients(net, net(tokens().double(), last)[first - 1 :])
@@ -182,14 +184,14 @@ def test_without_truncation_the_gradient_flows_back_through_the_steps_before(mod
 
 
 @every_model
-def test_steps_that_are_not_there_are_an_error(model: Model):
+def test_invalid_steps_are_an_error(model: Model):
     net = model.build(PROMPT, stream(0))
     if model.depth is not None:
         with pytest.raises(ValueError, match=f"{model.depth + 1} steps .* 1 .. {model.depth}"):
             net(tokens(), model.depth + 1)
     for first in (0, steps(model) + 1):
         with pytest.raises(
-            ValueError, match=f"first {first} is not among the steps; write 1 .. {steps(model)}"
+            ValueError, match=f"first {first} is outside the steps; write 1 .. {steps(model)}"
         ):
             net(tokens(), steps(model), first)
 
@@ -205,15 +207,15 @@ def test_a_round_trip_through_plain_data_changes_nothing(model: Model):
 
 
 @every_model
-def test_float64_is_float64_throughout(model: Model):
+def test_float64_nets_compute_in_float64(model: Model):
     net = model.build(PROMPT, stream(0))
     single, double = net(tokens(), steps(model)), net.double()(tokens().double(), steps(model))
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
 
 
-@every_decoder_blind_to_the_length
-def test_a_shorter_prompt_is_read_as_the_beginning_of_a_longer_one(model: Model):
+@every_decoder_independent_of_length
+def test_a_shorter_prompt_gives_the_first_outputs_of_a_longer_prompt(model: Model):
     net = model.build(PROMPT, stream(0))
     torch.testing.assert_close(net(tokens()[:, :4], steps(model)), net(tokens(), steps(model))[:, :, :4])
 
@@ -221,14 +223,14 @@ def test_a_shorter_prompt_is_read_as_the_beginning_of_a_longer_one(model: Model)
 @every_model
 def test_autocast_leaves_the_output_in_float32(model: Model, monkeypatch: pytest.MonkeyPatch):
     net = model.build(PROMPT, stream(0))
-    # Without oneDNN, whose bf16 kills the process on a machine that announces AMX and then refuses it.
+    # Without oneDNN, because its bf16 kills the process on machines that announce AMX and then refuse it.
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     with torch.autocast("cpu", torch.bfloat16):
         assert net(tokens(), steps(model)).dtype == torch.float32
 
 
 @every_model
-def test_it_is_built_and_run_on_the_meta_device(model: Model):
+def test_a_model_can_be_built_and_run_on_the_meta_device(model: Model):
     real = model.build(PROMPT, stream(0))
     with torch.device("meta"):
         net = model.build(PROMPT, stream(0))
@@ -240,12 +242,12 @@ def test_it_is_built_and_run_on_the_meta_device(model: Model):
 
 
 @pytest.mark.parametrize("choice", Model.choices().values(), ids=Model.choices())
-def test_an_unknown_setting_and_heads_that_do_not_divide_are_errors(choice: type[Model]):
+def test_unknown_settings_and_heads_that_do_not_divide_the_width_are_errors(choice: type[Model]):
     with pytest.raises(ValidationError, match="widht"):
         choice.model_validate({"widht": 64})
     if "heads" in choice.model_fields:
         with pytest.raises(
-            ValidationError, match="7 heads do not divide width 64; 1, 2, 4, 8, 16, 32, 64 do"
+            ValidationError, match="7 heads do not divide width 64; write one of 1, 2, 4, 8, 16, 32, 64, or"
         ):
             choice.model_validate({"width": 64, "heads": 7})
         choice.model_validate({"width": 64, "heads": 7, "head_dim": 5})

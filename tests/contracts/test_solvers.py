@@ -1,4 +1,4 @@
-"""What every solver must keep to, on every task that it accepts. A new one is tested by being there."""
+"""The contract of every solver, on every task that the solver accepts. New solvers are tested without a list."""
 
 from dataclasses import replace
 
@@ -25,19 +25,19 @@ PAIRS = [
 ]
 
 
-def _of_each(pairs: list[tuple[Solver, Task]]) -> pytest.MarkDecorator:
-    named = [f"{solver.kind}-{task.kind}{'-whole' * task.whole}" for solver, task in pairs]
-    return pytest.mark.parametrize(("solver", "task"), pairs, ids=named)
+def _for_each(pairs: list[tuple[Solver, Task]]) -> pytest.MarkDecorator:
+    ids = [f"{solver.kind}-{task.kind}{'-whole' * task.whole}" for solver, task in pairs]
+    return pytest.mark.parametrize(("solver", "task"), pairs, ids=ids)
 
 
-EVERY = _of_each(PAIRS)
-SHOWN = ("xs", "ys", "representation", "starts")
-"""Of a problem, what stands in the prompt, follows from that alike in all prompts, or tells nothing of the targets."""
-FROM_THE_FIRST = _of_each(
+EVERY_PAIR = _for_each(PAIRS)
+VISIBLE = ("xs", "ys", "representation", "starts")
+"""Fields of a problem that the prompt contains or determines, or that do not affect the targets."""
+FROM_THE_FIRST = _for_each(
     [(solver, task) for solver, task in PAIRS if not task.whole and task.seen[0] == 0 and not solver.oracle]
 )
-ON_PREFIXES = _of_each([(solver, task) for solver, task in PAIRS if not task.whole])
-"""Where answers stand in the prompt, so that a query may see only what comes before it."""
+ON_PREFIXES = _for_each([(solver, task) for solver, task in PAIRS if not task.whole])
+"""Pairs in which a query may depend only on earlier tokens, because the prompt contains the answers."""
 LEADERS = [(solver, task) for solver, task in PAIRS if solver.room_below(task) is not None]
 
 
@@ -47,37 +47,37 @@ def test_there_is_a_task_for_every_solver(solver: Solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.kind)
-def test_nothing_accepts_what_is_no_problem_of_its_kind(solver: Solver):
+def test_no_solver_accepts_an_unknown_problem(solver: Solver):
     assert not solver.accepts(object())
 
 
-@EVERY
-def test_guesses_are_float64_and_one_for_every_step_and_query(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_predictions_are_float64_for_every_step_and_query(solver: Solver, task: Task):
     batch = task.sample(3, stream(0))
     guesses = solver.predict(batch, 5)
     assert guesses.shape == (5, *batch.targets.shape)
     assert guesses.dtype == torch.float64
 
 
-@EVERY
-def test_guesses_are_finite_on_every_prefix_however_long_it_runs(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_predictions_are_finite_after_1500_steps(solver: Solver, task: Task):
     assert solver.predict(task.sample(3, stream(0)), 1500).isfinite().all()
 
 
-@EVERY
-def test_running_longer_leaves_the_first_steps(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_more_steps_do_not_change_the_first_steps(solver: Solver, task: Task):
     batch = task.sample(3, stream(0))
     torch.testing.assert_close(solver.predict(batch, 9)[:4], solver.predict(batch, 4), rtol=0, atol=0)
 
 
 @FROM_THE_FIRST
-def test_before_the_first_pair_it_guesses_zero(solver: Solver, task: Task):
+def test_prediction_before_the_first_pair_is_zero(solver: Solver, task: Task):
     first = solver.predict(task.sample(3, stream(0)), 4)[:, :, 0]
     assert (first == 0).all() or solver.guesses_from_prior
 
 
-@EVERY
-def test_guesses_do_not_rest_on_the_targets(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_predictions_do_not_depend_on_the_targets(solver: Solver, task: Task):
     batch = task.sample(3, stream(0))
     blind = replace(batch, targets=torch.full_like(batch.targets, torch.nan))
     torch.testing.assert_close(solver.predict(blind, 4), solver.predict(batch, 4), rtol=0, atol=0)
@@ -85,48 +85,48 @@ def test_guesses_do_not_rest_on_the_targets(solver: Solver, task: Task):
 
 @ON_PREFIXES
 @pytest.mark.parametrize("point", [1, 5, 11])
-def test_a_guess_rests_on_the_pairs_before_it_and_its_own_input_alone(solver: Solver, task: Task, point: int):
+def test_a_prediction_depends_only_on_earlier_pairs_and_its_own_input(solver: Solver, task: Task, point: int):
     batch = task.sample(3, stream(0))
     before, after = solver.predict(batch, 4), solver.predict(_changed_from(batch, point), 4)
     same = torch.tensor(task.seen) <= point
     torch.testing.assert_close(before[:, :, same], after[:, :, same], rtol=1e-9, atol=1e-9)
     if point < 11:
-        assert (before[:, :, ~same] != after[:, :, ~same]).any(), "the change must change something"
+        assert (before[:, :, ~same] != after[:, :, ~same]).any(), "the change must affect later predictions"
 
 
-@EVERY
-def test_a_prompt_is_solved_alike_alone_and_among_others(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_a_prediction_does_not_depend_on_the_batch(solver: Solver, task: Task):
     batch = task.sample(6, stream(0))
     alone = replace(
         batch,
         tokens=batch.tokens[2:3],
         targets=batch.targets[2:3],
-        problem=_each_tensor(batch.problem, lambda _, value: value[2:3]),
+        problem=_map_tensors(batch.problem, lambda _, value: value[2:3]),
     )
     torch.testing.assert_close(
         solver.predict(alone, 4), solver.predict(batch, 4)[:, 2:3], rtol=1e-7, atol=1e-9
     )
 
 
-@EVERY
-def test_who_is_told_what_no_prompt_shows_is_called_an_oracle(solver: Solver, task: Task):
+@EVERY_PAIR
+def test_a_solver_that_reads_hidden_variables_is_an_oracle(solver: Solver, task: Task):
     batch = task.sample(6, stream(0))
-    hidden = _each_tensor(
-        batch.problem, lambda name, value: value if name in SHOWN else value.roll(1, dims=0)
+    hidden = _map_tensors(
+        batch.problem, lambda name, value: value if name in VISIBLE else value.roll(1, dims=0)
     )
-    told = (solver.predict(batch, 4) != solver.predict(replace(batch, problem=hidden), 4)).any()
-    assert told == solver.oracle
+    reads_hidden = (solver.predict(batch, 4) != solver.predict(replace(batch, problem=hidden), 4)).any()
+    assert reads_hidden == solver.oracle
 
 
-@EVERY
+@EVERY_PAIR
 def test_survives_a_round_trip_through_yaml(solver: Solver, task: Task):
     assert Solver.model_validate(solver.model_dump(mode="json")) == solver
 
 
 def _changed_from(batch: Batch, point: int) -> Batch:
-    """The same prompts with every y from `point` on, and every input after it, replaced.
+    """The same prompts with random values for every y from `point` on and for every later input.
 
-    What has no row for each point, as what an oracle is told, stays.
+    Fields without one row per point, such as the hidden variables of an oracle, stay.
     """
 
     rows = getattr(batch.problem, "ys", batch.targets).shape[1]
@@ -139,22 +139,25 @@ def _changed_from(batch: Batch, point: int) -> Batch:
         changed[:, first:] = 7 * torch.randn(changed[:, first:].shape, generator=stream("other", name))
         return changed
 
-    problem = _each_tensor(batch.problem, change)
+    problem = _map_tensors(batch.problem, change)
     return replace(batch, targets=torch.full_like(batch.targets, torch.nan), problem=problem)
 
 
-def _each_tensor(problem, change):
+def _map_tensors(problem, change):
     tensors = {name: value for name, value in vars(problem).items() if isinstance(value, torch.Tensor)}
     return replace(problem, **{name: change(name, value) for name, value in tensors.items()})
 
 
-@_of_each(LEADERS)
-def test_what_nobody_is_said_to_beat_is_beaten_by_no_other_solver(solver: Solver, task: Task):
+@_for_each(LEADERS)
+def test_no_other_solver_beats_a_bayes_predictor_by_more_than_its_bound(solver: Solver, task: Task):
     batch = task.sample(600, stream("leaders"))
     best, room = task.raw_error(solver.predict(batch, 20), batch)[-1], solver.room_below(task)
     assert room is not None
-    others = [each for each, same in PAIRS if same is task and each.kind not in (solver.kind, "construction")]
-    rivals = [each for each in others if solver.oracle or not each.oracle]  # who is told more is no rival
+    others = [
+        other for other, same in PAIRS if same is task and other.kind not in (solver.kind, "construction")
+    ]
+    # An oracle knows more than a Bayes predictor that is no oracle, and is not compared with it.
+    rivals = [other for other in others if solver.oracle or not other.oracle]
     assert rivals
     for other in rivals:
         ahead = (best - task.raw_error(other.predict(batch, 20), batch)[-1]).mean(-1)

@@ -1,4 +1,4 @@
-"""Every study that is shipped asks a question, loads, says where it comes from, and can be planned."""
+"""Every shipped study loads, asks a question, names its source, and can be planned."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.parametrize(
 )
 
 RATE = 4.1e10
-"""FLOP/s of one quiet thread at these sizes: 0.0675 s a step of a looped net, 0.128 of an AlgoFormer."""
+"""FLOP/s of one idle thread at these sizes: 0.0675 s per step of a looped net, 0.128 s of an AlgoFormer."""
 
 
-def test_loads_and_asks_a_question(path: Path):
+def test_a_study_loads_and_asks_a_question(path: Path):
     study = Study.load(path)
     assert study.question.endswith("?")
     assert study.source
@@ -26,20 +26,20 @@ def test_loads_and_asks_a_question(path: Path):
     assert len({cell.label for cell in study.cells()}) == len(study.cells())
 
 
-def test_opens_with_what_it_holds_fixed(path: Path):
+def test_a_study_file_starts_with_a_comment_on_the_fixed_settings(path: Path):
     comment = path.read_text().split("question:")[0]
     assert all(line.startswith("#") for line in comment.splitlines())
     assert "Held fixed" in comment
 
 
-def test_is_the_same_study_when_its_parts_are_written_out(path: Path):
+def test_a_study_survives_a_round_trip_through_plain_data(path: Path):
     study = Study.load(path)
     again = Study.parse(study.model_dump(mode="json", exclude_unset=True), study.name)
     assert again.document() == study.document()
 
 
 @pytest.mark.slow
-def test_can_be_planned_and_a_reduced_one_takes_a_laptop_under_an_hour(path: Path):
+def test_a_study_can_be_planned_and_a_reduced_study_takes_under_an_hour(path: Path):
     planned = plan(Study.load(path), rate=RATE, workers=2)
     assert planned.trials == Study.load(path).planned > 0
     if "reduced" in path.parts:

@@ -1,4 +1,4 @@
-"""What every task must keep to. A new task is tested here by being in `loopscale/tasks`."""
+"""The contract of every task. A new file in `loopscale/tasks` is tested here without further steps."""
 
 import pytest
 import torch
@@ -15,9 +15,9 @@ def _named(task: Task) -> str:
 
 
 def _formats(choice: type[Task]) -> list[Task]:
-    """The task as it comes, in every format that it has."""
+    """The task with its defaults, in each of its formats."""
     return (
-        [choice.model_validate({"format": each}) for each in FORMATS]
+        [choice.model_validate({"format": name}) for name in FORMATS]
         if "format" in choice.model_fields
         else [choice()]
     )
@@ -31,7 +31,7 @@ SQUARED = pytest.mark.parametrize(
     [choice() for choice in Task.choices().values() if choice.raw_error is Task.raw_error],
     ids=lambda t: t.kind,
 )
-"""The tasks that keep the squared error; another error is tested with the task that has it."""
+"""Tasks with the squared error. Tests of a task cover its own error."""
 NOISY = [
     (kind, noise)
     for kind, choice in Task.choices().items()
@@ -41,13 +41,13 @@ NOISY = [
 
 
 def size_of(task: Task) -> tuple[int, int]:
-    """What a curriculum makes smaller: `dim` and `points`."""
+    """`dim` and `points`, which a curriculum reduces."""
     settings = task.model_dump()
     return settings["dim"], settings["points"]
 
 
 @EVERY
-def test_a_seed_fixes_the_prompts(task: Task):
+def test_the_generator_determines_the_prompts(task: Task):
     torch.manual_seed(5)
     once = task.sample(4, stream(0))
     torch.manual_seed(6)
@@ -58,7 +58,7 @@ def test_a_seed_fixes_the_prompts(task: Task):
 
 
 @EVERY
-def test_prompts_have_the_geometry_that_was_promised(task: Task):
+def test_prompts_have_the_declared_shape(task: Task):
     batch = task.sample(4, stream(0))
     assert batch.tokens.shape == (4, task.prompt.length, task.prompt.dim_in)
     assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
@@ -75,17 +75,17 @@ def test_prompts_differ_from_one_another(task: Task):
 
 
 @EVERY
-def test_predicting_nothing_costs_one_at_every_query(task: Task):
+def test_predicting_zero_costs_one_at_every_query(task: Task):
     batch = task.sample(4096, stream(0))
     cost = task.error(torch.zeros_like(batch.targets), batch)
     sem = cost.std(0) / 4096**0.5
     assert ((cost.mean(0) - 1).abs() <= 5 * sem + 1e-6).all()
-    assert (sem < 0.1).all(), "too few prompts to tell"
+    assert (sem < 0.1).all(), "too few prompts for this test"
     assert cost.mean().item() == pytest.approx(1, abs=5 * cost.mean(1).std().item() / 64 + 0.004)
 
 
 @EVERY
-def test_the_error_is_the_raw_error_over_what_predicting_nothing_costs(task: Task):
+def test_error_is_raw_error_over_the_raw_error_of_predicting_zero(task: Task):
     batch = task.sample(4, stream(0))
     guess = torch.stack([batch.targets + 3, -batch.targets])
     scale = torch.as_tensor(task.variances).to(guess)
@@ -104,11 +104,11 @@ def test_the_loss_has_a_gradient_at_every_query(task: Task):
 
 
 @EVERY
-def test_measures_are_a_number_a_prompt_after_every_step(task: Task):
+def test_measures_have_one_finite_number_per_prompt_and_step(task: Task):
     batch = task.sample(4, stream(0))
-    found = task.measures(torch.randn(3, *batch.targets.shape, generator=stream("guess")), batch)
-    assert {name: each.shape for name, each in found.items()} == dict.fromkeys(found, (3, 4))
-    assert all(each.isfinite().all() for each in found.values())
+    measures = task.measures(torch.randn(3, *batch.targets.shape, generator=stream("guess")), batch)
+    assert {name: values.shape for name, values in measures.items()} == dict.fromkeys(measures, (3, 4))
+    assert all(values.isfinite().all() for values in measures.values())
 
 
 @SQUARED
@@ -121,17 +121,17 @@ def test_the_raw_error_is_the_squared_distance_to_the_target(task: Task):
 
 
 @pytest.mark.parametrize(("kind", "noise"), NOISY)
-def test_noise_adds_its_variance_and_nothing_else(kind: str, noise: float):
+def test_noise_only_adds_its_variance(kind: str, noise: float):
     quiet, noisy = (Task.model_validate({"kind": kind, "noise": value}) for value in (0.0, noise))
     assert noisy.noise_variance == noise**2
     assert noisy.variance - quiet.variance == pytest.approx(noise**2)
-    once, again = (each.sample(4096, stream(0)).targets[:, 0].double() for each in (noisy, quiet))
-    # At the first query: where values are fed back, so is the noise.
-    assert (once - again).square().mean().item() == pytest.approx(noise**2, rel=0.12, abs=1e-12)
+    with_noise, without = (choice.sample(4096, stream(0)).targets[:, 0].double() for choice in (noisy, quiet))
+    # Only at the first query, because an autoregression feeds the noise back into later values.
+    assert (with_noise - without).square().mean().item() == pytest.approx(noise**2, rel=0.12, abs=1e-12)
 
 
 @EVERY
-def test_no_target_stands_in_the_prompt_before_it_is_asked_for(task: Task):
+def test_no_prompt_contains_a_target_before_its_query(task: Task):
     batch = task.sample(16, stream(0))
     for point, query in enumerate(batch.queries.tolist()):
         seen = batch.tokens[:, : query + 1].unfold(-1, task.prompt.dim_out, 1).flatten(1, 2)
@@ -167,7 +167,7 @@ def test_an_easier_task_of_full_size_is_the_task(task: Task):
 
 
 @EVERY
-def test_predicting_nothing_costs_one_in_an_easier_task_too(task: Task):
+def test_predicting_zero_costs_one_in_an_easier_task(task: Task):
     easier = task.easier(dim=3, points=5)
     batch = easier.sample(16384, stream(0))
     cost = easier.error(torch.zeros_like(batch.targets), batch).mean(1)
@@ -175,7 +175,7 @@ def test_predicting_nothing_costs_one_in_an_easier_task_too(task: Task):
 
 
 @EVERY
-def test_no_task_is_easier_than_one_pair_or_larger_than_itself(task: Task):
+def test_easier_refuses_sizes_below_one_and_above_the_task(task: Task):
     for dim, points in ((0, 5), (3, 0), (10_000, 5), (3, 10_000)):
         with pytest.raises(ValueError, match="no easier task with"):
             task.easier(dim, points)
@@ -189,9 +189,9 @@ def test_no_task_is_easier_than_one_pair_or_larger_than_itself(task: Task):
         for setting in ("dim", "points", "noise", "w_scale")
         if setting in choice.model_fields
     ],
-    ids=lambda each: each if isinstance(each, str) else each.kind,
+    ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-def test_settings_that_make_no_sense_are_refused_by_name(task: Task, setting: str):
+def test_invalid_values_are_refused_with_the_name_of_the_setting(task: Task, setting: str):
     for value in (-1, float("inf"), float("nan")) + ((0,) if setting != "noise" else ()):
         with pytest.raises(ValidationError, match=setting):
             Task.model_validate({"kind": task.kind, setting: value})

@@ -1,4 +1,4 @@
-"""What must not change unnoticed: trials' identities, first losses. A commit that rewrites them says why."""
+"""Values that must not change by accident: keys of trials, first losses. A commit that changes them says why."""
 
 import json
 import platform
@@ -28,34 +28,35 @@ TRIALS: dict[str, dict[str, Any]] = {
 
 
 def processor() -> str:
-    """Make and instructions: two makes with the same instructions were seen to round differently in the last digit."""
-    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else platform.processor()
-    made = [
-        re.search(rf"^{field}\s*: (.*)$", told, re.MULTILINE)
+    """Vendor, model and instruction set. Two vendors with the same instructions rounded the last digit differently."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else platform.processor()
+    matches = [
+        re.search(rf"^{field}\s*: (.*)$", text, re.MULTILINE)
         for field in ("vendor_id", "cpu family", "model")
     ]
-    return ", ".join([torch.backends.cpu.get_cpu_capability(), *(found[1] for found in made if found)])
+    return ", ".join([torch.backends.cpu.get_cpu_capability(), *(match[1] for match in matches if match)])
 
 
-def kept(name: str, found: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+def golden_values(name: str, values: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The recorded values. With --update-golden, `values` replace them first."""
     path = HERE / name
     if request.config.getoption("--update-golden"):
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(values, indent=1) + "\n")
     return json.loads(path.read_text())
 
 
-def test_keys_of_trials_are_as_released(request: pytest.FixtureRequest):
-    found = {name: Trial.model_validate(settings).key for name, settings in TRIALS.items()}
-    assert found == kept("keys.json", found, request)
+def test_keys_of_trials_equal_the_released_keys(request: pytest.FixtureRequest):
+    keys = {name: Trial.model_validate(settings).key for name, settings in TRIALS.items()}
+    assert keys == golden_values("keys.json", keys, request)
 
 
-def test_the_first_losses_are_as_released(request: pytest.FixtureRequest):
-    """Exact on the torch version, and the kind of processor, that wrote them; else to 1e-3."""
-    found: dict[str, Any] = {"torch": torch.__version__, "cpu": processor()}
+def test_the_first_losses_equal_the_released_losses(request: pytest.FixtureRequest):
+    """Exactly with the recorded torch version and processor, otherwise to 1e-3."""
+    losses: dict[str, Any] = {"torch": torch.__version__, "cpu": processor()}
     for name in ("gpt2", "looped", "algoformer"):
         learner = Learner(Trial.model_validate(TRIALS[name]))
-        found[name] = [learner.learn(step).item() for step in range(1, 21)]
-    golden = kept("losses.json", found, request)
-    same = all(golden[name] == found[name] for name in ("torch", "cpu"))
+        losses[name] = [learner.learn(step).item() for step in range(1, 21)]
+    golden = golden_values("losses.json", losses, request)
+    same_machine = all(golden[name] == losses[name] for name in ("torch", "cpu"))
     for name in ("gpt2", "looped", "algoformer"):
-        assert found[name] == (golden[name] if same else pytest.approx(golden[name], rel=1e-3))
+        assert losses[name] == (golden[name] if same_machine else pytest.approx(golden[name], rel=1e-3))

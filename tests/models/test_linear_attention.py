@@ -1,4 +1,4 @@
-"""One layer of linear attention: its formula, where training starts, and the optimum that it reaches."""
+"""One layer of linear attention: its formula, its initial weights, and the optimum that training reaches."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ DIM, POINTS = 3, 13
 LINE = {"kind": "linear_regression", "dim": DIM, "points": POINTS, "noise": 0.5, "format": "encoder"}
 
 
-def test_it_is_the_formula_of_the_paper():
+def test_the_layer_computes_the_formula_of_the_paper():
     net = LinearAttention().build(Prompt(length=6, dim_in=5, dim_out=2), stream(0)).double()
     assert isinstance(net, LinearAttentionNet)
     with torch.no_grad():
@@ -30,12 +30,12 @@ def test_it_is_the_formula_of_the_paper():
     pv[3:] = net.pv.detach()
     for prompt, state, guess in zip(tokens, net.states(tokens, 1)[0], net(tokens, 1)[0], strict=True):
         e = prompt.mT
-        wanted = (e + pv @ e @ (e.mT @ kq @ e) / 5).mT
-        torch.testing.assert_close(state.detach(), wanted)
-        torch.testing.assert_close(guess.detach(), wanted[:, 3:])
+        expected = (e + pv @ e @ (e.mT @ kq @ e) / 5).mT
+        torch.testing.assert_close(state.detach(), expected)
+        torch.testing.assert_close(guess.detach(), expected[:, 3:])
 
 
-def test_it_starts_as_assumption_3_3_asks():
+def test_initial_weights_satisfy_assumption_3_3():
     net = LinearAttention(scale=0.02).build(Prompt(length=6, dim_in=5, dim_out=1), stream(0))
     assert isinstance(net, LinearAttentionNet)
     assert net.pv.tolist() == [[0, 0, 0, 0, pytest.approx(0.02)]]
@@ -47,46 +47,43 @@ def test_it_starts_as_assumption_3_3_asks():
 
 
 @pytest.mark.slow
-def test_it_is_trained_to_the_global_optimum_of_linear_regression():
-    training = {
-        "steps": 1500, "batch_size": 256, "lr": 0.01, "schedule": "cosine", "warmup": 50, "eval_every": 1500,
-    }  # fmt: skip
+def test_training_reaches_the_global_optimum_of_linear_regression():
+    training = {"steps": 1500, "batch_size": 256, "lr": 0.01, "warmup": 50, "eval_every": 1500}
+    training |= {"schedule": "cosine"}
     trial = Trial.model_validate({"task": LINE, "model": {"kind": "linear_attention"}, "training": training})
     (end,) = train(trial)
     net = end.learner.net
     assert isinstance(net, LinearAttentionNet)
     seen = {"dim": DIM, "points": POINTS, "noise": 0.5}
     best = 1 / Bound.fill("lsa_matrix", seen, {}).value()
-    found = (net.pv[0, -1] * net.kq).detach()
-    torch.testing.assert_close(found[:DIM, :DIM], best * torch.eye(DIM), rtol=0.05, atol=0.02)
+    learned = (net.pv[0, -1] * net.kq).detach()
+    torch.testing.assert_close(learned[:DIM, :DIM], best * torch.eye(DIM), rtol=0.05, atol=0.02)
     curve = evaluate(net, trial.task, Evaluation(loops=1, prompts=20_000))
     excess = curve.raw[0, 0] - trial.task.noise_variance
     error = curve.sem[0, 0] * trial.task.variance
     assert np.isfinite(error)
     assert abs(excess - Bound.fill("lsa_min", seen, {}).value()) < 3 * error
     assert excess < 0.6 * Bound.fill("bayes_ridge", seen | {"point": 0}, {}).value(), (
-        "far below predicting nothing"
+        "far below the error of predicting zero"
     )
 
 
 @pytest.mark.parametrize(
-    ("task", "held"),
+    ("task", "content"),
     [
-        (LINE | {"format": "decoder"}, "x and y in tokens of their own"),
-        ({"kind": "mixture_regression", "target": "components", "format": "encoder"}, "none"),
-        ({"kind": "clustering"}, "none"),
-        ({"kind": "pca"}, "none"),
+        (LINE | {"format": "decoder"}, "x and y in separate tokens"),
+        ({"kind": "mixture_regression", "target": "components", "format": "encoder"}, "no pairs"),
+        ({"kind": "clustering"}, "no pairs"),
+        ({"kind": "pca"}, "no pairs"),
     ],
     ids=["decoder", "components", "clustering", "pca"],
 )
-def test_prompts_without_a_pair_a_token_are_refused_in_one_line(task: dict[str, Any], held: str):
-    said = (
-        rf"linear_attention reads a pair a token, .* hold {held}; write .* format: encoder, or another model"
-    )
-    with pytest.raises(ValueError, match=said):
+def test_prompts_without_one_pair_per_token_are_refused(task: dict[str, Any], content: str):
+    message = rf"linear_attention reads one pair .* per token, .* have {content}; write .* format: encoder, or another"
+    with pytest.raises(ValueError, match=message):
         Trial.model_validate({"task": task, "model": {"kind": "linear_attention"}})
 
 
-def test_pairs_side_by_side_are_read():
+def test_prompts_with_one_pair_per_token_are_accepted():
     assert Task.model_validate(LINE).whole
     assert Trial.model_validate({"task": LINE, "model": {"kind": "linear_attention"}}).key

@@ -1,4 +1,4 @@
-"""Looped nets: what a loop is, how the gradient is cut, and which trials may cut it."""
+"""Looped nets: the definition of a loop, truncated gradients, and trials that may truncate."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ def tokens() -> Tensor:
 
 
 def by_hand(net: LoopedNet | AlgoformerNet, steps: int, first: int) -> Tensor:
-    """z <- TF(z + pre(e)) from z = 0, the state cut off from the graph before loop `first`."""
+    """z <- TF(z + pre(e)) from z = 0. The state is detached from the graph before loop `first`."""
     source = net.read_in(tokens())
     if isinstance(net, AlgoformerNet):
         source = net.pre(source)
@@ -46,7 +46,9 @@ def gradients(net: torch.nn.Module, output: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("model", [Looped(width=16), Algoformer(width=16)], ids=lambda model: model.kind)
 @pytest.mark.parametrize("first", [1, 4, 6])
-def test_a_truncated_gradient_is_that_of_the_last_loops_from_a_fixed_state(model: Model, first: int):
+def test_a_truncated_gradient_equals_the_gradient_of_the_last_loops_from_a_fixed_state(
+    model: Model, first: int
+):
     net = model.build(PROMPT, stream(0)).double()
     assert isinstance(net, LoopedNet | AlgoformerNet)
     truncated = gradients(net, net(tokens(), 6, first, truncate=True))
@@ -55,7 +57,7 @@ def test_a_truncated_gradient_is_that_of_the_last_loops_from_a_fixed_state(model
     for name, grad in truncated.items():
         torch.testing.assert_close(grad, expected[name], msg=name)
     same = all(torch.allclose(grad, whole[name]) for name, grad in truncated.items())
-    assert same == (first == 1), "only where the window is all of the loops do both estimators agree"
+    assert same == (first == 1), "both gradients agree only if the window contains all loops"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_without_layers_before_and_after_an_algoformer_is_a_looped_transformer(s
     torch.testing.assert_close(algoformer(x, 5), looped(x, 5))
 
 
-def test_without_injection_the_loop_is_a_composition():
+def test_without_injection_the_loop_composes_its_blocks():
     net = Looped(injection="none", repeat_positions=False, norm="none", layers=2).build(PROMPT, stream(0))
     assert isinstance(net, LoopedNet)
     x = tokens().float()
@@ -87,7 +89,7 @@ def test_without_injection_the_loop_is_a_composition():
         torch.testing.assert_close(output, net.read_out(state))
 
 
-def test_a_norm_that_is_not_repeated_is_applied_on_the_way_out_alone():
+def test_without_repeat_norm_only_the_output_is_normalised():
     net = Looped(repeat_norm=False).build(PROMPT, stream(0))
     assert isinstance(net, LoopedNet)
     x = tokens().float()
@@ -107,7 +109,7 @@ def test_a_norm_that_is_not_repeated_is_applied_on_the_way_out_alone():
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
-def test_the_published_sizes_have_as_many_weights_as_the_published_code(settings: dict, parameters: int):
+def test_nets_of_the_published_sizes_have_the_published_number_of_weights(settings: dict, parameters: int):
     model = Model.model_validate(settings | {"width": 256, "heads": 8})
     with torch.device("meta"):
         net = model.build(Prompt(length=203, dim_in=20, dim_out=1), stream(0))
@@ -122,7 +124,7 @@ def test_the_number_of_weights_does_not_depend_on_the_number_of_loops(model: Mod
     assert {name: weight.shape for name, weight in net.named_parameters()} == before
 
 
-def test_layers_of_the_parts_follow_layers_unless_set():
+def test_each_part_of_an_algoformer_has_layers_layers_unless_set():
     net = Algoformer(layers=2, pre_layers=3, post_layers=0).build(PROMPT, stream(0))
     assert isinstance(net, AlgoformerNet)
     parts = (net.pre, net.loop, net.post)
@@ -130,7 +132,7 @@ def test_layers_of_the_parts_follow_layers_unless_set():
     assert len(names) == 3 + 2 + 0
 
 
-def test_what_writes_to_the_residual_starts_smaller():
+def test_output_layers_of_a_block_start_with_smaller_weights():
     net = Looped(width=128, layers=8).build(PROMPT, stream(0))
     for name, weight in net.named_parameters():
         if "blocks" in name and weight.ndim == 2:
@@ -139,14 +141,14 @@ def test_what_writes_to_the_residual_starts_smaller():
 
 
 @pytest.mark.parametrize("kind", ["looped", "algoformer"])
-def test_a_prompt_longer_than_the_geometry_is_an_error(kind: str):
+def test_a_prompt_longer_than_the_positions_is_an_error(kind: str):
     net = Model.choices()[kind]().build(PROMPT, stream(0))
-    with pytest.raises(ValueError, match="9 tokens is longer than the 8 positions"):
+    with pytest.raises(ValueError, match="9 tokens is longer than the 8 learned positions"):
         net(torch.zeros(1, 9, 3), 2)
 
 
 @pytest.mark.parametrize("kind", ["looped", "algoformer"])
-def test_a_trial_that_would_never_train_a_weight_is_an_error(kind: str):
+def test_a_trial_whose_truncation_leaves_a_weight_untrained_is_an_error(kind: str):
     def trial(training: dict[str, Any], **settings: Any) -> Trial:
         return Trial.model_validate(
             {"task": TASK, "model": {"kind": kind} | settings, "training": {"loops": 4} | training}

@@ -1,4 +1,4 @@
-"""The LSTM against its equations, written out (Hochreiter & Schmidhuber 1997, with forget gates: Gers et al. 2000)."""
+"""The LSTM against its explicit equations (Hochreiter & Schmidhuber 1997, with forget gates: Gers et al. 2000)."""
 
 import torch
 
@@ -7,21 +7,21 @@ from loopscale.core.seeds import stream
 from loopscale.models.lstm import Lstm
 
 
-def test_layers_are_the_recurrence_one_after_the_other_from_a_state_of_zeros():
+def test_layers_compute_the_recurrence_from_a_zero_state():
     net = Lstm(layers=2, width=5).build(Prompt(length=6, dim_in=3, dim_out=1), stream(0)).double()
     tokens = torch.randn(2, 6, 3, dtype=torch.float64, generator=stream("tokens"))
     weights = net.state_dict()
     below = tokens @ weights["read_in.weight"].T + weights["read_in.bias"]
-    for layer, found in enumerate(net.states(tokens, 2)):
+    for layer, states in enumerate(net.states(tokens, 2)):
         w, u, b, c = (
             weights[f"layers.{layer}.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
         hidden = cell = torch.zeros(2, 5, dtype=torch.float64)
         for at in range(6):
-            keep, forget, new, show = (below[:, at] @ w.T + hidden @ u.T + b + c).chunk(4, -1)
-            cell = forget.sigmoid() * cell + keep.sigmoid() * new.tanh()
-            hidden = show.sigmoid() * cell.tanh()
-            torch.testing.assert_close(found[:, at], hidden)
-        below = found
+            input_gate, forget, new, output_gate = (below[:, at] @ w.T + hidden @ u.T + b + c).chunk(4, -1)
+            cell = forget.sigmoid() * cell + input_gate.sigmoid() * new.tanh()
+            hidden = output_gate.sigmoid() * cell.tanh()
+            torch.testing.assert_close(states[:, at], hidden)
+        below = states
     answer = below @ weights["read_out.weight"].T + weights["read_out.bias"]
     torch.testing.assert_close(net(tokens, 2)[1], answer)

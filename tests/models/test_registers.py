@@ -1,4 +1,4 @@
-"""Registers, attention of several kinds in one net, and encoders: what constructions need of the models."""
+"""Features of models that constructions need: registers, several kinds of attention in one net, encoders."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ EVERY = pytest.mark.parametrize("kind", KINDS)
 EITHER = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if Model.choices()[kind].model_fields["causal"].annotation is bool]
 )
-"""Those for which looking ahead is a setting; others always do, or never."""
+"""Kinds with a setting `causal`. Other kinds always look ahead, or never."""
 PROMPT = Prompt(length=6, dim_in=3, dim_out=2)
 
 
@@ -25,7 +25,7 @@ def built(kind: str, **settings: object) -> tuple[torch.nn.Module, torch.Tensor]
 
 
 @EVERY
-def test_registers_are_read_by_the_prompt_and_not_read_out(kind: str):
+def test_the_prompt_reads_registers_and_registers_have_no_output(kind: str):
     net, tokens = built(kind, registers=3)
     net, tokens = net.double(), tokens.double()
     guesses = net(tokens, 2)
@@ -34,11 +34,11 @@ def test_registers_are_read_by_the_prompt_and_not_read_out(kind: str):
     assert len(table) == 9
     with torch.no_grad():
         table[1] += torch.randn(8, generator=stream("register"))
-    assert (net(tokens, 2) != guesses).any(dim=-1).all(), "the register is before every token of the prompt"
+    assert (net(tokens, 2) != guesses).any(dim=-1).all(), "every token of the prompt sees the register"
 
 
 @EITHER
-def test_an_encoder_sees_what_follows_and_a_decoder_does_not(kind: str):
+def test_an_encoder_sees_later_tokens_and_a_decoder_does_not(kind: str):
     for causal in (True, False):
         net, tokens = built(kind, causal=causal)
         before = net(tokens, 1)
@@ -48,7 +48,7 @@ def test_an_encoder_sees_what_follows_and_a_decoder_does_not(kind: str):
 
 
 @EVERY
-def test_kinds_of_attention_take_turns_through_the_whole_net(kind: str):
+def test_kinds_of_attention_repeat_through_the_whole_net(kind: str):
     settings = {"attention": ["softmax", "relu", "linear", "linear"], "normaliser": "none"}
     net, _ = built(kind, layers=2, **settings)
     kinds = [part.kind for part in net.modules() if hasattr(part, "normaliser")]
@@ -60,33 +60,33 @@ def test_kinds_of_attention_take_turns_through_the_whole_net(kind: str):
     [
         (
             {"registers": 1, "positions": "none"},
-            "registers hold their positions alone; write positions: learned",
+            "registers are distinguished by positions only; write positions: learned",
         ),
-        ({"attention": []}, "attention names no kind for any layer"),
-        ({"attention": ["softmax"], "normaliser": "length"}, "softmax has its own"),
+        ({"attention": []}, "attention is an empty list; write softmax"),
+        ({"attention": ["softmax"], "normaliser": "length"}, "leave it out for softmax"),
         (
             {"attention": "relu", "causal": False, "normaliser": "position"},
             "for an encoder write none or length",
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings: dict, message: str):
+def test_contradictory_settings_are_refused(settings: dict, message: str):
     with pytest.raises(ValueError, match=message):
         Model.model_validate({"kind": "looped"} | settings)
 
 
-def test_no_trial_shows_a_query_its_answer():
+def test_a_trial_whose_queries_would_see_their_answers_is_refused():
     task = Task.model_validate({"kind": "linear_regression"})
     with pytest.raises(ValueError, match=r"looks ahead, and would see the answers .*; write causal: true"):
         Trial(task=task, model=Model.model_validate({"kind": "gpt2", "causal": False}))
 
 
-def test_settings_that_came_later_leave_older_trials_what_they_were():
+def test_settings_added_later_do_not_change_the_key_of_older_trials():
     task = Task.model_validate({"kind": "linear_regression"})
-    plain, later = (
+    plain, with_register = (
         Trial(task=task, model=Model.model_validate({"kind": "gpt2", "registers": n})) for n in (0, 1)
     )
     assert "registers" not in plain.settings["model"]
     assert "causal" not in plain.settings["model"]
-    assert later.settings["model"]["registers"] == 1
-    assert plain.key != later.key
+    assert with_register.settings["model"]["registers"] == 1
+    assert plain.key != with_register.key

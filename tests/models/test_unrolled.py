@@ -1,4 +1,4 @@
-"""LISTA and LISTA-CP: with ISTA's weights they are ISTA; what they read, and what they cannot."""
+"""LISTA and LISTA-CP: they equal ISTA with the weights of ISTA. Which prompts they can read."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ UNROLLED = ["lista", "lista_cp"]
 
 
 def with_weights_of_ista(kind: str, layers: int, penalty: float) -> UnrolledNet:
-    """Written into every layer, for every number of pairs."""
+    """A net with the weights of ISTA in every layer, for every number of pairs."""
     net = Model.model_validate({"kind": kind, "layers": layers}).build(TASK.prompt, stream(0)).double()
     assert isinstance(net, UnrolledNet)
     problem = TASK.sample(1, stream(0)).problem
@@ -46,7 +46,7 @@ def with_weights_of_ista(kind: str, layers: int, penalty: float) -> UnrolledNet:
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_with_the_weights_of_ista_it_is_ista_at_every_query(kind: str):
+def test_with_the_weights_of_ista_the_net_equals_ista_at_every_query(kind: str):
     batch = TASK.sample(5, stream("ista")).to("cpu", torch.float64)
     net = with_weights_of_ista(kind, 5, penalty=0.05)
     torch.testing.assert_close(
@@ -55,7 +55,7 @@ def test_with_the_weights_of_ista_it_is_ista_at_every_query(kind: str):
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_its_states_are_the_iterates(kind: str):
+def test_states_are_the_iterates(kind: str):
     batch = TASK.sample(5, stream("ista")).to("cpu", torch.float64)
     net = with_weights_of_ista(kind, 4, penalty=0.05)
     states = net.states(batch.tokens, 4)[:, :, batch.queries]
@@ -75,13 +75,13 @@ def test_lista_does_not_read_the_matrix_and_lista_cp_does():
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_a_row_of_weights_for_each_pair_that_is_seen_and_no_other(kind: str):
+def test_there_is_one_row_of_weights_for_each_seen_pair(kind: str):
     net = Model.model_validate({"kind": kind, "layers": 1}).build(TASK.prompt, stream(0))
     assert sum(weight.numel() for weight in net.parameters()) == 5 * 6 // 2 * 6 + 5
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_the_thresholds_start_where_they_are_set(kind: str):
+def test_thresholds_start_at_their_setting(kind: str):
     net = Model.model_validate({"kind": kind, "threshold": 0.3}).build(TASK.prompt, stream(0))
     before = next(value for name, value in net.named_parameters() if "thresholds" in name)
     assert torch.nn.functional.softplus(before).tolist() == pytest.approx([0.3] * 5)
@@ -100,8 +100,8 @@ def test_the_thresholds_start_where_they_are_set(kind: str):
         Prompt(10, 4, 1),
     ],
 )
-def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
-    with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a task that poses") as refused:
+def test_prompts_without_pairs_are_refused_in_one_line(kind: str, prompt: Prompt):
+    with pytest.raises(ValueError, match=f"model {kind} reads pairs .* write a regression task") as refused:
         Model.model_validate({"kind": kind}).build(prompt, stream(0))
     assert "\n" not in str(refused.value)
 
@@ -114,18 +114,18 @@ def test_prompts_that_are_no_pairs_are_refused_in_one_line(kind: str, prompt: Pr
         {"kind": "pca"},
         {"kind": "mixture_regression", "target": "components", "components": 1},
     ],
-    ids=lambda each: each["kind"],
+    ids=lambda task: task["kind"],
 )
-def test_a_task_whose_prompts_only_have_the_size_of_pairs_is_refused(kind: str, task: dict[str, Any]):
+def test_a_task_without_pairs_is_refused_even_if_the_sizes_fit(kind: str, task: dict[str, Any]):
     prompt = Task.model_validate(task).prompt
     assert prompt.dim_in > prompt.dim_out
-    said = f"model {kind} reads pairs .* hold none; write a task that poses a regression, or another model"
-    with pytest.raises(ValidationError, match=said):
+    message = f"model {kind} reads pairs .* have no pairs; write a regression task, or another model"
+    with pytest.raises(ValidationError, match=message):
         Trial.model_validate({"task": task, "model": {"kind": kind}})
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_a_study_that_asks_it_to_read_no_pairs_is_refused_before_it_runs(kind: str):
+def test_a_study_whose_prompts_have_a_single_pair_is_refused_before_it_runs(kind: str):
     with pytest.raises(ValidationError, match=f"model {kind} reads pairs"):
         Trial.model_validate({"task": TASK.model_dump() | {"points": 1}, "model": {"kind": kind}})
     fixed = {"task": {"kind": "sparse_recovery", "points": 1}, "model": {"kind": kind}}
@@ -136,16 +136,18 @@ def test_a_study_that_asks_it_to_read_no_pairs_is_refused_before_it_runs(kind: s
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_a_prompt_with_more_pairs_than_it_has_weights_for_is_an_error(kind: str):
+def test_a_prompt_with_too_many_pairs_is_an_error(kind: str):
     net = Model.model_validate({"kind": kind}).build(TASK.prompt, stream(0))
-    with pytest.raises(ValueError, match="14 tokens has more pairs than the 5 before a query"):
+    with pytest.raises(
+        ValueError, match="14 tokens is too long: this net has weights for 5 pairs before a query"
+    ):
         net(torch.randn(2, 14, 7), 8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_on_one_matrix_it_learns_what_a_linear_map_cannot_and_on_drawn_ones_it_learns_nothing(kind: str):
-    """At queries that are drawn: at one that is the matrix's own, a linear map of y does as well, with no β."""
+def test_it_beats_linear_maps_on_one_matrix_and_learns_nothing_on_random_matrices(kind: str):
+    """Queries are random. For queries from the matrix itself, a linear map of y does as well, without β."""
     training = {"steps": 800, "lr": 5e-3, "schedule": "cosine", "eval_every": 800}
     size = {"dim": 8, "points": 7, "nonzero": 2, "format": "encoder"}
     tasks = {
@@ -158,25 +160,27 @@ def test_on_one_matrix_it_learns_what_a_linear_map_cannot_and_on_drawn_ones_it_l
         *_, last = train(Trial.model_validate(settings))
         errors[matrices] = last.metrics["error_last"]
     batch = tasks["fixed"].sample(4000, stream("ista"))
-    known = [LeastSquares(), *(Ista(penalty=penalty) for penalty in (0.001, 0.01, 0.1))]
-    others = [tasks["fixed"].error(each.predict(batch, 4), batch)[-1].mean().item() for each in known]
-    assert errors["fixed"] < 0.8 * min(others)
+    solvers = [LeastSquares(), *(Ista(penalty=penalty) for penalty in (0.001, 0.01, 0.1))]
+    solver_errors = [
+        tasks["fixed"].error(solver.predict(batch, 4), batch)[-1].mean().item() for solver in solvers
+    ]
+    assert errors["fixed"] < 0.8 * min(solver_errors)
     assert errors["drawn"] > 0.9
 
 
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_a_pair_a_token_is_read_as_well_as_one_token_after_the_other(kind: str):
+def test_both_formats_of_pairs_give_the_same_output(kind: str):
     beside = TASK.model_copy(update={"format": "encoder"})
     nets = [
         Model.model_validate({"kind": kind, "layers": 3}).build(task.prompt, stream(0))
         for task in (TASK, beside)
     ]
-    in_turns, at_once = (task.sample(4, stream("pairs")) for task in (TASK, beside))
-    expected = nets[0].predict(in_turns, 3)
-    found = nets[1].predict(at_once, 3)
-    assert found.shape[2] == 1
-    torch.testing.assert_close(found[:, :, 0], expected[:, :, -1])
+    interleaved, paired = (task.sample(4, stream("pairs")) for task in (TASK, beside))
+    expected = nets[0].predict(interleaved, 3)
+    prediction = nets[1].predict(paired, 3)
+    assert prediction.shape[2] == 1
+    torch.testing.assert_close(prediction[:, :, 0], expected[:, :, -1])
     torch.testing.assert_close(
-        nets[1].states(at_once.tokens, 3), nets[0].states(in_turns.tokens, 3)[:, :, ::2]
+        nets[1].states(paired.tokens, 3), nets[0].states(interleaved.tokens, 3)[:, :, ::2]
     )
     assert nets[1].predict(beside.easier(3, 4).sample(2, stream(0)), 3).shape == (3, 2, 1, 1)

@@ -335,16 +335,16 @@ CHECKPOINTS = {
 @pytest.mark.parametrize("content", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
 def test_checkpoints_and_weights_that_are_none(victim: Victim, content: bytes):
     from loopscale.training import checkpoint
-    from loopscale.training.storage import CheckpointStore
+    from loopscale.training.checkpoint_stores import open_checkpoint_store
 
     folder = victim.store / "checkpoints"
     folder.mkdir()
     (folder / f"{KEY}.safetensors").write_bytes(content)
     assert victim.call("predict", KEY)[0] == 2
     with pytest.raises((checkpoint.CorruptCheckpoint, checkpoint.NewerFormat)):
-        checkpoint.load(CheckpointStore.open(folder), KEY)
+        checkpoint.load(open_checkpoint_store(folder), KEY)
     with pytest.raises((checkpoint.CorruptCheckpoint, checkpoint.NewerFormat)):
-        checkpoint.strip(CheckpointStore.open(folder), KEY, keep_weights=True)
+        checkpoint.strip(open_checkpoint_store(folder), KEY, keep_weights=True)
 
 
 def spoil(folder: Path, table: str, **columns: Any) -> None:

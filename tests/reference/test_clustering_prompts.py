@@ -1,4 +1,4 @@
-"""What clustering prompts are drawn from: mixtures as their settings say, and the tables of scikit-learn."""
+"""The distribution of clustering prompts: mixtures that match their settings, and tables of scikit-learn."""
 
 import math
 
@@ -14,21 +14,21 @@ from loopscale.tasks.tables import TABLES, excerpts, load
 
 
 @pytest.mark.parametrize("components", [2, 3, 5])
-def test_equidistant_centres_are_as_far_apart_as_the_snr_and_around_zero(components: int):
+def test_equidistant_centres_have_the_distance_of_the_snr_and_mean_zero(components: int):
     centres = Clustering(components=components, dim=6, snr=3).sample(20, stream(0)).problem.centres.double()
-    apart = torch.cdist(centres, centres) + 3 * torch.eye(components)
-    torch.testing.assert_close(apart, torch.full_like(apart, 3), rtol=1e-5, atol=1e-5)
+    distances = torch.cdist(centres, centres) + 3 * torch.eye(components)
+    torch.testing.assert_close(distances, torch.full_like(distances, 3), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(centres.mean(1), torch.zeros(20, 6).double(), rtol=0, atol=1e-5)
 
 
-def test_random_centres_are_no_nearer_than_the_snr():
+def test_the_nearest_random_centres_have_the_distance_of_the_snr():
     centres = Clustering(components=4, dim=3, snr=5, centres="random").sample(50, stream(0)).problem.centres
     nearest = (torch.cdist(centres, centres) + torch.full((4,), torch.inf).diag()).amin((1, 2))
     torch.testing.assert_close(nearest, torch.full((50,), 5.0), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("tails", [None, 8])
-def test_the_noise_is_white_once_whitened_and_of_the_condition_asked_for(tails: int | None):
+def test_the_noise_has_the_set_condition_and_the_whitener_whitens_it(tails: int | None):
     task = Clustering(components=2, dim=4, points=2000, condition=25, tails=tails)
     batch = task.sample(20, stream(0))
     noise = batch.problem.xs - torch.einsum("bnk,bkd->bnd", batch.targets, batch.problem.centres)
@@ -41,11 +41,11 @@ def test_the_noise_is_white_once_whitened_and_of_the_condition_asked_for(tails: 
     assert fourth == pytest.approx(3 if tails is None else 3 * (tails - 2) / (tails - 4), rel=0.12)
 
 
-def test_the_largest_component_is_so_many_times_the_smallest():
+def test_imbalance_is_the_ratio_of_largest_and_smallest_component():
     task = Clustering(components=3, imbalance=9, points=500)
     assert task.weights == pytest.approx((9 / 13, 3 / 13, 1 / 13))
-    found = task.sample(200, stream(0)).targets.mean((0, 1))
-    torch.testing.assert_close(found, torch.tensor(task.weights), rtol=0, atol=0.01)
+    shares = task.sample(200, stream(0)).targets.mean((0, 1))
+    torch.testing.assert_close(shares, torch.tensor(task.weights), rtol=0, atol=0.01)
 
 
 def test_a_standardised_prompt_has_mean_zero_and_mean_square_one():
@@ -54,7 +54,7 @@ def test_a_standardised_prompt_has_mean_zero_and_mean_square_one():
     torch.testing.assert_close(xs.square().mean((1, 2)), torch.ones(10))
 
 
-def test_an_easier_mixture_lies_in_the_coordinates_at_work_with_centres_as_far_apart():
+def test_an_easier_mixture_uses_fewer_coordinates_and_keeps_the_distance_of_centres():
     batch = Clustering(components=3, dim=8, snr=4).easier(3, 20).sample(5, stream(0))
     assert not batch.tokens[..., 3:].any()
     assert batch.tokens[..., :3].any(-1).all()
@@ -62,7 +62,7 @@ def test_an_easier_mixture_lies_in_the_coordinates_at_work_with_centres_as_far_a
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_tables_columns_are_standardised(table: str):
+def test_the_columns_of_a_table_are_standardised(table: str):
     rows = load(table)
     assert rows.xs.mean(0).abs().max() < 1e-5
     spread = rows.xs.std(0, correction=0)
@@ -71,54 +71,54 @@ def test_a_tables_columns_are_standardised(table: str):
     assert len(rows.labels.unique()) == int(rows.labels.max()) + 1
 
 
-def test_an_excerpt_is_rows_of_the_table_under_one_projection():
+def test_an_excerpt_has_projected_rows_of_the_table():
     for name, source in (("iris", load_iris()), ("wine", load_wine())):
         xs, labels = excerpts((name,), 3, 60, 4, stream(0))
         whole = torch.tensor(StandardScaler().fit_transform(source.data))
-        shown = torch.linalg.lstsq(load(name).xs.double(), whole).residuals  # the same table
-        assert shown.numel() == 0 or shown.max() < 1e-6
+        residuals = torch.linalg.lstsq(load(name).xs.double(), whole).residuals  # zero for the same table
+        assert residuals.numel() == 0 or residuals.max() < 1e-6
         for prompt, classes in zip(xs.double(), labels, strict=True):
-            # A projection of rows: rank no more than the columns, and the classes' sizes within the table's.
+            # A projection of rows has at most the rank of the columns, and no class is larger than in the table.
             assert torch.linalg.matrix_rank(prompt) == 4
             assert classes.bincount(minlength=3).max() <= torch.tensor(source.target).bincount().max()
-            assert len(prompt.unique(dim=0)) > 50, "drawn without replacement"
+            assert len(prompt.unique(dim=0)) > 50, "rows are drawn without replacement"
 
 
-def test_the_classes_of_a_prompt_are_those_of_its_rows():
-    """Two classes of iris that a line parts: the label must follow the rows through every shuffle."""
+def test_the_classes_of_a_prompt_belong_to_its_rows():
+    """Two classes of iris are linearly separable, so labels must follow their rows through every shuffle."""
     xs, labels = excerpts(("iris",), 200, 80, 4, stream(0), classes=2)
-    apart = []
+    accuracies = []
     for prompt, classes in zip(xs, labels, strict=True):
         design = torch.cat([prompt, torch.ones(80, 1)], dim=1)
         side = design @ torch.linalg.lstsq(design, 2.0 * classes[:, None] - 1).solution
-        apart.append(((side[:, 0] > 0) == classes.bool()).float().mean())
+        accuracies.append(((side[:, 0] > 0) == classes.bool()).float().mean())
     assert set(labels.unique().tolist()) == {0, 1}
-    assert torch.stack(apart).mean() > 0.97
+    assert torch.stack(accuracies).mean() > 0.97
 
 
-def test_every_table_of_several_gets_its_prompts():
+def test_prompts_come_from_all_named_tables():
     task = Clustering(components=2, dim=3, points=40, data=("iris", "breast_cancer", "digits"))
     assert task.tables == ("iris", "breast_cancer", "digits")
-    found = [task.sample(1, stream(n)).problem.xs[0] for n in range(12)]
-    repeats = {len(xs.unique(dim=0)) for xs in found}
+    prompts = [task.sample(1, stream(n)).problem.xs[0] for n in range(12)]
+    repeats = {len(xs.unique(dim=0)) for xs in prompts}
     assert max(repeats) == 40
     assert task.sample(3, stream(0)).problem.centres is None
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"data": "irs"}, "data names no table; write gaussian, or one or a list of breast_cancer, digits"),
         ({"data": []}, "data names no table"),
         ({"data": "iris", "components": 4}, "table iris has 3 classes, not 4; write 3 or less"),
-        ({"data": "wine", "components": 2, "points": 120}, "may have only 107 rows for 120 points"),
+        ({"data": "wine", "components": 2, "points": 120}, "guarantees only 107 rows for 120 points"),
         ({"components": 5, "dim": 3}, "5 centres cannot be equidistant in 3 dimensions; write a dim of 4"),
         ({"dim": 1, "components": 2, "condition": 3}, "condition 3 needs a dim of 2 or more"),
         ({"tails": 2}, "tails"),
-        ({"components": 5, "points": 3}, "3 points cannot be of 5 components; write points: 5 or more"),
+        ({"components": 5, "points": 3}, "3 points cannot come from 5 components; write points: 5 or more"),
         (
             {"data": "iris", "snr": 2},
-            "data names tables, of which snr can be no setting; write snr: 4.0, or data",
+            "data names tables, but snr can only describe Gaussian data; write snr: 4.0, or data",
         ),
         (
             {"data": "iris", "condition": 3, "imbalance": 2, "tails": 5, "centres": "random"},
@@ -126,12 +126,12 @@ def test_every_table_of_several_gets_its_prompts():
         ),
     ],
 )
-def test_settings_that_no_prompt_can_have_are_refused(settings: dict, said: str):
-    with pytest.raises(ValidationError, match=said):
+def test_impossible_settings_are_refused(settings: dict, message: str):
+    with pytest.raises(ValidationError, match=message):
         Clustering.model_validate(settings)
 
 
-def test_predicting_nothing_costs_the_entropy_of_uniform_labels():
+def test_zero_logits_cost_the_entropy_of_uniform_labels():
     task = Clustering(components=4)
     batch = task.sample(5, stream(0))
     raw = task.raw_error(torch.zeros_like(batch.targets), batch)

@@ -1,4 +1,4 @@
-"""The two formats of a prompt: the same pairs, asked at every x or once at the end."""
+"""The two formats of a prompt: the same pairs with queries at every x, or with one query at the end."""
 
 import io
 
@@ -23,8 +23,8 @@ def task(**settings: object) -> Task:
     return Task.model_validate(settings)
 
 
-def test_an_encoder_reads_pairs_side_by_side_and_the_query_last():
-    decoder, encoder = (task(**each).sample(4, stream(0)) for each in (LINE, WHOLE))
+def test_an_encoders_prompt_has_one_pair_per_token_and_the_query_last():
+    decoder, encoder = (task(**settings).sample(4, stream(0)) for settings in (LINE, WHOLE))
     xs, ys = decoder.problem.xs, decoder.problem.ys
     torch.testing.assert_close(encoder.tokens[:, :, :3], xs, rtol=0, atol=0)
     torch.testing.assert_close(encoder.tokens[:, :-1, -1], ys[:, :-1], rtol=0, atol=0)
@@ -41,17 +41,18 @@ def test_an_encoder_reads_pairs_side_by_side_and_the_query_last():
         {"kind": "newton"},
         {"kind": "construction", "name": "newton"},
     ],
-    ids=lambda each: each["kind"],
+    ids=lambda solver: solver["kind"],
 )
-def test_a_solver_answers_the_one_query_as_it_does_the_last_of_many(solver: dict):
+def test_a_solver_gives_the_same_answer_at_the_last_query_in_both_formats(solver: dict):
     decoder, encoder = (
-        Solver.model_validate(solver).predict(task(**each).sample(4, stream(0)), 3) for each in (LINE, WHOLE)
+        Solver.model_validate(solver).predict(task(**settings).sample(4, stream(0)), 3)
+        for settings in (LINE, WHOLE)
     )
     assert encoder.shape == (3, 4, 1, 1)
     torch.testing.assert_close(encoder, decoder[:, :, -1:], rtol=1e-9, atol=1e-9)
 
 
-def test_the_curve_of_one_query_says_how_many_pairs_it_has_seen():
+def test_the_curve_of_a_single_query_records_the_number_of_pairs():
     curve = evaluate(Solver.model_validate({"kind": "ridge"}), task(**WHOLE), Evaluation(loops=2, prompts=64))
     table = parquet.read_table(io.BytesIO(pack(curve.error, curve.sem, curve.raw, seen=curve.seen)))
     assert table["point"].to_pylist() == [8, 8]
@@ -60,20 +61,20 @@ def test_the_curve_of_one_query_says_how_many_pairs_it_has_seen():
     assert plain["point"].to_pylist() == [0, 0]
 
 
-def test_only_an_encoders_prompt_may_be_read_by_a_net_that_looks_ahead():
+def test_a_net_that_looks_ahead_needs_an_encoders_prompt():
     ahead = {"kind": "gpt2", "width": 8, "heads": 2, "causal": False}
     assert Trial.model_validate({"task": WHOLE, "model": ahead}).task.whole
     with pytest.raises(ValueError, match="gpt2 looks ahead, and would see the answers"):
         Trial.model_validate({"task": LINE, "model": ahead})
 
 
-def test_a_construction_for_every_query_is_no_start_where_one_is_asked():
+def test_a_construction_for_every_query_is_no_start_for_a_single_query():
     start = {"kind": "causal_gradient_descent"}
-    with pytest.raises(ValueError, match="asks at the end of a prompt alone; write format: decoder"):
+    with pytest.raises(ValueError, match="asks only at the end of a prompt; write format: decoder"):
         Trial.model_validate({"task": WHOLE, "model": {"kind": "algoformer"}, "training": {"start": start}})
 
 
-def test_what_was_trained_before_there_were_formats_keeps_its_identity():
+def test_the_default_format_does_not_change_the_key_of_older_trials():
     trial = {"task": LINE, "model": {"kind": "gpt2"}}
     assert "format" not in Trial.model_validate(trial).settings["task"]
     assert Trial.model_validate(trial).key != Trial.model_validate(trial | {"task": WHOLE}).key

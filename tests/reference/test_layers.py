@@ -1,4 +1,4 @@
-"""Layers against torch's own encoder layer, against formulas spelt out, and against a gradient step."""
+"""Layers against torch's encoder layer, against explicit formulas, and against a gradient step."""
 
 from typing import Any, Literal
 
@@ -15,8 +15,8 @@ def state(*shape: int, seed: str = "state") -> Tensor:
     return torch.randn(*shape, generator=stream(seed), dtype=torch.float64)
 
 
-def made(module: nn.Module) -> nn.Module:
-    """The module with weights that are not small, so that no part of it is lost beside the residual."""
+def with_large_weights(module: nn.Module) -> nn.Module:
+    """The module with large weights, so that every part has a visible effect beside the residual."""
     with torch.no_grad():
         for index, parameter in enumerate(module.parameters()):
             parameter.copy_(state(*parameter.shape, seed=f"weight {index}") * 0.3)
@@ -25,9 +25,9 @@ def made(module: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_block_is_torchs_encoder_layer(activation: Literal["relu", "gelu"], causal: bool):
+def test_a_block_equals_the_encoder_layer_of_torch(activation: Literal["relu", "gelu"], causal: bool):
     settings = Looped(width=12, heads=3, mlp_width=20, activation=activation, causal=causal)
-    block = made(Block(settings, "softmax").double())
+    block = with_large_weights(Block(settings, "softmax").double())
     assert isinstance(block, Block)
     assert block.mlp is not None
     layer = nn.TransformerEncoderLayer(
@@ -44,15 +44,15 @@ def test_a_block_is_torchs_encoder_layer(activation: Literal["relu", "gelu"], ca
         *zip(layer.norm2.parameters(), block.mlp_norm.parameters(), strict=True),
     ]
     with torch.no_grad():
-        for theirs, ours in pairs:
-            theirs.copy_(ours)
+        for reference, weight in pairs:
+            reference.copy_(weight)
     x = state(2, 7, 12)
     mask = nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64) if causal else None
     torch.testing.assert_close(block(x), layer(x, src_mask=mask, is_causal=causal))
 
 
-def spelt_out(attention: Attention, x: Tensor, settings: Looped, causal: bool) -> Tensor:
-    """What attention computes, one query, head and key at a time."""
+def explicit_attention(attention: Attention, x: Tensor, settings: Looped, causal: bool) -> Tensor:
+    """The result of attention, computed one query, head and key at a time."""
     width = settings.head_width
     (wq, wk, wv), (bq, bk, bv) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
     out = attention.out.bias.expand_as(x).clone()
@@ -89,24 +89,24 @@ def spelt_out(attention: Attention, x: Tensor, settings: Looped, causal: bool) -
     ],
     ids=lambda settings: "-".join(str(value) for value in settings.values()),
 )
-def test_attention_is_its_formula(settings: dict[str, Any], causal: bool):
+def test_attention_equals_its_formula(settings: dict[str, Any], causal: bool):
     tree = {"width": 6, "heads": 2, "causal": causal} | settings
     if settings.get("normaliser") == "position" and not causal:
-        with pytest.raises(ValueError, match="counts the keys in sight of a decoder"):
+        with pytest.raises(ValueError, match="needs a decoder; for an encoder"):
             Looped.model_validate(tree)
         return
     model = Looped.model_validate(tree)
-    attention = made(Attention(model, model.kinds[0]).double())
+    attention = with_large_weights(Attention(model, model.kinds[0]).double())
     assert isinstance(attention, Attention)
     x = state(2, 5, 6)
-    torch.testing.assert_close(attention(x), spelt_out(attention, x, model, causal))
+    torch.testing.assert_close(attention(x), explicit_attention(attention, x, model, causal))
 
 
 @torch.no_grad()
 def test_a_block_of_linear_attention_takes_gradient_steps():
-    """With full-width heads, no norm, no MLP: u_i <- u_i - η/i Σ_{j<=i} u_j <x_j, x_i>, loop after loop.
+    """Without norm and MLP, every loop computes u_i <- u_i - η/i Σ_{j<=i} u_j <x_j, x_i>.
 
-    From u = -y, the first is a step of gradient descent from 0 on every prefix (von Oswald et al. 2023).
+    From u = -y, the first loop is a gradient step from 0 on every prefix (von Oswald et al. 2023).
     """
     dim, points, rate, loops = 3, 8, 0.1, 5
     settings = Looped(
@@ -144,8 +144,8 @@ def test_a_block_of_linear_attention_takes_gradient_steps():
 
 
 @torch.no_grad()
-def test_an_encoder_of_linear_attention_descends_the_gradient_of_least_squares():
-    """Lemma A.2 of AlgoFormer, with linear attention: the residuals <w, x_i> - y_i follow those of w."""
+def test_an_encoder_with_linear_attention_runs_gradient_descent_on_least_squares():
+    """Lemma A.2 of AlgoFormer, with linear attention: the last coordinates are the residuals <w, x_i> - y_i."""
     dim, points, rate, loops = 3, 8, 0.1, 20
     settings = Looped(
         width=dim + 1,

@@ -1,4 +1,4 @@
-"""The solvers of sparse recovery against scikit-learn, numpy and their own theory, prefix by prefix."""
+"""Solvers of sparse recovery, compared with scikit-learn, numpy and their own theory on every prefix."""
 
 from itertools import islice
 
@@ -38,16 +38,16 @@ def batch(request: pytest.FixtureRequest) -> Batch:
 
 
 def each_prefix(batch: Batch):
-    """Prompt, point, the pairs seen, in float64; from the first pair on."""
+    """Prompt, point and the visible pairs, in float64, from the first pair on."""
     xs, ys = batch.problem.xs.double().numpy(), batch.problem.ys.double().numpy()
     for prompt in range(len(xs)):
         for point in range(1, xs.shape[1]):
             yield prompt, point, xs[prompt, :point], ys[prompt, :point]
 
 
-def found(solver: SparseSolver, batch: Batch, steps: int = 1) -> np.ndarray:
+def iterates(solver: SparseSolver, batch: Batch, steps: int = 1) -> np.ndarray:
     pairs = Correlations(batch.problem.xs, batch.problem.ys)
-    return torch.stack(list(islice(solver.told(batch.problem).iterates(pairs), steps))).numpy()
+    return torch.stack(list(islice(solver.resolved(batch.problem).iterates(pairs), steps))).numpy()
 
 
 def objective(weights: np.ndarray, xs: np.ndarray, ys: np.ndarray, penalty: float) -> float:
@@ -56,15 +56,15 @@ def objective(weights: np.ndarray, xs: np.ndarray, ys: np.ndarray, penalty: floa
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("penalty", [0.01, 0.2])
-def test_the_lasso_is_that_of_scikit_learn(batch: Batch, penalty: float):
-    ours = found(Lasso(penalty=penalty), batch)[0]
+def test_lasso_matches_scikit_learn(batch: Batch, penalty: float):
+    results = iterates(Lasso(penalty=penalty), batch)[0]
     for prompt, point, xs, ys in each_prefix(batch):
         scikit = ScikitLasso(alpha=penalty, fit_intercept=False, tol=1e-13, max_iter=500_000)
-        np.testing.assert_allclose(ours[prompt, point], scikit.fit(xs, ys).coef_, atol=1e-7)
+        np.testing.assert_allclose(results[prompt, point], scikit.fit(xs, ys).coef_, atol=1e-7)
 
 
 @pytest.mark.parametrize("penalty", [1e-4, 0.01, 0.2])
-def test_the_lasso_meets_the_conditions_of_a_minimum_on_every_prefix_at_the_papers_size(penalty: float):
+def test_lasso_satisfies_the_optimality_conditions_at_the_size_of_the_paper(penalty: float):
     problem = SparseRecovery(dim=20, points=30, noise=0.1).sample(32, stream("conditions")).problem
     pairs = Correlations(problem.xs, problem.ys)
     weights = next(iter(Lasso(penalty=penalty).iterates(pairs)))
@@ -74,28 +74,28 @@ def test_the_lasso_meets_the_conditions_of_a_minimum_on_every_prefix_at_the_pape
     assert (weights[:, 1:] != 0).any(-1).double().mean() > 0.9
 
 
-def test_ista_is_the_iteration_as_printed(batch: Batch):
-    ours = found(Ista(penalty=0.05), batch, 7)
+def test_ista_matches_the_printed_iteration(batch: Batch):
+    results = iterates(Ista(penalty=0.05), batch, 7)
     for prompt, point, xs, ys in each_prefix(batch):
         weights, lipschitz = np.zeros(xs.shape[1]), np.linalg.norm(xs, 2) ** 2 / point
         for step in range(7):
             moved = weights - xs.T @ (xs @ weights - ys) / point / lipschitz
             weights = np.sign(moved) * np.maximum(np.abs(moved) - 0.05 / lipschitz, 0)
-            np.testing.assert_allclose(ours[step, prompt, point], weights, atol=1e-10)
+            np.testing.assert_allclose(results[step, prompt, point], weights, atol=1e-10)
 
 
 @pytest.mark.parametrize("solver", [Ista(penalty=0.1), Fista(penalty=0.1)], ids=lambda s: s.kind)
-def test_what_iterates_for_the_lasso_ends_there(solver: SparseSolver):
+def test_ista_and_fista_converge_to_the_lasso(solver: SparseSolver):
     batch = TASKS[0].sample(4, stream("reference"))
-    ends, lasso = found(solver, batch, 4000)[-1], found(Lasso(penalty=0.1), batch)[0]
+    ends, lasso = iterates(solver, batch, 4000)[-1], iterates(Lasso(penalty=0.1), batch)[0]
     for prompt, point, xs, ys in each_prefix(batch):
-        reached, least = (objective(each[prompt, point], xs, ys, 0.1) for each in (ends, lasso))
+        reached, least = (objective(weights[prompt, point], xs, ys, 0.1) for weights in (ends, lasso))
         assert least - 1e-12 <= reached <= least + 1e-7
 
 
-def test_fista_is_within_its_bound_and_ista_within_its_own_and_slower(batch: Batch):
-    """2L|β|²/(k+1)² and L|β|²/2k above the minimum: Beck and Teboulle 2009, theorems 4.4 and 3.1."""
-    lasso, slow, fast = (found(solver, batch, 40) for solver in (Lasso(), Ista(), Fista()))
+def test_fista_and_ista_keep_their_bounds_and_ista_is_slower(batch: Batch):
+    """The bounds are 2L|β|²/(k+1)² and L|β|²/2k above the minimum (Beck and Teboulle 2009, theorems 4.4 and 3.1)."""
+    lasso, slow, fast = (iterates(solver, batch, 40) for solver in (Lasso(), Ista(), Fista()))
     above, closest = {"slow": 0.0, "fast": 0.0}, 0.0
     for prompt, point, xs, ys in each_prefix(batch):
         least = objective(lasso[0, prompt, point], xs, ys, 0.01)
@@ -107,40 +107,40 @@ def test_fista_is_within_its_bound_and_ista_within_its_own_and_slower(batch: Bat
             closest = max(closest, gaps[0] / far * 2 * step)
             if step == 40:
                 above["slow"], above["fast"] = above["slow"] + gaps[0], above["fast"] + gaps[1]
-    assert closest > 0.05, "a bound that is never approached tests nothing"
+    assert closest > 0.05, "a bound that is never approached would test nothing"
     assert above["fast"] < above["slow"] / 2
 
 
-def test_matching_pursuit_is_that_of_scikit_learn(batch: Batch):
-    """On columns of equal length, which is what they are compared at."""
-    ours = found(OrthogonalMatchingPursuit(atoms=3), batch, 3)
+def test_matching_pursuit_matches_scikit_learn(batch: Batch):
+    """scikit-learn receives normalised columns, because the solver compares normalised columns."""
+    results = iterates(OrthogonalMatchingPursuit(atoms=3), batch, 3)
     for prompt, point, xs, ys in each_prefix(batch):
         sizes = np.linalg.norm(xs, axis=0)
         for atoms in range(1, min(3, point) + 1):
             scikit = orthogonal_mp(xs / sizes, ys, n_nonzero_coefs=atoms) / sizes
-            np.testing.assert_allclose(ours[atoms - 1, prompt, point], scikit, atol=1e-8)
+            np.testing.assert_allclose(results[atoms - 1, prompt, point], scikit, atol=1e-8)
 
 
-def test_matching_pursuit_chooses_no_more_than_there_are_and_keeps_what_it_has():
+def test_matching_pursuit_stops_at_the_known_number_of_coordinates():
     batch = TASKS[0].sample(8, stream("reference"))
-    ours = found(OrthogonalMatchingPursuit(), batch, 6)
-    chosen = (ours != 0).sum(-1)
+    results = iterates(OrthogonalMatchingPursuit(), batch, 6)
+    chosen = (results != 0).sum(-1)
     assert chosen.max() == 2
     assert (chosen[0, :, 1:] == 1).all()
-    np.testing.assert_array_equal(ours[1], ours[5])
+    np.testing.assert_array_equal(results[1], results[5])
 
 
-def test_the_oracle_is_least_squares_on_the_support():
+def test_oracle_is_least_squares_on_the_support():
     batch = SparseRecovery(dim=8, points=10, nonzero=3).sample(4, stream("oracle"))
     support = batch.problem.support.numpy()
-    ours = OracleSupport().predict(batch, 1)[0, ..., 0].numpy()
+    results = OracleSupport().predict(batch, 1)[0, ..., 0].numpy()
     for prompt, point, xs, ys in each_prefix(batch):
         query = batch.problem.xs[prompt, point].double().numpy()[support[prompt]]
         weights = np.linalg.lstsq(xs[:, support[prompt]], ys, rcond=None)[0]
-        assert ours[prompt, point] == pytest.approx(query @ weights, rel=1e-6, abs=1e-7)
+        assert results[prompt, point] == pytest.approx(query @ weights, rel=1e-6, abs=1e-7)
 
 
-def test_the_oracle_has_the_risk_that_theory_gives_it():
+def test_oracle_has_the_predicted_risk():
     task = SparseRecovery(dim=12, points=13, nonzero=3, noise=1.0)
     batch = task.sample(6000, stream("risk"))
     raw = task.raw_error(OracleSupport(penalty=0.0).predict(batch, 1), batch)[0, :, -1]
@@ -163,7 +163,7 @@ def test_no_solver_beats_the_oracle_under_noise():
         assert gap.mean() > -3 * gap.std() / len(gap) ** 0.5, kind
 
 
-def test_without_noise_l1_recovers_where_theory_says_and_least_squares_does_not():
+def test_without_noise_l1_recovers_where_least_squares_does_not():
     task = SparseRecovery(dim=40, points=31, nonzero=3)
     batch = task.sample(24, stream("recovery"))
     assert 1.5 * Bound.fill("l1_threshold", {"dim": 40, "nonzero": 3}, {}).value() < 30
@@ -174,8 +174,8 @@ def test_without_noise_l1_recovers_where_theory_says_and_least_squares_does_not(
 
 
 @pytest.mark.parametrize("kind", ["ista", "lasso", "orthogonal_matching_pursuit"])
-def test_coordinates_that_are_not_at_work_stay_zero(kind: str):
+def test_inactive_coordinates_stay_zero(kind: str):
     task = Task.model_validate({"kind": "sparse_recovery", "dim": 9, "points": 8, "active": 4})
     solver = Solver.model_validate({"kind": kind})
     assert isinstance(solver, SparseSolver)
-    assert not found(solver, task.sample(4, stream("few")), 3)[..., 4:].any()
+    assert not iterates(solver, task.sample(4, stream("few")), 3)[..., 4:].any()

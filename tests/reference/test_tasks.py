@@ -25,26 +25,26 @@ def test_the_covariance_has_two_levels_with_the_right_ratio_and_trace(dim: int, 
     np.testing.assert_allclose(spectra.sum(-1), 4 * dim, rtol=0.05)
 
 
-def test_every_prompt_has_axes_of_its_own():
+def test_every_prompt_draws_its_eigenvectors():
     xs = LinearRegression(dim=6, points=3000, condition=1000).sample(2, stream(0)).problem.xs.double()
     first, second = (torch.linalg.eigh(x.T @ x).eigenvectors[:, -3:] for x in xs)
     assert torch.linalg.svdvals(first.T @ second).min() < 0.9
 
 
-def test_no_direction_is_preferred_over_prompts():
+def test_inputs_are_isotropic_over_prompts():
     xs = LinearRegression(dim=4, points=1, condition=50).sample(40_000, stream(0)).problem.xs[:, 0]
     np.testing.assert_allclose(xs.T @ xs / 40_000, np.eye(4), atol=0.04)
 
 
 @pytest.mark.parametrize("condition", [1.0, 30.0])
-def test_a_curriculum_leaves_the_first_coordinates_alone_and_zeroes_the_rest(condition: float):
+def test_an_easier_task_zeroes_all_but_the_first_coordinates(condition: float):
     task = LinearRegression(dim=6, points=8, condition=condition)
     xs = task.easier(dim=2, points=8).sample(4, stream(0)).problem.xs
     torch.testing.assert_close(xs[..., :2], task.sample(4, stream(0)).problem.xs[..., :2])
     assert (xs[..., 2:] == 0).all()
 
 
-def test_the_representation_is_the_leaky_relu_net_of_torch():
+def test_the_representation_equals_a_leaky_relu_net_of_torch():
     task = RepresentationRegression(dim=4, width=7, layers=2, slope=0.2, points=5)
     batch = task.sample(3, stream(0))
     net = nn.Sequential(
@@ -57,7 +57,7 @@ def test_the_representation_is_the_leaky_relu_net_of_torch():
     torch.testing.assert_close(batch.problem.representation, net(batch.problem.xs).detach())
 
 
-def test_y_is_linear_in_the_representation_with_weights_of_the_prompt():
+def test_y_is_linear_in_the_representation_with_weights_per_prompt():
     task = RepresentationRegression(dim=4, width=3, points=12, w_scale=5.0)
     problem = task.sample(2, stream(0)).problem
     weights = torch.linalg.lstsq(problem.representation.double(), problem.ys.double()[..., None]).solution
@@ -68,14 +68,14 @@ def test_y_is_linear_in_the_representation_with_weights_of_the_prompt():
 
 
 @pytest.mark.parametrize("settings", [{}, {"dim": 2, "width": 1, "representation_seed": 1}])
-def test_with_a_relu_that_is_not_dead_predicting_nothing_costs_one(settings: dict):
+def test_predicting_zero_costs_one_with_a_relu(settings: dict):
     task = RepresentationRegression.model_validate(settings | {"slope": 0})
     batch = task.sample(8192, stream(0))
     cost = task.error(torch.zeros_like(batch.targets), batch).mean(1)
     assert cost.mean().item() == pytest.approx(1, abs=4 * cost.std().item() / 8192**0.5)
 
 
-def test_its_own_seed_and_nothing_else_says_which_representation_it_is():
+def test_only_its_seed_determines_the_representation():
     same, other = RepresentationRegression(), RepresentationRegression(representation_seed=1)
     xs = torch.randn(5, 20, generator=stream(0))
     torch.testing.assert_close(same.representation(xs), RepresentationRegression(points=7).representation(xs))
@@ -83,8 +83,8 @@ def test_its_own_seed_and_nothing_else_says_which_representation_it_is():
 
 
 @pytest.mark.parametrize("layers", [1, 3, 6])
-def test_depth_does_not_change_how_much_y_varies_by_much(layers: int):
-    """Averaged over nets; one net of width 20 may be off by half, linear regression of that size has 20."""
+def test_the_variance_of_y_hardly_depends_on_depth(layers: int):
+    """Averaged over nets, because a single net of width 20 can be off by half. Linear regression has variance 20."""
     variances = [RepresentationRegression(layers=layers, representation_seed=s).variance for s in range(8)]
     assert 14 < sum(variances) / 8 < 26
 
@@ -103,6 +103,6 @@ def test_depth_does_not_change_how_much_y_varies_by_much(layers: int):
         (LinearRegression, {"sigma": 1}, "sigma"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_in_words(task: type, settings: dict, message: str):
+def test_contradictory_settings_are_refused(task: type, settings: dict, message: str):
     with pytest.raises(ValidationError, match=message):
         task(**settings)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopscale.training import checkpoint
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
 TRACING = Path(__file__).parent / "tracing"
@@ -30,7 +31,7 @@ class Driver:
 
     @property
     def checkpoints(self) -> CheckpointStore:
-        return CheckpointStore.open(self.storage or self.store / "checkpoints")
+        return open_checkpoint_store(self.storage or self.store / "checkpoints")
 
     @property
     def store(self) -> Path:

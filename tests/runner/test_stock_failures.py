@@ -16,7 +16,7 @@ from loopscale.runner.decide.job import Job
 from loopscale.runner.messages import Report
 from loopscale.studies.spec import Mistakes
 from loopscale.training.checkpoint import CorruptCheckpoint, load
-from loopscale.training.storage import CheckpointStore
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from tests.runner.drivers import Driver
 from tests.runner.simulation import Store, Workers, complete, study
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_a_pickle_runs_code(tmp_path: Path):
     bomb = tmp_path / "trial.safetensors"
     bomb.write_bytes(b"cos\nsystem\n(S'touch %s'\ntR." % str(tmp_path / "ran").encode())
     with pytest.raises(CorruptCheckpoint):
-        load(CheckpointStore.open(tmp_path), "trial")
+        load(open_checkpoint_store(tmp_path), "trial")
     assert not (tmp_path / "ran").exists()
 
 

@@ -16,8 +16,9 @@ from loopscale.runner.baseline import Baseline
 from loopscale.runner.messages import Order, Report
 from loopscale.runner.on_ray.worker import work
 from loopscale.training import checkpoint
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.folder import Folder
-from loopscale.training.storage import CheckpointStore, StorageMissing, StorageUnavailable
+from loopscale.training.storage import StorageMissing, StorageUnavailable
 from loopscale.training.trial import Trial
 from tests.buckets import CREDENTIALS, Bucket
 from tests.disks import small_disk
@@ -64,7 +65,7 @@ def test_a_trial_says_its_progress_and_ends_with_its_curve(tmp_path: Path):
 def test_the_curve_is_that_of_the_reloaded_checkpoint(tmp_path: Path):
     one = order(tmp_path, trial())
     *_, last = work(one)
-    net = checkpoint.load_net(CheckpointStore.open(one.shelf), one.key, trial())
+    net = checkpoint.load_net(open_checkpoint_store(one.shelf), one.key, trial())
     assert last.curve
     np.testing.assert_array_equal(last.curve.error, evaluate(net, trial().task, EVALUATION).error)
 
@@ -97,7 +98,7 @@ def test_rare_checkpoints_repeat_no_more_than_their_interval(tmp_path: Path):
     for _ in range(4):
         next(reports)
     reports.close()
-    saved = checkpoint.load(CheckpointStore.open(one.shelf), one.key)
+    saved = checkpoint.load(open_checkpoint_store(one.shelf), one.key)
     assert saved
     assert saved.history[-1][0] == 30
 
@@ -113,7 +114,7 @@ def test_a_damaged_checkpoint_costs_the_training_and_not_the_study(tmp_path: Pat
 def test_weights_that_were_not_kept_end_a_trial_without_a_curve(tmp_path: Path):
     one = order(tmp_path, trial())
     list(work(one))
-    checkpoint.strip(CheckpointStore.open(one.shelf), one.key, keep_weights=False)
+    checkpoint.strip(open_checkpoint_store(one.shelf), one.key, keep_weights=False)
     for kind in ("train", "evaluate"):
         *_, last = work(one.model_copy(update={"kind": kind}))
         assert (last.outcome, last.curve) == ("finished", None)
@@ -125,7 +126,7 @@ def test_weights_dropped_before_the_end_are_trained_again(tmp_path: Path):
     reports = work(one)
     next(reports)
     reports.close()
-    checkpoint.strip(CheckpointStore.open(one.shelf), one.key, keep_weights=False)
+    checkpoint.strip(open_checkpoint_store(one.shelf), one.key, keep_weights=False)
     again = list(work(one))
     assert list(said(again)) == [10, 20, 30]
     assert again[-1].curve
@@ -211,7 +212,7 @@ def test_a_worker_killed_at_any_moment_goes_on_bitwise_through_a_bucket(
             process.kill()
             process.communicate()
         killed = list(work(through))
-        ends = [checkpoint.load(CheckpointStore.open(each.shelf), one.key) for each in (through, whole)]
+        ends = [checkpoint.load(open_checkpoint_store(each.shelf), one.key) for each in (through, whole)]
     finally:
         server.kill()
     assert killed[0].progress[-1][0] < 100, "the last worker had ended before it was killed"
@@ -232,6 +233,6 @@ def test_an_older_file_put_in_place_of_the_last_is_trained_to_the_end_again(tmp_
         older = older or place(one).read_bytes()
         if len(reports) == 3:  # the last step has been saved
             place(one).write_bytes(older)
-    assert checkpoint.reached(CheckpointStore.open(one.shelf), one.key) == 30
+    assert checkpoint.reached(open_checkpoint_store(one.shelf), one.key) == 30
     whole = list(work(order(tmp_path / "whole", trial())))
     assert reports[-1].metrics == whole[-1].metrics

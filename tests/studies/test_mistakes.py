@@ -111,7 +111,7 @@ WRONG = {
         "heads: 3",
         4,
         "3 heads do not divide width 16",
-        "1, 2, 4, 8, 16 do",
+        "write one of 1, 2, 4, 8, 16",
     ),
     "injection none, truncated": (
         "heads: 2",
@@ -393,7 +393,7 @@ WRONG = {
         "[newton]",
         "[{kind: construction, name: newtn}]",
         18,
-        "newtn is none of the constructions",
+        "newtn is not a construction",
         "write one of causal_gradient_descent, ",
     ),
     "a construction with a setting that it has not got": (
@@ -414,7 +414,7 @@ WRONG = {
         "[newton]",
         "[{kind: construction, name: [1]}]",
         18,
-        "[1] is none of the constructions",
+        "[1] is not a construction",
         "write one of causal_gradient_descent, ",
     ),
     "baselines by name alone": ("[newton]", "newton", 18, "'newton'", "[newton]"),

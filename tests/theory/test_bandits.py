@@ -1,4 +1,4 @@
-"""Players of bandits that are simulated, against the regret that theory allows them."""
+"""Regret of simulated bandit players, compared with the bounds."""
 
 import math
 from collections.abc import Callable
@@ -10,10 +10,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import beta
 
-from tests.theory.sampled import assert_agrees, assert_refused, slope, value
+from tests.theory.checks import assert_agrees, assert_refused, slope, value
 
-Index = Callable[[np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
-"""Of the arms, by successes and failures [runs, arms] and the round; the largest is played."""
+Player = Callable[[np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
+"""Scores of the arms [runs, arms] from successes and failures [runs, arms], round and generator; the player takes the
+largest score."""
 
 
 def thompson(won: np.ndarray, lost: np.ndarray, t: int, rng: np.random.Generator) -> np.ndarray:
@@ -30,31 +31,31 @@ def ucb1(won: np.ndarray, lost: np.ndarray, t: int, rng: np.random.Generator) ->
         return np.where(plays > 0, won / plays + np.sqrt(2 * math.log(t) / plays), np.inf)
 
 
-def regret(index: Index, means: np.ndarray, horizon: int) -> np.ndarray:
-    """Of every run, from the means [runs, arms] of what it played."""
+def regret(player: Player, means: np.ndarray, horizon: int) -> np.ndarray:
+    """Regret of each run [runs], from the means of the arms [runs, arms]."""
     rng, (runs, arms) = np.random.default_rng(0), means.shape
     won, lost, row = np.zeros((runs, arms)), np.zeros((runs, arms)), np.arange(runs)
-    missed = np.zeros(runs)
+    regrets = np.zeros(runs)
     for t in range(1, horizon + 1):
-        played = index(won, lost, t, rng).argmax(1)
+        played = player(won, lost, t, rng).argmax(1)
         success = rng.random(runs) < means[row, played]
         won[row, played] += success
         lost[row, played] += ~success
-        missed += means.max(1) - means[row, played]
-    return missed
+        regrets += means.max(1) - means[row, played]
+    return regrets
 
 
-def drawn(runs: int, arms: int) -> np.ndarray:
+def uniform_means(runs: int, arms: int) -> np.ndarray:
     return np.random.default_rng(1).random((runs, arms))
 
 
-def test_a_uniform_player_misses_what_the_best_arm_is_above_the_mean():
-    means = drawn(20_000, 4)
-    missed = 30 * (means.max(1) - means.mean(1))
-    assert_agrees(missed, value("random_regret", arms=4, horizon=30))
+def test_uniform_play_loses_the_best_mean_minus_the_average_mean():
+    means = uniform_means(20_000, 4)
+    regrets = 30 * (means.max(1) - means.mean(1))
+    assert_agrees(regrets, value("random_regret", arms=4, horizon=30))
 
 
-def test_the_best_player_is_that_of_a_recursion_in_fractions():
+def test_the_best_reward_equals_an_exact_recursion_in_fractions():
     @cache
     def reward(left: int, won: tuple[int, int], lost: tuple[int, int]) -> Fraction:
         def after(arm: int) -> Fraction:
@@ -72,28 +73,28 @@ def test_the_best_player_is_that_of_a_recursion_in_fractions():
     assert value("bayes_optimal_2arm", horizon=15) == pytest.approx(10 - 9.21154, abs=5e-6)
 
 
-@pytest.mark.parametrize(("index", "mean"), [(thompson, 2.14), (ucb1, 3.52), (greedy, 1.67)])
-def test_no_player_of_two_arms_has_less_regret_than_the_best_one(index: Index, mean: float):
-    """The means are those that the catalogue has from 20,000 runs."""
-    missed = regret(index, drawn(8000, 2), 50)
-    sem = missed.std() / math.sqrt(len(missed))
-    assert missed.mean() == pytest.approx(mean, abs=4 * sem + 0.02)
-    assert value("bayes_optimal_2arm", horizon=50) < missed.mean() - 4 * sem
+@pytest.mark.parametrize(("player", "mean"), [(thompson, 2.14), (ucb1, 3.52), (greedy, 1.67)])
+def test_no_simulated_player_of_two_arms_beats_the_optimal_player(player: Player, mean: float):
+    """The expected means are the catalogued means of 20,000 runs."""
+    regrets = regret(player, uniform_means(8000, 2), 50)
+    sem = regrets.std() / math.sqrt(len(regrets))
+    assert regrets.mean() == pytest.approx(mean, abs=4 * sem + 0.02)
+    assert value("bayes_optimal_2arm", horizon=50) < regrets.mean() - 4 * sem
 
 
 def test_thompson_sampling_stays_within_its_bound():
-    missed = regret(thompson, drawn(1000, 5), 200)
+    regrets = regret(thompson, uniform_means(1000, 5), 200)
     limit = value("ts_bayes")
-    assert limit / 4 < missed.mean() < limit
+    assert limit / 4 < regrets.mean() < limit
 
 
 def test_thompson_sampling_with_linear_arms_stays_within_its_bound():
-    """Rewards as the player sees them have the variance of the noise and, at most, that of the prior mean."""
+    """For the player, a reward has the variance of the noise plus at most the prior variance of the mean."""
     rng, runs, dim, arms, horizon, noise = np.random.default_rng(2), 100, 5, 10, 200, 1.5
     actions = rng.standard_normal((runs, arms, dim))
     actions /= np.linalg.norm(actions, axis=2, keepdims=True)
     theta = rng.standard_normal((runs, dim, 1))
-    means, missed = (actions @ theta)[..., 0], np.zeros(runs)
+    means, regrets = (actions @ theta)[..., 0], np.zeros(runs)
     precision, total = np.tile(np.eye(dim), (runs, 1, 1)), np.zeros((runs, dim, 1))
     for _ in range(horizon):
         root = np.linalg.cholesky(np.linalg.inv(precision))
@@ -103,24 +104,24 @@ def test_thompson_sampling_with_linear_arms_stays_within_its_bound():
         mean = means[np.arange(runs), played]
         precision += x @ x.mT / noise**2
         total += x * (mean + noise * rng.standard_normal(runs))[:, None, None] / noise**2
-        missed += means.max(1) - mean
+        regrets += means.max(1) - mean
     limit = value("ts_linear_bayes", dim=dim, arms=arms, horizon=horizon, scale=math.sqrt(noise**2 + 1))
-    assert limit / 4 < missed.mean() < limit
+    assert limit / 4 < regrets.mean() < limit
 
 
 @pytest.mark.parametrize("means", [(0.5, 0.6), (0.2, 0.5, 0.9)])
 def test_ucb1_stays_within_its_bound(means: tuple[float, ...]):
-    missed = regret(ucb1, np.tile(means, (200, 1)), 1000).mean()
-    assert value("ucb1", means=means) / 40 < missed < value("ucb1", means=means)
+    regrets = regret(ucb1, np.tile(means, (200, 1)), 1000).mean()
+    assert value("ucb1", means=means) / 40 < regrets < value("ucb1", means=means)
 
 
-def test_a_player_may_be_below_what_lai_and_robbins_say_of_the_limit():
-    missed = regret(ucb1, np.tile((0.5, 0.6), (200, 1)), 1000)
-    assert missed.mean() + 4 * missed.std() / math.sqrt(200) < value("lai_robbins")
+def test_a_player_can_be_below_the_lai_robbins_limit_at_a_finite_horizon():
+    regrets = regret(ucb1, np.tile((0.5, 0.6), (200, 1)), 1000)
+    assert regrets.mean() + 4 * regrets.std() / math.sqrt(200) < value("lai_robbins")
 
 
-def test_the_lower_bound_is_the_gap_over_the_divergence():
-    """By integrating its derivative, (best - p)/(p (1 - p)), from the mean to the best one."""
+def test_the_lai_robbins_limit_is_the_sum_of_gap_over_divergence():
+    """The divergence is the integral of its derivative, (best - p)/(p (1 - p)), from the mean to the best mean."""
     means, total = (0.2, 0.55, 0.7), 0.0
     for mean in means[:2]:
         divergence, _ = quad(lambda q, mean=mean: (q - mean) / (q * (1 - q)), mean, 0.7)
@@ -130,22 +131,22 @@ def test_the_lower_bound_is_the_gap_over_the_divergence():
 
 
 @pytest.mark.parametrize("means", [(0.5, 0.6), (0.1, 0.9, 0.85)])
-def test_pinsker_separates_the_lower_bound_from_that_of_ucb1(means: tuple[float, ...]):
+def test_the_lai_robbins_limit_is_far_below_the_ucb1_bound_by_pinsker(means: tuple[float, ...]):
     assert value("lai_robbins", means=means) < value("ucb1", means=means) / 16
 
 
-def test_arms_as_good_as_the_best_cost_nothing():
+def test_a_second_best_arm_adds_no_regret():
     for kind in ("lai_robbins", "ucb1"):
         assert value(kind, means=(0.6, 0.5, 0.6)) == value(kind)
 
 
-def optimistic(runs: int, dim: int, arms: int, horizon: int, failure: float) -> np.ndarray:
+def linucb_regrets(runs: int, dim: int, arms: int, horizon: int, failure: float) -> np.ndarray:
     """Regret of LinUCB on the unit ball with noise N(0, 1) and penalty 1."""
     rng, row = np.random.default_rng(3), np.arange(runs)
     actions, theta = rng.standard_normal((runs, arms, dim)), rng.standard_normal((runs, dim))
     actions /= np.linalg.norm(actions, axis=2, keepdims=True)
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
-    means, missed = (actions @ theta[..., None])[..., 0], np.zeros(runs)
+    means, regrets = (actions @ theta[..., None])[..., 0], np.zeros(runs)
     gram, total = np.tile(np.eye(dim), (runs, 1, 1)), np.zeros((runs, dim, 1))
     for _ in range(horizon):
         inverse = np.linalg.inv(gram)
@@ -155,25 +156,25 @@ def optimistic(runs: int, dim: int, arms: int, horizon: int, failure: float) -> 
         x, mean = actions[row, played][..., None], means[row, played]
         gram += x @ x.mT
         total += x * (mean + rng.standard_normal(runs))[:, None, None]
-        missed += means.max(1) - mean
-    return missed
+        regrets += means.max(1) - mean
+    return regrets
 
 
 def test_linucb_stays_within_its_bound():
-    assert optimistic(50, 3, 8, 200, 0.1).max() < value("linucb", dim=3, horizon=200)
+    assert linucb_regrets(50, 3, 8, 200, 0.1).max() < value("linucb", dim=3, horizon=200)
 
 
-def test_longer_actions_cost_linucb_what_a_larger_penalty_saves():
-    """Scaling actions by L, parameters by 1/L and the penalty by L² is the same bandit: so L enters as L²."""
+def test_the_linucb_bound_scales_with_the_action_norm_and_the_penalty():
+    """Actions times L, parameters over L and penalty times L² are the same bandit, so the bound depends on L²."""
     assert slope("linucb", "x_norm", (1.0, 1.0001), penalty=2.0) > 0
     wide = value("linucb", x_norm=3.0, penalty=9.0, w_norm=1 / 3)
-    # All but the logarithm that the source has of λ + TL²/d in place of its ratio to λ.
+    # The bounds differ only in a logarithm: the source has ln(λ + TL²/d) instead of the ratio to λ.
     ratio = math.sqrt(math.log(9 * 41) / math.log(41))
     assert wide == pytest.approx(value("linucb") * ratio)
 
 
 @pytest.mark.parametrize("arm", [0, 1, 2])
-def test_the_target_of_the_optimal_action_is_the_share_of_draws_in_which_it_is_best(arm: int):
+def test_the_dpt_target_is_the_posterior_share_of_draws_in_which_the_arm_is_best(arm: int):
     successes, failures = (3, 1, 0), (2, 4, 0)
     draws = np.random.default_rng(4).beta(np.array(successes) + 1, np.array(failures) + 1, (200_000, 3))
     assert_agrees(
@@ -181,7 +182,7 @@ def test_the_target_of_the_optimal_action_is_the_share_of_draws_in_which_it_is_b
     )
 
 
-def test_the_target_is_exact_after_long_histories():
+def test_the_dpt_target_is_exact_after_long_histories():
     successes, failures = (100, 40, 3), (60, 30, 9)
     shares = [value("dpt_target", successes=successes, failures=failures, arm=arm) for arm in range(3)]
     assert sum(shares) == pytest.approx(1, abs=1e-12)
@@ -199,7 +200,7 @@ def test_the_target_is_exact_after_long_histories():
         ("linucb", "horizon", (10**6, 10**7), 0.569),
     ],
 )
-def test_its_slope_is_the_catalogued_one(kind: str, setting: str, over: tuple[int, int], expected: float):
+def test_the_slope_matches_the_catalogue(kind: str, setting: str, over: tuple[int, int], expected: float):
     assert slope(kind, setting, over) == pytest.approx(expected, abs=6e-4)
 
 
@@ -217,10 +218,10 @@ def test_its_slope_is_the_catalogued_one(kind: str, setting: str, over: tuple[in
         ("dpt_target", {"successes": (1, 2, 3)}, "as many successes"),
     ],
 )
-def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
+def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
     assert_refused(kind, settings, condition)
 
 
-def test_the_programme_is_for_short_horizons():
+def test_the_dynamic_programme_refuses_long_horizons():
     with pytest.raises(ValueError, match="less than or equal to 200"):
         value("bayes_optimal_2arm", horizon=201)

@@ -1,4 +1,4 @@
-"""Every bound says whence it is and keeps to its conditions; the catalogue's worked values come out."""
+"""Contract of every bound: claim and source, conditions, slopes, settings from a trial, and worked values."""
 
 import contextlib
 import importlib
@@ -13,34 +13,32 @@ from pydantic import ValidationError
 
 from loopscale.theory.bounds.base import Bound
 from tests.theory import worked
+from tests.theory.checks import bound, value
 
 EVERY = pytest.mark.parametrize("kind", Bound.choices())
 
 WORKED = [
     row
-    for found in pkgutil.iter_modules(worked.__path__, "tests.theory.worked.")
-    for row in importlib.import_module(found.name).WORKED
+    for module in pkgutil.iter_modules(worked.__path__, "tests.theory.worked.")
+    for row in importlib.import_module(module.name).WORKED
 ]
-"""(kind, settings, value), as printed: every digit of the value counts. One file for each file of bounds."""
+"""(kind, settings, value as text). All digits are significant. Each file of bounds has its own file of values."""
 
-BAYES = {  # noise variance: excess after 1, 5, 10, 20, 30, 40, 80, 160 pairs, dim 20
+BAYES = {  # noise variance -> excess after 1, 5, 10, 20, 30, 40, 80, 160 pairs, dim 20
     0.01: "19.0006 15.0036 10.0111 .5727 .0221 .0105 .0034 .0014",
     0.25: "19.0137 15.0870 10.2610 2.3036 .5076 .2559 .0843 .0359",
     1: "19.0523 15.3242 10.9017 4.1792 1.6799 .9501 .3314 .1427",
 }
 
 
-def bound(kind: str, **settings) -> Bound:
-    return Bound.model_validate({"kind": kind} | settings)
-
-
 def half_a_digit(text: str) -> float:
+    """Half a unit of the last digit, with a margin for rounding."""
     mantissa, _, exponent = text.partition("e")
     return 0.501 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
 
 
 @pytest.mark.parametrize(("kind", "settings", "text"), WORKED)
-def test_the_worked_values_of_the_catalogue_come_out(kind: str, settings: dict, text: str):
+def test_worked_values_are_reproduced(kind: str, settings: dict, text: str):
     assert bound(kind, **settings).value() == pytest.approx(float(text), abs=half_a_digit(text))
 
 
@@ -49,17 +47,15 @@ def test_every_bound_has_a_worked_value():
 
 
 @pytest.mark.parametrize("variance", BAYES)
-def test_the_exact_bayes_risk_of_the_catalogue_comes_out(variance: float):
-    """Catalogued .5725 for 20 pairs at variance .01 had four digits of accuracy only; .57274 is converged."""
+def test_the_exact_bayes_risk_matches_the_catalogue(variance: float):
+    """The catalogue has .5725 for 20 pairs at variance .01, from a less accurate quadrature; .57274 is converged."""
     for point, text in zip((1, 5, 10, 20, 30, 40, 80, 160), BAYES[variance].split(), strict=True):
         value = bound("bayes_ridge", noise=variance**0.5, point=point).value()
         assert value == pytest.approx(float(text), abs=half_a_digit(text)), point
 
 
 def test_the_exact_bayes_risk_tends_to_its_limit_in_large_dimensions():
-    exact, limit = (
-        bound(k, dim=200, point=400, noise=1.0).value() for k in ("bayes_ridge", "bayes_ridge_mp")
-    )
+    exact, limit = (value(kind, dim=200, point=400, noise=1.0) for kind in ("bayes_ridge", "bayes_ridge_mp"))
     assert exact == pytest.approx(limit, rel=0.01)
     assert bound("ridge_equiv", dim=200, point=400, noise=1.0).value() == pytest.approx(limit, rel=1e-9)
 
@@ -71,22 +67,22 @@ def test_the_best_first_order_method_of_two_steps_beats_any_constant_step():
 
 
 @EVERY
-def test_says_what_it_claims_of_what_and_whence(kind: str):
-    chosen = Bound.choices()[kind]
-    assert chosen.claim in ("=", "~", "<=", ">=")
-    assert isinstance(chosen.of, str)
-    assert isinstance(chosen.source, str)
-    assert chosen.__doc__
-    assert chosen.settings() == tuple(chosen.model_fields)
+def test_every_bound_declares_claim_quantity_source_and_settings(kind: str):
+    member = Bound.choices()[kind]
+    assert member.claim in ("=", "~", "<=", ">=")
+    assert isinstance(member.of, str)
+    assert isinstance(member.source, str)
+    assert member.__doc__
+    assert member.settings() == tuple(member.model_fields)
 
 
 @EVERY
-def test_survives_a_round_trip_through_yaml(kind: str):
-    made = bound(kind)
-    assert Bound.model_validate(made.model_dump(mode="json")) == made
+def test_a_bound_survives_a_round_trip_through_json(kind: str):
+    default = bound(kind)
+    assert Bound.model_validate(default.model_dump(mode="json")) == default
 
 
-def test_scaling_the_inputs_is_scaling_the_weights():
+def test_scaling_the_inputs_equals_scaling_the_weights():
     for kind in (
         "ols_min_norm",
         "one_step_best",
@@ -102,7 +98,7 @@ def test_scaling_the_inputs_is_scaling_the_weights():
         assert wide != pytest.approx(bound(kind, noise=0.5, points=15).value(), rel=1e-3)
 
 
-def test_the_query_is_the_last_one_unless_it_is_named():
+def test_the_default_query_is_the_last_pair():
     assert bound("one_step_best", points=41).value() == bound("one_step_best", points=7, point=40).value()
 
 
@@ -123,13 +119,13 @@ def test_the_query_is_the_last_one_unless_it_is_named():
         ("newton_coefficients", {"loops": 1, "term": 3}, "term <= 2"),
     ],
 )
-def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
-    with pytest.raises(ValueError, match=f"{kind} holds for .*{condition}"):
+def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
+    with pytest.raises(ValueError, match=f"{kind} requires .*{condition}"):
         bound(kind, **settings).value()
 
 
 @pytest.mark.parametrize("settings", [{"dim": 0}, {"noise": -1}, {"noise": math.nan}, {"dimension": 5}])
-def test_settings_that_make_no_sense_are_refused(settings: dict):
+def test_invalid_settings_are_refused(settings: dict):
     with pytest.raises(ValueError, match="validation error"):
         bound("bayes_ridge", **settings)
 
@@ -147,37 +143,36 @@ def test_settings_that_make_no_sense_are_refused(settings: dict):
         ("first_order_best", {"points": 21, "loops": 1000}, "loops", -1),
     ],
 )
-def test_its_slope_is_that_of_its_formula(kind: str, settings: dict, setting: str, slope: float):
+def test_the_slope_matches_the_formula(kind: str, settings: dict, setting: str, slope: float):
     assert bound(kind, **settings).slope(setting) == pytest.approx(slope, rel=0.005)
 
 
-def test_a_slope_over_a_range_is_that_of_its_ends():
-    made = bound("gd_smooth")
-    low, high = made.along("loops", [10, 100])
-    assert made.slope("loops", (10, 100)) == pytest.approx(math.log(high / low) / math.log(10))
+def test_a_slope_over_a_range_uses_its_ends():
+    descent = bound("gd_smooth")
+    low, high = descent.along("loops", [10, 100])
+    assert descent.slope("loops", (10, 100)) == pytest.approx(math.log(high / low) / math.log(10))
 
 
-def test_at_the_end_of_its_domain_the_slope_is_taken_on_one_side():
-    made = bound("ista", loops=1)
-    assert made.slope("loops") == pytest.approx(-1)
+def test_at_the_end_of_the_domain_the_slope_is_one_sided():
+    assert bound("ista", loops=1).slope("loops") == pytest.approx(-1)
     assert bound("ols_min_norm", point=22, noise=1).slope("point") < -10
 
 
 @pytest.mark.parametrize(
     ("kind", "settings", "setting", "message"),
     [
-        ("ista", {}, "loop", "no number 'loop'; there is loops"),
+        ("ista", {}, "loop", "no number 'loop'; its settings are loops"),
         ("one_step_best", {}, "point", "no number 'point'"),
         ("bayes_noiseless", {"point": 30}, "point", "no slope"),
         ("one_step_best", {"point": 0}, "point", "0 has no logarithm"),
     ],
 )
-def test_where_there_is_no_slope_it_says_why(kind: str, settings: dict, setting: str, message: str):
+def test_an_error_explains_why_there_is_no_slope(kind: str, settings: dict, setting: str, message: str):
     with pytest.raises(ValueError, match=message):
         bound(kind, **settings).slope(setting)
 
 
-def test_what_is_not_given_is_taken_from_the_trial_by_name():
+def test_missing_settings_come_from_the_trial_by_name():
     trial = {
         "task.dim": 5,
         "task.points": 11,
@@ -193,50 +188,47 @@ def test_what_is_not_given_is_taken_from_the_trial_by_name():
 
 
 @pytest.mark.parametrize("first", ["task.dim", "training.curriculum.dim"])
-def test_a_task_s_own_setting_goes_before_one_of_a_curriculum(first):
+def test_a_setting_of_the_task_precedes_one_of_the_curriculum(first):
     trial = {"task.dim": 4, "training.curriculum.dim": 1, "task.noise": 0.5}
     ordered = {first: trial.pop(first)} | trial
     assert Bound.fill("bayes_ridge", {"point": 3}, ordered) == bound("bayes_ridge", dim=4, noise=0.5, point=3)
 
 
-def test_a_name_that_the_trial_has_twice_must_be_given():
+def test_a_name_with_two_values_in_the_trial_must_be_given():
     trial = {"task.dim": 5, "model.dim": 7}
     with pytest.raises(ValueError, match="give 'dim'"):
         Bound.fill("zero", {}, trial)
     assert Bound.fill("zero", {"dim": 6}, trial).value() == 6
 
 
-def test_a_kind_that_there_is_not_is_answered_with_those_that_there_are():
+def test_an_error_for_an_unknown_kind_lists_the_known_kinds():
     with pytest.raises(ValueError, match=r"no bound 'bayes'; there is .*averaging, "):
         Bound.fill("bayes", {}, {})
 
 
-def test_the_theory_is_read_without_torch():
-    """The analysis answers from records without it."""
-    read = "import sys; from loopscale.theory.bounds.base import Bound; Bound.choices()"
-    code = read + "; sys.exit('torch' in sys.modules)"
+def test_the_bounds_load_without_torch():
+    """The analysis of records uses the bounds and must not load torch."""
+    load = "import sys; from loopscale.theory.bounds.base import Bound; Bound.choices()"
+    code = load + "; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @EVERY
 @pytest.mark.parametrize("size", [10**4, 1e300, 1e-300])
-def test_settings_of_any_size_are_a_value_or_a_condition(kind: str, size: float):
-    """Never an overflow: a report is not to fail for a study's odd setting."""
-    for setting in set(Bound.choices()[kind].settings()) - {
-        "dim",
-        "points",
-        "nonzero",
-    }:  # sums of so many terms
+def test_extreme_settings_give_a_value_or_a_violated_condition(kind: str, size: float):
+    """No overflow: a report must not fail because of an extreme setting of a study."""
+    # Left out: these settings are numbers of terms, so large values take too long.
+    for setting in set(Bound.choices()[kind].settings()) - {"dim", "points", "nonzero"}:
         try:
-            bound = Bound.model_validate({"kind": kind, setting: size})
+            extreme = bound(kind, **{setting: size})
         except ValidationError:
             continue
         if (kind, size) != ("decoder_floor", 10**4):  # takes minutes
             with contextlib.suppress(ValueError), np.errstate(all="ignore"):
-                assert isinstance(bound.value(), float)
+                assert isinstance(extreme.value(), float)
 
 
-def test_large_numbers_of_loops_leave_nothing_and_large_condition_numbers_are_told_apart():
-    assert Bound.model_validate({"kind": "chebyshev", "kappa": 10, "loops": 10**6}).value() == 0
-    steps = [Bound.model_validate({"kind": "newton_steps", "kappa": kappa}).value() for kappa in (1e9, 2e9)]
+def test_many_loops_leave_no_residual_and_large_condition_numbers_stay_distinct():
+    assert value("chebyshev", kappa=10, loops=10**6) == 0
+    steps = [value("newton_steps", kappa=kappa) for kappa in (1e9, 2e9)]
     assert steps[1] - steps[0] == pytest.approx(2)

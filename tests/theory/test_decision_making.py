@@ -1,8 +1,8 @@
-"""The shapes of what is proved of transformers as decision makers."""
+"""Shapes of the bounds for transformers as decision makers."""
 
 import pytest
 
-from tests.theory.sampled import slope, value
+from tests.theory.checks import slope, value
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.theory.sampled import slope, value
         ("ucbvi", "actions", (10**4, 10**5), {}, 1),
     ],
 )
-def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected):
+def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected):
     assert slope(kind, setting, over, **settings) == pytest.approx(expected, abs=1e-3)
 
 
@@ -29,6 +29,6 @@ def test_each_step_of_an_episode_takes_two_layers():
     assert value("ucbvi_depth", horizon=6) - value("ucbvi_depth", horizon=5) == 2
 
 
-def test_at_the_size_of_experiments_the_bounds_are_above_what_there_is_to_miss():
+def test_at_the_size_of_experiments_the_bounds_exceed_the_largest_possible_regret():
     assert value("icrl_gap") > 200
     assert value("ucbvi") > 5 * 1000

@@ -1,30 +1,30 @@
-"""Mixtures of regressions: estimates from drawn pairs, and the shapes of the bounds by signal-to-noise ratio."""
+"""Mixtures of regressions: errors of estimates from sampled pairs, and shapes of the bounds by SNR."""
 
 import math
 
 import numpy as np
 import pytest
 
-from tests.theory.sampled import assert_agrees, assert_refused, slope, value
+from tests.theory.checks import assert_agrees, assert_refused, slope, value
 
 
 @pytest.mark.parametrize(("dim", "points", "noise"), [(5, 25, 2.0), (1, 12, 0.5)])
-def test_least_squares_that_is_told_the_components_errs_as_is_said(dim: int, points: int, noise: float):
+def test_least_squares_with_known_components_has_the_exact_error(dim: int, points: int, noise: float):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20_000, points, dim))
-    off = np.linalg.solve(x.mT @ x, x.mT @ rng.standard_normal((20_000, points, 1)) * noise)
-    assert_agrees((off**2).sum((1, 2)), value("mlr_labelled", dim=dim, point=points, noise=noise))
+    errors = np.linalg.solve(x.mT @ x, x.mT @ rng.standard_normal((20_000, points, 1)) * noise)
+    assert_agrees((errors**2).sum((1, 2)), value("mlr_labelled", dim=dim, point=points, noise=noise))
 
 
 def log_density(x: np.ndarray, y: np.ndarray, coefficients: np.ndarray, noise: float) -> np.ndarray:
-    """Of y given x, but for what does not depend on the coefficients."""
+    """Log density of y given x, up to terms that do not depend on the coefficients."""
     mean = x @ coefficients
     return np.logaddexp(-((y - mean) ** 2) / (2 * noise**2), -((y + mean) ** 2) / (2 * noise**2))
 
 
 @pytest.mark.parametrize(("snr", "noise"), [(0.5, 1.0), (1.0, 2.0), (4.0, 1.0)])
-def test_the_information_is_that_of_scores_by_differences(snr: float, noise: float):
-    """Of the density itself, on drawn pairs: trace of the inverse of E score score'."""
+def test_the_fisher_information_equals_that_of_numerical_scores(snr: float, noise: float):
+    """The error is the trace of (E score score')⁻¹, with finite differences of the log density as scores."""
     rng, dim, n = np.random.default_rng(1), 4, 400_000
     coefficients = np.full(dim, snr * noise / math.sqrt(dim))
     x = rng.standard_normal((n, dim))
@@ -41,33 +41,34 @@ def test_the_information_is_that_of_scores_by_differences(snr: float, noise: flo
 
 def maximum_likelihood(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
     """EM for ±β and noise 1."""
-    inverse, now = np.linalg.inv(x.T @ x), start
+    inverse, estimate = np.linalg.inv(x.T @ x), start
     for _ in range(60):
-        was, now = now, inverse @ (x.T @ (y * np.tanh(y * (x @ now))))
-        if np.abs(now - was).max() < 1e-5:
+        previous, estimate = estimate, inverse @ (x.T @ (y * np.tanh(y * (x @ estimate))))
+        if np.abs(estimate - previous).max() < 1e-5:
             break
-    return now
+    return estimate
 
 
-def test_maximum_likelihood_errs_as_is_said_on_long_prompts():
-    rng, dim, n, off = np.random.default_rng(2), 20, 2000, []
+def test_maximum_likelihood_attains_the_fisher_error_on_long_prompts():
+    rng, dim, n, errors = np.random.default_rng(2), 20, 2000, []
     coefficients = np.full(dim, 2 / math.sqrt(dim))
     for _ in range(300):
         x = rng.standard_normal((n, dim))
-        y = x @ coefficients + rng.standard_normal(n)  # The sign of a pair changes nothing for ±β.
-        off.append(((maximum_likelihood(x, y, coefficients) - coefficients) ** 2).sum())
-    assert_agrees(np.array(off), value("mlr_fisher", point=n, snr=2), within=0.1)
+        # A random sign of y does not change the estimate of ±β.
+        y = x @ coefficients + rng.standard_normal(n)
+        errors.append(((maximum_likelihood(x, y, coefficients) - coefficients) ** 2).sum())
+    assert_agrees(np.array(errors), value("mlr_fisher", point=n, snr=2), within=0.1)
 
 
-def test_the_information_at_the_ends_of_the_signal_to_noise_ratio():
+def test_the_fisher_error_at_low_and_high_snr():
     assert slope("mlr_fisher", "snr", (0.01, 0.02)) == pytest.approx(-2, abs=0.01)
     assert value("mlr_fisher", point=1, snr=300) == pytest.approx(20, rel=0.01)
     assert value("mlr_fisher", point=1, snr=300) > 20
     assert slope("mlr_fisher", "noise") == pytest.approx(2)
 
 
-def test_the_bound_is_continuous_where_the_printed_one_jumps():
-    """Up to ln(n/δ)/ln n, by which the printed threshold differs from the rate."""
+def test_the_corrected_bound_is_continuous_and_the_printed_bound_jumps():
+    """Up to the factor ln(n/δ)/ln n between the rate and the printed threshold."""
     n = 10**9
     edge = (20 * math.log(n) ** 2 / n) ** 0.25
     logs = math.log(n / 0.05) / math.log(n)
@@ -116,7 +117,7 @@ def test_the_excess_risk_is_the_square_of_the_error_up_to_logarithms():
         ("em_iterations", "snr", (0.3, 0.6), {"point": 10**5}, -2),
     ],
 )
-def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected):
+def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected):
     assert slope(kind, setting, over, **settings) == pytest.approx(expected, abs=6e-3)
 
 
@@ -133,5 +134,5 @@ def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected
         ("em_iterations", {"point": 20}, "N > d"),
     ],
 )
-def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
+def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
     assert_refused(kind, settings, condition)

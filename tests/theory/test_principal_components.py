@@ -1,11 +1,11 @@
-"""Angles to eigenvectors: starts, power steps and samples that are drawn, against what is said of them."""
+"""Angles to eigenvectors: sampled starts, power steps and sample covariances, compared with the bounds."""
 
 import math
 
 import numpy as np
 import pytest
 
-from tests.theory.sampled import assert_agrees, assert_refused, slope, value
+from tests.theory.checks import assert_agrees, assert_refused, slope, value
 
 
 def sphere(draws: int, dim: int, seed: int) -> np.ndarray:
@@ -23,22 +23,22 @@ def tangents(starts: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def power_steps(eigenvalues: np.ndarray, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tangents before and after, of a matrix with these eigenvalues and an arbitrary basis."""
+    """Tangents before and after the steps, for a matrix with these eigenvalues in an arbitrary basis."""
     q = basis(len(eigenvalues), seed=0)
-    matrix, now = q * eigenvalues @ q.T, starts
+    matrix, iterates = q * eigenvalues @ q.T, starts
     for _ in range(steps):
-        now = now @ matrix
-        now /= np.linalg.norm(now, axis=1, keepdims=True)
-    return tangents(starts, q[:, 0]), tangents(now, q[:, 0])
+        iterates = iterates @ matrix
+        iterates /= np.linalg.norm(iterates, axis=1, keepdims=True)
+    return tangents(starts, q[:, 0]), tangents(iterates, q[:, 0])
 
 
-def test_the_power_method_gains_exactly_the_ratio_if_all_other_eigenvalues_are_equal():
+def test_the_power_method_attains_the_bound_if_all_other_eigenvalues_are_equal():
     before, after = power_steps(np.array([2.0] + 5 * [1.6]), sphere(20, 6, seed=1), 7)
     bounds = [value("power_tan", loops=7, ratio=0.8, start=t) for t in before]
     np.testing.assert_allclose(after, bounds, rtol=1e-10)
 
 
-def test_the_power_method_gains_more_from_other_spectra_down_to_the_ratio_after_many_steps():
+def test_the_power_method_is_below_the_bound_for_other_spectra():
     before, after = power_steps(np.array([2.0, 1.6, 1.0, 0.5]), sphere(200, 4, seed=1), 7)
     bounds = np.array([value("power_tan", loops=7, ratio=0.8, start=t) for t in before])
     assert (after < bounds).all()
@@ -46,16 +46,16 @@ def test_the_power_method_gains_more_from_other_spectra_down_to_the_ratio_after_
 
 
 @pytest.mark.parametrize("loops", [0, 4])
-def test_half_of_all_starts_are_nearer_than_the_median(loops: int):
+def test_half_of_all_uniform_starts_are_below_the_median_tangent(loops: int):
     _, after = power_steps(np.array([1.0] + 19 * [0.8]), sphere(40_000, 20, seed=2), loops)
     median = value("power_tan_median", loops=loops)
-    # 4 standard errors are a share of .01, and 5 % of the tangent are .021.
+    # 4 standard errors of the share are .01; a change of 5 % in the tangent would change the share by .021.
     assert np.mean(after < median) == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("dim", [2, 6, 20])
 @pytest.mark.parametrize("loops", [0, 4])
-def test_the_mean_error_of_the_power_method_is_that_of_its_starts(dim: int, loops: int):
+def test_the_mean_error_of_the_power_method_matches_sampled_starts(dim: int, loops: int):
     _, after = power_steps(np.array([1.0] + (dim - 1) * [0.7]), sphere(60_000, dim, seed=7), loops)
     assert_agrees(2 - 2 / np.sqrt(1 + after**2), value("power_error", dim=dim, loops=loops, gap=0.3))
 
@@ -67,18 +67,18 @@ def test_in_three_dimensions_the_mean_error_has_a_closed_form(loops: int):
 
 
 @pytest.mark.parametrize("dim", [2, 50])
-def test_the_mean_error_falls_by_the_ratio_and_not_by_its_square(dim: int):
-    one, other = (value("power_error", dim=dim, loops=loops, gap=0.3) for loops in (60, 61))
-    assert other / one == pytest.approx(0.7, rel=1e-3)
+def test_the_mean_error_falls_by_the_eigenvalue_ratio_per_step(dim: int):
+    before, after = (value("power_error", dim=dim, loops=loops, gap=0.3) for loops in (60, 61))
+    assert after / before == pytest.approx(0.7, rel=1e-3)
 
 
 @pytest.mark.parametrize(("dim", "overlap"), [(20, 0.025), (20, 0.3), (3, 0.1)])
-def test_as_many_starts_overlap_too_little_as_is_said(dim: int, overlap: float):
+def test_the_share_of_starts_with_small_overlap_is_exact(dim: int, overlap: float):
     near = np.abs(sphere(200_000, dim, seed=3)[:, 0]) <= overlap
     assert_agrees(near, value("init_overlap", dim=dim, overlap=overlap))
 
 
-def test_a_small_overlap_is_as_likely_as_it_is_large():
+def test_the_probability_of_a_small_overlap_is_proportional_to_the_overlap():
     assert slope("init_overlap", "overlap", overlap=0.001) == pytest.approx(1, abs=1e-3)
     for dim in (200, 2000):
         about = 1e-4 * math.sqrt(2 * dim / math.pi)
@@ -87,24 +87,24 @@ def test_a_small_overlap_is_as_likely_as_it_is_large():
 
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("dim", [2, 20])
-def test_a_guess_is_as_near_as_chance_has_it(dim: int, power: int):
+def test_the_mean_cosine_of_a_uniform_guess_is_exact(dim: int, power: int):
     cosine = np.abs(sphere(100_000, dim, seed=4)[:, 0])
     assert_agrees(cosine**power, value("random_cosine", dim=dim, power=power))
 
 
-def test_a_guess_falls_off_as_the_root_of_the_dimension():
+def test_the_cosine_of_a_guess_falls_as_the_inverse_root_of_the_dimension():
     assert slope("random_cosine", "dim", (1000, 2000)) == pytest.approx(-0.5, abs=1e-3)
 
 
 def sine(matrix: np.ndarray, error: np.ndarray) -> float:
-    one, other = (np.linalg.eigh(each)[1][:, -1] for each in (matrix, matrix + error))
-    return math.sqrt(max(1 - (one @ other) ** 2, 0))
+    exact, perturbed = (np.linalg.eigh(m)[1][:, -1] for m in (matrix, matrix + error))
+    return math.sqrt(max(1 - (exact @ perturbed) ** 2, 0))
 
 
-def test_no_perturbation_turns_an_eigenvector_further_than_davis_and_kahan_allow():
+def test_no_perturbation_exceeds_the_davis_kahan_bound():
     rng = np.random.default_rng(5)
     for _ in range(300):
-        matrix, error = (each + each.T for each in rng.standard_normal((2, 4, 4)) * [[[1]], [[0.1]]])
+        matrix, error = (m + m.T for m in rng.standard_normal((2, 4, 4)) * [[[1]], [[0.1]]])
         eigenvalues = np.linalg.eigvalsh(matrix)
         limit = value(
             "davis_kahan", perturbation=np.linalg.norm(error, 2), gap=eigenvalues[-1] - eigenvalues[-2]
@@ -113,8 +113,8 @@ def test_no_perturbation_turns_an_eigenvector_further_than_davis_and_kahan_allow
     assert sine(np.diag([2.0, 1.0]), np.array([[0, 0.1], [0.1, 0]])) == pytest.approx(0.09854, abs=5e-6)
 
 
-def test_one_that_exchanges_the_two_attains_the_bound():
-    """So the factor of 2 cannot be less."""
+def test_a_perturbation_that_exchanges_two_eigenvectors_attains_the_davis_kahan_bound():
+    """The factor 2 of the bound therefore cannot be smaller."""
     half = 0.5 + 1e-9
     assert sine(np.diag([1.0, 0.0]), np.diag([-half, half])) == pytest.approx(1)
     assert value("davis_kahan", perturbation=half) == pytest.approx(1)
@@ -130,7 +130,7 @@ def sampled_cosines(dim: int, points: int, spike: float, draws: int) -> np.ndarr
 
 
 @pytest.mark.parametrize("spike", [1.5, 4.0])
-def test_the_sample_sees_a_spike_as_well_as_is_said_in_large_dimensions(spike: float):
+def test_the_sampled_cosine_of_a_spike_matches_the_limit_in_large_dimensions(spike: float):
     cosines = sampled_cosines(120, 240, spike, 200)
     assert cosines.std() / math.sqrt(200) < 0.007
     assert cosines.mean() == pytest.approx(
@@ -138,11 +138,11 @@ def test_the_sample_sees_a_spike_as_well_as_is_said_in_large_dimensions(spike: f
     )
 
 
-def test_the_sample_does_not_see_a_small_spike():
+def test_the_cosine_of_a_small_spike_is_0():
     assert value("spiked_cosine", dim=120, points=240, spike=0.7) == 0 < value("spiked_cosine", spike=0.71)
     assert sampled_cosines(120, 240, 0.4, 40).mean() < 0.06
 
 
 @pytest.mark.parametrize("kind", ["power_tan_median", "init_overlap"])
-def test_in_one_dimension_there_is_no_angle(kind: str):
+def test_one_dimension_is_refused(kind: str):
     assert_refused(kind, {"dim": 1}, "dim >= 2")

@@ -1,6 +1,6 @@
-"""Solvers on sampled prompts against the exact risks: every mean within 4 of its standard errors.
+"""Solvers on sampled prompts, compared with the exact risks within 4 standard errors.
 
-A task, a solver or a bound that is off by a few per cent fails here, whichever of them it is.
+An error of a few per cent in a task, a solver or a bound fails here.
 """
 
 import math
@@ -22,14 +22,15 @@ from loopscale.solvers.regression import (
 )
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.theory.bounds.base import Bound
+from tests.theory import checks
 
 BATCH = 2048
 
 
 def excess(solver: Solver, task: LinearRegression, steps: int, prompts: int) -> torch.Tensor:
-    """[steps, prompts, points], of every prompt, without the noise of the query's own y.
+    """Squared errors [steps, prompts, points] without the label noise of the query.
 
-    The task draws noise apart from the rest, so that the same seed without noise gives <w, x>.
+    The task draws the noise separately, so the same seed without noise gives <w, x>.
     """
     parts = []
     for part in range(0, prompts, BATCH):
@@ -40,11 +41,8 @@ def excess(solver: Solver, task: LinearRegression, steps: int, prompts: int) -> 
     return torch.cat(parts, dim=1)
 
 
-def assert_agrees(sampled: torch.Tensor, exact: float, within: float = 0.1) -> None:
-    """The mean over prompts is `exact`, and there are enough of them to see a difference of `within`."""
-    sem = sampled.std().item() / math.sqrt(len(sampled))
-    assert sem < within * exact, "too few prompts to tell"
-    assert sampled.mean().item() == pytest.approx(exact, abs=4 * sem)
+def assert_agrees(sampled: torch.Tensor, exact: float) -> None:
+    checks.assert_agrees(sampled.numpy(), exact, within=0.4)
 
 
 def bound(kind: str, task: LinearRegression, **settings) -> Bound:
@@ -109,7 +107,7 @@ def bound(kind: str, task: LinearRegression, **settings) -> Bound:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_the_excess_is_the_exact_one(
+def test_the_excess_of_a_solver_is_exact(
     solver: Solver, kind: str, task: LinearRegression, points: Sequence[int], settings: dict
 ):
     sampled = excess(solver, task, 1, 8 * BATCH)[0]
@@ -117,60 +115,57 @@ def test_the_excess_is_the_exact_one(
         assert_agrees(sampled[:, point], bound(kind, task, point=point, **settings).value())
 
 
-def test_the_best_multiple_of_the_mean_is_as_good_as_one_step_can_be():
+def test_the_best_averaging_has_the_excess_of_the_best_single_step():
     task = LinearRegression(dim=5, points=11, noise=1.0)
     best = 10 / (10 + 5 + 1 + 1.0)
     sampled = excess(Averaging(scale=best), task, 1, 8 * BATCH)[0, :, -1]
     assert_agrees(sampled, bound("one_step_best", task).value())
 
 
-def test_the_mean_over_all_queries_of_the_bayes_predictor_is_the_floor():
+def test_the_mean_excess_of_the_bayes_predictor_over_all_queries_is_the_decoder_floor():
     task = LinearRegression(dim=5, points=11, noise=0.5)
     assert_agrees(excess(Ridge(), task, 1, 8 * BATCH)[0].mean(-1), bound("decoder_floor", task).value())
 
 
 @pytest.mark.parametrize("x_scale", [1.0, 2.0])
-def test_two_gradient_steps_cost_what_the_moments_say(x_scale: float):
+def test_the_excess_of_two_gradient_steps_follows_from_the_moments(x_scale: float):
     task = LinearRegression(dim=5, points=11, x_scale=x_scale)
     rate = 0.4 / x_scale**2
     sampled = excess(GradientDescent(rate=rate), task, 2, 8 * BATCH)[1, :, -1]
     assert_agrees(sampled, bound("gd_risk_2", task, rate=rate).value())
 
 
-def test_the_moments_are_those_of_sampled_matrices():
+def test_the_wishart_moments_match_sampled_matrices():
     xs = torch.randn(20_000, 10, 5, generator=stream("moments"), dtype=torch.float64)
     eigenvalues = torch.linalg.eigvalsh(xs.mT @ xs / 10)
     for power in (1, 2, 3, 4):
-        exact = Bound.model_validate(
-            {"kind": "wishart_moments", "dim": 5, "point": 10, "power": power}
-        ).value()
+        exact = checks.value("wishart_moments", dim=5, point=10, power=power)
         assert_agrees(eigenvalues.pow(power).sum(-1), exact)
 
 
-def test_the_best_two_gradients_are_the_best_polynomial_on_sampled_spectra():
+def test_the_best_method_with_two_gradients_is_the_best_polynomial_on_sampled_spectra():
     xs = torch.randn(100_000, 10, 4, generator=stream("polynomial"), dtype=torch.float64)
     s = torch.linalg.eigvalsh(xs.mT @ xs / 10)
     m = [s.pow(j).sum(-1).mean().item() for j in range(5)]
     a, b = np.linalg.solve([[m[2], m[3]], [m[3], m[4]]], [m[1], m[2]])
     left = (1 - a * s - b * s**2).square().sum(-1)
-    exact = Bound.model_validate({"kind": "first_order_best_2", "dim": 4, "point": 10}).value()
-    assert_agrees(left, exact)
+    assert_agrees(left, checks.value("first_order_best_2", dim=4, point=10))
 
 
 def test_many_gradient_steps_tend_to_their_limit_in_large_dimensions():
-    apart = {}
+    deviation = {}
     for dim, prompts in ((20, 4000), (100, 400)):
         xs = torch.randn(prompts, 2 * dim, dim, generator=stream("limit"), dtype=torch.float64)
         s = torch.linalg.eigvalsh(xs.mT @ xs / (2 * dim))
         left = (1 - 0.4 * s) ** 6
         sampled = (left.square() + 0.25 / (2 * dim) * (1 - left).square() / s).sum(-1).mean().item()
         task = LinearRegression(dim=dim, points=2 * dim + 1, noise=0.5)
-        apart[dim] = abs(sampled / bound("gd_risk_mp", task, rate=0.4, loops=6).value() - 1)
-    assert apart[100] < 0.02
-    assert apart[100] < apart[20] / 2
+        deviation[dim] = abs(sampled / bound("gd_risk_mp", task, rate=0.4, loops=6).value() - 1)
+    assert deviation[100] < 0.02
+    assert deviation[100] < deviation[20] / 2
 
 
-def test_no_fixed_step_beats_the_best_first_order_method_and_newton_from_the_identity_does():
+def test_newton_from_the_identity_beats_the_best_first_order_method_and_a_fixed_step_does_not():
     task = LinearRegression(dim=20, points=41)
     best = torch.tensor([bound("first_order_best", task, loops=loops).value() for loops in (2, 3, 4, 5)])
     solvers = GradientDescent(rate=0.6), Newton(), Newton(start="identity")
@@ -181,8 +176,8 @@ def test_no_fixed_step_beats_the_best_first_order_method_and_newton_from_the_ide
 
 
 @pytest.mark.slow
-def test_the_catalogued_finite_size_values_of_newton_and_conjugate_gradients_come_out():
-    """d = 20, N = 40, no noise; simulated to about 1 %. Newton's heavy-tailed last rows are left out."""
+def test_newton_and_conjugate_gradients_match_the_catalogued_finite_size_values():
+    """d = 20, N = 40, no noise. The values are simulated to about 1 %; Newton's heavy-tailed last rows are left out."""
     task = LinearRegression(dim=20, points=41)
     table = {
         Newton(): {1: 11.39, 2: 9.069, 3: 6.892, 5: 3.384},
@@ -196,7 +191,7 @@ def test_the_catalogued_finite_size_values_of_newton_and_conjugate_gradients_com
             assert mean == pytest.approx(value, abs=4 * sem + 0.01 * value), (solver, loops)
 
 
-# The worst case: a factor for one prompt's own κ, held against what the solver leaves of the weights.
+# The worst case: the residual of each prompt, compared with the bound for the κ of this prompt
 
 
 @pytest.fixture(scope="module")
@@ -206,13 +201,13 @@ def spectrum() -> tuple[LinearRegression, torch.Tensor]:
     return task, torch.linalg.eigvalsh(xs.mT @ xs)
 
 
-def left_of_the_solution(solver: Solver, task: LinearRegression, steps: int) -> torch.Tensor:
-    """|prediction - least squares'| / (|w| |x|) at the last query: at most the norm of the residual."""
+def relative_distance(solver: Solver, task: LinearRegression, steps: int) -> torch.Tensor:
+    """|prediction - least squares prediction| / (|w| |x|) at the last query, at most the norm of I - M S."""
     batch = task.sample(64, stream(0))
     xs, ys = batch.problem.xs.double(), batch.problem.ys.double()
     w = torch.linalg.lstsq(xs[:, :-1], ys[:, :-1, None]).solution.squeeze(-1)
-    miss = (solver.predict(batch, steps)[:, :, -1, 0] - (w * xs[:, -1]).sum(-1)).abs()
-    return miss / (w.norm(dim=-1) * xs[:, -1].norm(dim=-1))
+    errors = (solver.predict(batch, steps)[:, :, -1, 0] - (w * xs[:, -1]).sum(-1)).abs()
+    return errors / (w.norm(dim=-1) * xs[:, -1].norm(dim=-1))
 
 
 @pytest.mark.parametrize(
@@ -224,19 +219,19 @@ def left_of_the_solution(solver: Solver, task: LinearRegression, steps: int) -> 
     ],
     ids=["gradient_descent", "newton", "newton-identity"],
 )
-def test_no_prompt_is_left_further_from_the_solution_than_its_bound(solver, kind, settings, spectrum):
+def test_no_prompt_exceeds_its_worst_case_bound(solver, kind, settings, spectrum):
     task, eigenvalues = spectrum
-    left = left_of_the_solution(solver, task, 6)
+    left = relative_distance(solver, task, 6)
     kappas = (eigenvalues[:, -1] / eigenvalues[:, 0]).tolist()
     limit = torch.tensor(
         [[bound(kind, task, kappa=k, loops=t, **settings).value() for k in kappas] for t in range(1, 7)]
     )
     assert (left <= limit + 1e-6).all()
-    assert (left[:3] > limit[:3] / 2).any(), "a bound that is never approached tests nothing"
+    assert (left[:3] > limit[:3] / 2).any(), "a bound far above all residuals tests nothing"
 
 
-def test_a_start_of_the_worst_direction_attains_the_bounds():
-    """The residuals of the algorithms on a matrix with the two ends of its spectrum alone."""
+def test_a_spectrum_of_two_eigenvalues_attains_the_worst_case_bounds():
+    """Residuals of the algorithms on a matrix with only the two ends of the spectrum."""
     task, kappa = LinearRegression(dim=2, points=3), 7.0
     xs = torch.diag(torch.tensor([1.0, kappa], dtype=torch.float64).sqrt())
     s = xs.T @ xs
@@ -252,9 +247,7 @@ def test_a_start_of_the_worst_direction_attains_the_bounds():
     ("kind", "steps"), [("gd_contraction", "gd_steps"), ("newton_residual", "newton_steps")]
 )
 @pytest.mark.parametrize("kappa", [3.0, 20.0])
-def test_the_steps_needed_are_those_after_which_the_residual_is_small_enough(
-    kind: str, steps: str, kappa: float
-):
+def test_the_residual_reaches_the_accuracy_after_the_required_steps(kind: str, steps: str, kappa: float):
     task = LinearRegression()
     needed = math.ceil(bound(steps, task, kappa=kappa, accuracy=1e-4).value())
     before, after = (bound(kind, task, kappa=kappa, loops=k).value() for k in (needed - 1, needed))
@@ -262,13 +255,14 @@ def test_the_steps_needed_are_those_after_which_the_residual_is_small_enough(
 
 
 def test_the_chebyshev_bound_is_the_best_polynomial_on_its_own_extreme_points():
-    """So some right-hand side leaves any method that much, conjugate gradients too."""
+    """For some right-hand side, every method therefore leaves this residual, also conjugate gradients."""
     steps, kappa = 4, 12.0
     angles = np.pi * np.arange(steps + 1) / steps
     s = (kappa + 1) / 2 + (kappa - 1) / 2 * np.cos(angles)
     best = math.inf
     weights = np.ones(steps + 1)
-    for _ in range(2000):  # Lawson's rule finds the weights that are worst for the best polynomial.
+    # Lawson's iteration finds the weights with the largest error of the best polynomial.
+    for _ in range(2000):
         basis = s[:, None] ** np.arange(1, steps + 1)
         fit = np.linalg.lstsq(basis * weights[:, None] ** 0.5, weights**0.5, rcond=None)[0]
         residual = np.abs(1 - basis @ fit)

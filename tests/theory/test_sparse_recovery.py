@@ -1,4 +1,4 @@
-"""Sparse recovery: learned iterations, l1 and an oracle on drawn problems, against what is said of them."""
+"""Sparse recovery: learned iterations, l1 minimisation and an oracle on sampled problems, compared with the bounds."""
 
 import math
 
@@ -6,31 +6,30 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from loopscale.theory.bounds.base import Bound
-from tests.theory.sampled import assert_agrees, assert_refused, slope, value
+from tests.theory.checks import assert_agrees, assert_refused, bound, slope, value
 
 
-def test_the_rate_of_a_layer_is_the_catalogued_one():
+def test_the_rate_of_a_layer_matches_the_catalogue():
     assert -math.log(value("lista_vm", layers=1)) == pytest.approx(0.9589, abs=5e-5)
     assert -math.log(value("lista_vm", layers=1, point=10**14)) == pytest.approx(1.0986, abs=5e-5)
 
 
-def test_the_rate_nears_its_limit_as_the_root_of_the_pairs():
-    apart = [value("lista_vm", layers=1, point=n) - 1 / 3 for n in (10**6, 10**8)]
-    assert apart[0] / apart[1] == pytest.approx(10)
+def test_the_rate_approaches_its_limit_as_the_inverse_root_of_the_pairs():
+    differences = [value("lista_vm", layers=1, point=n) - 1 / 3 for n in (10**6, 10**8)]
+    assert differences[0] / differences[1] == pytest.approx(10)
 
 
-def test_at_the_fewest_pairs_every_step_still_gains():
-    """As printed, without γ before the last root, γ = .01 gives 1.019."""
+def test_at_the_smallest_number_of_pairs_a_layer_still_reduces_the_error():
+    """The printed formula lacks γ before the last root and gives 1.019 for γ = .01."""
     assert value("lista_vm", layers=1, point=6960, gamma=0.01) == pytest.approx(0.9952, abs=5e-5)
 
 
 def test_the_error_is_geometric_in_the_layers():
-    values = Bound.model_validate({"kind": "lista_vm"}).along("layers", range(1, 6))
+    values = bound("lista_vm").along("layers", range(1, 6))
     np.testing.assert_allclose(values[1:] / values[:-1], values[0], rtol=1e-12)
 
 
-def test_a_linear_read_out_adds_a_term_that_decays_in_the_layers_too():
+def test_the_extra_term_of_a_linear_read_out_also_decays_in_the_layers():
     linear = [value("lista_readout", layers=k, point=10**6) for k in (10, 11)]
     clean = [(1 / 3) ** k for k in (10, 11)]
     drift = np.array(linear) - clean
@@ -38,8 +37,8 @@ def test_a_linear_read_out_adds_a_term_that_decays_in_the_layers_too():
     assert value("lista_readout", layers=9, readout="query") == value("lista_vm", layers=9)
 
 
-def drawn(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
-    """Columns of length 1, a sparse β with coordinates up to 1, and the columns' coherence."""
+def sampled_problem(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Columns of norm 1, a sparse β with coordinates up to 1, and the coherence of the columns."""
     x = rng.standard_normal((2000, 30))
     x /= np.linalg.norm(x, axis=0)
     w = np.zeros(30)
@@ -49,66 +48,66 @@ def drawn(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
 
 @pytest.mark.parametrize("noise_norm", [0.0, 0.3])
 def test_lista_cp_stays_within_its_bound(noise_norm: float):
-    """With the thresholds of the proof, which promise no coordinate outside the support."""
+    """The thresholds are those of the proof, which keeps all coordinates outside the support at 0."""
     closest = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        x, w, mu = drawn(rng)
+        x, w, mu = sampled_problem(rng)
         noise = rng.laplace(size=2000) * (np.arange(2000) < 2)
         noise *= noise_norm / np.abs(noise).sum()
         settings = {"coherence": mu, "noise_norm": noise_norm, "weight": np.abs(x).max()}
-        now = np.zeros(30)
+        estimate = np.zeros(30)
         for k in range(8):
             threshold = mu * value("lista_cp", layers=k, **settings) + settings["weight"] * noise_norm
-            step = now - x.T @ (x @ now - x @ w - noise)
-            now = np.sign(step) * np.maximum(np.abs(step) - threshold, 0)
+            step = estimate - x.T @ (x @ estimate - x @ w - noise)
+            estimate = np.sign(step) * np.maximum(np.abs(step) - threshold, 0)
             limit = value("lista_cp", layers=k + 1, **settings)
-            assert np.linalg.norm(now - w) <= limit
-            assert not now[3:].any()
-            closest.append(np.linalg.norm(now - w) / limit)
-    assert max(closest) > 0.2, "a bound that is never approached tests nothing"
+            assert np.linalg.norm(estimate - w) <= limit
+            assert not estimate[3:].any()
+            closest.append(np.linalg.norm(estimate - w) / limit)
+    assert max(closest) > 0.2, "a bound far above all errors tests nothing"
 
 
 def smallest_l1(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of all β with xβ = y, as a linear programme in its two signs."""
+    """The β of smallest l1 norm with xβ = y: a linear programme in the positive and negative parts of β."""
     dim = x.shape[1]
-    found = linprog(np.ones(2 * dim), A_eq=np.hstack([x, -x]), b_eq=y, bounds=(0, None), method="highs")
-    return found.x[:dim] - found.x[dim:]
+    solution = linprog(np.ones(2 * dim), A_eq=np.hstack([x, -x]), b_eq=y, bounds=(0, None), method="highs")
+    return solution.x[:dim] - solution.x[dim:]
 
 
-def test_the_smallest_l1_norm_finds_the_coefficients_from_the_threshold_on():
+def test_l1_minimisation_succeeds_from_the_threshold_on():
     dim, nonzero, rng = 40, 4, np.random.default_rng(0)
     edge = value("l1_threshold", dim=dim, nonzero=nonzero)
-    found = {}
+    success = {}
     for pairs in (round(edge) - 6, round(edge), round(edge) + 7):
         hits = 0
         for _ in range(40):
             x = rng.standard_normal((pairs, dim))
             w = np.append(rng.standard_normal(nonzero), np.zeros(dim - nonzero))
             hits += np.abs(smallest_l1(x, x @ w) - w).max() < 1e-6
-        found[pairs] = hits / 40
-    fails, turns, succeeds = found.values()
-    assert fails < 0.2 < turns < 0.9 < succeeds
+        success[pairs] = hits / 40
+    below, at_edge, above = success.values()
+    assert below < 0.2 < at_edge < 0.9 < above
 
 
 @pytest.mark.parametrize(("dim", "nonzero"), [(100, 10), (20, 3), (7, 7)])
-def test_the_threshold_is_the_least_mean_distance_to_the_cone(dim: int, nonzero: int):
-    """E |g - t ∂|β|₁|², by sampling, at the best of many t."""
+def test_the_threshold_is_the_smallest_mean_squared_distance_to_the_cone(dim: int, nonzero: int):
+    """The smallest sample mean of |g - t ∂|β|₁|² over a grid of t."""
     g = np.random.default_rng(1).standard_normal((20_000, dim))
 
     def distances(t: float) -> np.ndarray:
-        on, off = g[:, :nonzero] - t, np.maximum(np.abs(g[:, nonzero:]) - t, 0)
-        return (on**2).sum(1) + (off**2).sum(1)
+        inside, outside = g[:, :nonzero] - t, np.maximum(np.abs(g[:, nonzero:]) - t, 0)
+        return (inside**2).sum(1) + (outside**2).sum(1)
 
     best = min(np.linspace(0, 3, 61), key=lambda t: distances(t).mean())
     assert_agrees(distances(best), value("l1_threshold", dim=dim, nonzero=nonzero))
 
 
-def test_an_oracle_errs_as_least_squares_on_the_support():
+def test_the_oracle_has_the_excess_of_least_squares_on_the_support():
     rng = np.random.default_rng(2)
     x, query = rng.standard_normal((40_000, 14, 3)), rng.standard_normal((40_000, 1, 3))
-    off = np.linalg.solve(x.mT @ x, x.mT @ rng.standard_normal((40_000, 14, 1)) * 0.7)
-    assert_agrees((query @ off)[:, 0, 0] ** 2, value("sparse_oracle", point=14, noise=0.7))
+    errors = np.linalg.solve(x.mT @ x, x.mT @ rng.standard_normal((40_000, 14, 1)) * 0.7)
+    assert_agrees((query @ errors)[:, 0, 0] ** 2, value("sparse_oracle", point=14, noise=0.7))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_an_oracle_errs_as_least_squares_on_the_support():
         ("lista_cp", "noise_norm", (10.0, 20.0), {"noise_norm": 1.0, "layers": 60}, 1),
     ],
 )
-def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected):
+def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected):
     assert slope(kind, setting, over, **settings) == pytest.approx(expected, abs=1e-4)
 
 
@@ -134,5 +133,5 @@ def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected
         ("sparse_oracle", {"point": 2}, "N >= nonzero"),
     ],
 )
-def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
+def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
     assert_refused(kind, settings, condition)

@@ -1,4 +1,4 @@
-"""The shapes of what is proved of transformers on spectral problems, and what the sources garble in them."""
+"""Shapes of the bounds for transformers on spectral problems, as corrected and as printed."""
 
 import math
 
@@ -6,41 +6,41 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tests.theory.sampled import assert_refused, slope, value
+from tests.theory.checks import assert_refused, slope, value
 
 
 @pytest.mark.parametrize("overlap", [0.05, 1])
-def test_the_accuracy_of_a_start_and_its_iterations_belong_to_each_other(overlap: float):
+def test_the_accuracy_solves_the_equation_for_the_number_of_steps(overlap: float):
     """ε₀ solves τ = ln(1/(ε₀δ))/ε₀."""
     eps = value("he_pca", eigenvalues=(1.0,), overlap=overlap) ** 2
     assert math.log(1 / (eps * overlap)) / eps == pytest.approx(100)
 
 
-def test_its_slope_in_the_iterations_is_the_catalogued_one_if_the_overlap_is_as_there():
+def test_the_slope_in_the_iterations_matches_the_catalogue_at_its_overlap():
     values = [value("he_pca", loops=tau, overlap=1 / math.log(tau)) for tau in (100, 1000)]
     assert math.log10(values[1] / values[0]) == pytest.approx(-0.41, abs=0.005)
 
 
-def test_the_product_of_a_later_component_has_a_factor_for_each_before_it():
-    lam, one = (9.0, 6.0, 4.0, 1.0), value("he_pca", eigenvalues=(9.0, 6.0, 4.0, 1.0), gap=2.0)
-    two, three = (value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (2, 3))
-    assert (two / one, three / two) == pytest.approx((15, 10))
+def test_the_product_has_one_factor_per_earlier_component():
+    lam = (9.0, 6.0, 4.0, 1.0)
+    first, second, third = (value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (1, 2, 3))
+    assert (second / first, third / second) == pytest.approx((15, 10))
     printed = value("he_pca", eigenvalues=lam, gap=2.0, reading="printed")
-    assert printed / one == pytest.approx(15 * 10 * 2.5)
+    assert printed / first == pytest.approx(15 * 10 * 2.5)
 
 
-def test_jointly_the_errors_of_components_add_in_squares():
+def test_the_joint_error_is_the_root_of_the_sum_of_squares():
     lam = (9.0, 6.0, 4.0)
-    each = [value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (1, 2, 3)]
+    errors = [value("he_pca", eigenvalues=lam, gap=2.0, component=k) for k in (1, 2, 3)]
     joint = value("he_pca", eigenvalues=lam, gap=2.0, component=3, joint=True)
-    assert joint == pytest.approx(math.hypot(*each))
+    assert joint == pytest.approx(math.hypot(*errors))
     printed = value("he_pca", eigenvalues=lam, gap=2.0, component=3, joint=True, reading="printed")
-    assert printed == pytest.approx(each[0] ** 2 * (15 + 150))
+    assert printed == pytest.approx(errors[0] ** 2 * (15 + 150))
 
 
 @pytest.mark.parametrize(("iterations", "power"), [("growing", 1), ("fixed", 0)])
 @pytest.mark.parametrize(("term", "root"), [("root", 0.5), ("linear", 1.0)])
-def test_the_tuned_exponent_is_that_of_the_best_sum_of_its_terms(iterations, power, term, root):
+def test_the_tuned_exponent_minimises_the_sum_of_the_terms(iterations, power, term, root):
     def best(n: float) -> float:
         def total(logs: np.ndarray) -> float:
             eps, eps0 = np.exp(logs)
@@ -64,7 +64,7 @@ def test_the_tuned_exponent_is_that_of_the_best_sum_of_its_terms(iterations, pow
         ("he_pca_n", "dim", (10**3, 10**4), {}, 1),
     ],
 )
-def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected):
+def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected):
     assert slope(kind, setting, over, **settings) == pytest.approx(expected, abs=6e-4)
 
 
@@ -77,5 +77,5 @@ def test_its_slope_is_the_catalogued_one(kind, setting, over, settings, expected
         ("he_gmm", {"points": 1}, "points >= 2"),
     ],
 )
-def test_outside_its_conditions_it_names_them(kind: str, settings: dict, condition: str):
+def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
     assert_refused(kind, settings, condition)

@@ -11,7 +11,7 @@ Make = Callable[..., Trial]
 
 @pytest.fixture
 def make() -> Make:
-    """A trial of seconds: `make("gpt2", lr=1e-2)`, settings of the model or of training."""
+    """Makes trials that take seconds: `make("gpt2", lr=1e-2)`. Settings belong to the model or to training."""
 
     def make(
         kind: str = "algoformer", task: dict[str, Any] | None = None, seed: int = 0, **settings: Any

@@ -10,21 +10,21 @@ from loopscale.evaluate import Evaluation, evaluate
 from loopscale.models.base import Model
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint, NewerFormat
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Progress, train
-from loopscale.training.storage import CheckpointStore
 from loopscale.training.trial import Trial
 
 KEY = "a"
-"""Under which the files of these tests lie; `FILE` is what one is called."""
+"""Key of the checkpoints in these tests; `FILE` is the name of the file."""
 FILE = f"{KEY}.safetensors"
 
 
 def saved(trial: Trial, folder: Path) -> Progress:
-    """The end of the trial, with its checkpoint in `folder`."""
+    """The last report of the trial. Its checkpoint lies in `folder`."""
     history = []
     for progress in train(trial):
         history.append((progress.step, progress.metrics))
-    checkpoint.save(CheckpointStore.open(folder), KEY, Checkpoint(progress.state(), tuple(history), 1.5))
+    checkpoint.save(open_checkpoint_store(folder), KEY, Checkpoint(progress.state(), tuple(history), 1.5))
     return progress
 
 
@@ -39,19 +39,19 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_trial_stopped_at_any_report_ends_bitwise_where_it_would_have(make, settings, tmp_path: Path):
-    trial, shelf = make(**settings), CheckpointStore.open(tmp_path)
-    whole, states = [], []
+def test_a_trial_resumed_from_any_report_ends_bitwise_equal(make, settings, tmp_path: Path):
+    trial, store = make(**settings), open_checkpoint_store(tmp_path)
+    whole, keys = [], []
     for progress in train(trial):
         whole.append((progress.step, progress.metrics))
-        checkpoint.save(shelf, str(progress.step), Checkpoint(progress.state(), tuple(whole), 0.0))
-        states.append(str(progress.step))
+        checkpoint.save(store, str(progress.step), Checkpoint(progress.state(), tuple(whole), 0.0))
+        keys.append(str(progress.step))
     end = progress.state()
-    for count, key in enumerate(states, 1):
-        found = checkpoint.load(shelf, key)
-        assert found is not None
-        assert list(found.history) == whole[:count]
-        rest = list(train(trial, found.state))
+    for count, key in enumerate(keys, 1):
+        restored = checkpoint.load(store, key)
+        assert restored is not None
+        assert list(restored.history) == whole[:count]
+        rest = list(train(trial, restored.state))
         assert [(progress.step, progress.metrics) for progress in rest] == whole[count:]
         if rest:
             again = rest[-1].state()
@@ -61,7 +61,7 @@ def test_a_trial_stopped_at_any_report_ends_bitwise_where_it_would_have(make, se
                     assert torch.equal(again.optimiser["state"][index][name], value)
 
 
-def test_a_state_may_be_gone_on_from_twice(make):
+def test_two_runs_from_the_same_state_are_equal(make):
     state = next(train(make())).state()
     once, again = ([progress.metrics for progress in train(make(), state)] for _ in range(2))
     assert once == again
@@ -74,66 +74,70 @@ def test_a_state_of_another_trial_is_refused(make):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "float64"])
-def test_a_net_from_its_file_evaluates_exactly_as_the_one_in_memory(make, precision: str, tmp_path: Path):
+def test_a_net_loaded_from_a_file_evaluates_exactly_as_the_net_in_memory(
+    make, precision: str, tmp_path: Path
+):
     trial = make(precision=precision)
     end = saved(trial, tmp_path)
     evaluation = Evaluation(loops=8, prompts=64)
-    ours = evaluate(end.learner.net, trial.task, evaluation)
-    theirs = evaluate(checkpoint.load_net(CheckpointStore.open(tmp_path), KEY, trial), trial.task, evaluation)
-    assert (ours.error == theirs.error).all()
-    assert (ours.raw == theirs.raw).all()
+    in_memory = evaluate(end.learner.net, trial.task, evaluation)
+    from_file = evaluate(
+        checkpoint.load_net(open_checkpoint_store(tmp_path), KEY, trial), trial.task, evaluation
+    )
+    assert (in_memory.error == from_file.error).all()
+    assert (in_memory.raw == from_file.raw).all()
 
 
-def test_a_file_names_its_trial_by_itself(make, tmp_path: Path):
-    shelf = CheckpointStore.open(tmp_path)
+def test_a_file_contains_its_trial(make, tmp_path: Path):
+    store = open_checkpoint_store(tmp_path)
     trial = make(curriculum={"dim": 1, "points": 2, "every": 3}, clip=1.0)
     saved(trial, tmp_path)
-    assert checkpoint.load_trial(shelf, KEY) == trial
+    assert checkpoint.load_trial(store, KEY) == trial
     with pytest.raises(ValueError, match="is of trial"):
-        checkpoint.load_net(shelf, KEY, make())
+        checkpoint.load_net(store, KEY, make())
 
 
-def test_no_file_is_no_checkpoint(make, tmp_path: Path):
-    assert checkpoint.load(CheckpointStore.open(tmp_path), KEY) is None
+def test_without_a_file_there_is_no_checkpoint(make, tmp_path: Path):
+    assert checkpoint.load(open_checkpoint_store(tmp_path), KEY) is None
     with pytest.raises(FileNotFoundError, match=r"a\.safetensors"):
-        checkpoint.load_net(CheckpointStore.open(tmp_path), KEY, make())
+        checkpoint.load_net(open_checkpoint_store(tmp_path), KEY, make())
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_stripped_file_keeps_its_history_and_the_weights_asked_for(make, keep: bool, tmp_path: Path):
-    trial, path, shelf = make(), tmp_path / FILE, CheckpointStore.open(tmp_path)
+def test_a_stripped_file_keeps_its_history_and_the_requested_weights(make, keep: bool, tmp_path: Path):
+    trial, path, store = make(), tmp_path / FILE, open_checkpoint_store(tmp_path)
     saved(trial, tmp_path)
-    before, size = checkpoint.load(shelf, KEY), path.stat().st_size
-    once = checkpoint.strip(shelf, KEY, keep_weights=keep)
-    assert checkpoint.strip(shelf, KEY, keep_weights=keep) == once == path.read_bytes()
-    after = checkpoint.load(shelf, KEY)
+    before, size = checkpoint.load(store, KEY), path.stat().st_size
+    once = checkpoint.strip(store, KEY, keep_weights=keep)
+    assert checkpoint.strip(store, KEY, keep_weights=keep) == once == path.read_bytes()
+    after = checkpoint.load(store, KEY)
     assert before is not None
     assert after == Checkpoint(None, before.history, 1.5)
     assert path.stat().st_size < size / 2
     if keep:
-        checkpoint.load_net(shelf, KEY, trial)
+        checkpoint.load_net(store, KEY, trial)
     else:
         with pytest.raises(ValueError, match="stripped of its weights"):
-            checkpoint.load_net(shelf, KEY, trial)
+            checkpoint.load_net(store, KEY, trial)
 
 
 def test_a_checkpoint_without_a_state_is_not_saved(tmp_path: Path):
     with pytest.raises(ValueError, match="nothing to go on from"):
-        checkpoint.save(CheckpointStore.open(tmp_path), KEY, Checkpoint(None, (), 0.0))
+        checkpoint.save(open_checkpoint_store(tmp_path), KEY, Checkpoint(None, (), 0.0))
 
 
-def test_a_file_cut_anywhere_is_corrupt(make, tmp_path: Path):
-    path, shelf = tmp_path / FILE, CheckpointStore.open(tmp_path)
+def test_a_truncated_file_is_corrupt(make, tmp_path: Path):
+    path, store = tmp_path / FILE, open_checkpoint_store(tmp_path)
     saved(make(), tmp_path)
     whole = path.read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.99):
         path.write_bytes(whole[: int(len(whole) * share)])
         with pytest.raises(CorruptCheckpoint, match=r"a\.safetensors is damaged"):
-            checkpoint.load(shelf, KEY)
+            checkpoint.load(store, KEY)
 
 
-def test_a_flipped_bit_anywhere_is_corrupt(make, tmp_path: Path):
-    path, shelf = tmp_path / FILE, CheckpointStore.open(tmp_path)
+def test_a_file_with_a_flipped_bit_is_corrupt(make, tmp_path: Path):
+    path, store = tmp_path / FILE, open_checkpoint_store(tmp_path)
     saved(make(), tmp_path)
     whole = bytearray(path.read_bytes())
     for position in range(8, len(whole), len(whole) // 60):
@@ -141,30 +145,32 @@ def test_a_flipped_bit_anywhere_is_corrupt(make, tmp_path: Path):
         flipped[position] ^= 1
         path.write_bytes(flipped)
         with pytest.raises(CorruptCheckpoint):
-            checkpoint.load(shelf, KEY)
+            checkpoint.load(store, KEY)
 
 
-def test_a_file_of_something_else_is_corrupt(tmp_path: Path):
+def test_a_file_without_a_checkpoint_is_corrupt(tmp_path: Path):
     (tmp_path / FILE).write_bytes(struct.pack("<Q", 2) + b"{}")
     with pytest.raises(CorruptCheckpoint):
-        checkpoint.load(CheckpointStore.open(tmp_path), KEY)
+        checkpoint.load(open_checkpoint_store(tmp_path), KEY)
 
 
-def test_a_newer_format_is_said_to_be_newer_not_corrupt(
+def test_a_newer_format_is_reported_as_newer_not_as_corrupt(
     make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(checkpoint, "FORMAT", 2)
     saved(make(), tmp_path)
     monkeypatch.undo()
     with pytest.raises(NewerFormat, match="has format 2, and this version reads up to 1"):
-        checkpoint.load(CheckpointStore.open(tmp_path), KEY)
+        checkpoint.load(open_checkpoint_store(tmp_path), KEY)
 
 
-def test_the_history_of_a_long_trial_is_kept_whole(make, tmp_path: Path):
-    shelf = CheckpointStore.open(tmp_path)
+def test_a_long_history_is_kept_completely(make, tmp_path: Path):
+    store = open_checkpoint_store(tmp_path)
     progress = next(train(make()))
     history = tuple((step, progress.metrics | {"loss": step / 3}) for step in range(1, 1001))
-    checkpoint.save(shelf, KEY, Checkpoint(progress.state(), history, 0.0))
-    found = checkpoint.load(shelf, KEY)
-    assert found is not None
-    assert found.history == json.loads(json.dumps(history), object_hook=dict) or found.history == history
+    checkpoint.save(store, KEY, Checkpoint(progress.state(), history, 0.0))
+    restored = checkpoint.load(store, KEY)
+    assert restored is not None
+    assert (
+        restored.history == json.loads(json.dumps(history), object_hook=dict) or restored.history == history
+    )

@@ -1,53 +1,59 @@
 import pytest
+from torch.profiler import ProfilerActivity, profile
 
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model
-from loopscale.training import cost
+from loopscale.training import checkpoint, cost
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
 
 
 def block(width: int, heads: int, length: int, batch: int) -> int:
-    """FLOPs of one block, forwards: q, k, v and out, an MLP of 4 widths, scores and values."""
+    """FLOPs of one block, forward: q, k, v and out, an MLP with 4 widths, scores and values."""
     dense = 2 * width * (3 * width + width + 8 * width)
     return batch * length * dense + batch * 2 * 2 * length * length * width
 
 
 def ends(width: int, length: int, batch: int, dim_in: int = 3) -> tuple[int, int]:
+    """FLOPs of read-in and read-out."""
     return 2 * batch * length * dim_in * width, 2 * batch * length * width
 
 
 @pytest.mark.parametrize("truncate", [True, False])
-def test_flops_of_a_looped_net_are_those_counted_by_hand(make, truncate: bool):
+def test_flops_of_a_looped_net_equal_the_count_by_hand(make, truncate: bool):
     loops, window, width, length, batch = 7, 3, 8, 10, 8
     trial = make("looped", loops=loops, window=window, truncate=truncate)
-    one = block(width, 2, length, batch)
+    block_flops = block(width, 2, length, batch)
     read_in, read_out = ends(width, length, batch)
-    forward = read_in + loops * one + window * read_out
-    backward = 2 * (window if truncate else loops) * one + window * 2 * read_out + read_in  # tokens need none
-    found = cost.cost(trial)
-    assert found.flops_forward == forward
-    assert found.flops_step == forward + backward
-    assert found.flops_total == 12 * found.flops_step
+    forward = read_in + loops * block_flops + window * read_out
+    # Tokens need no gradient, so the read-in counts only once.
+    backward = 2 * (window if truncate else loops) * block_flops + window * 2 * read_out + read_in
+    counted = cost.cost(trial)
+    assert counted.flops_forward == forward
+    assert counted.flops_step == forward + backward
+    assert counted.flops_total == 12 * counted.flops_step
 
 
-def test_flops_of_gpt2_are_those_counted_by_hand(make):
-    one = block(8, 2, 10, 8)
+def test_flops_of_gpt2_equal_the_count_by_hand(make):
+    block_flops = block(8, 2, 10, 8)
     read_in, read_out = ends(8, 10, 8)
-    found = cost.cost(make("gpt2", layers=3))
-    assert found.flops_forward == read_in + 3 * one + read_out
-    assert found.flops_step == 2 * read_in + 9 * one + 3 * read_out
+    counted = cost.cost(make("gpt2", layers=3))
+    assert counted.flops_forward == read_in + 3 * block_flops + read_out
+    assert counted.flops_step == 2 * read_in + 9 * block_flops + 3 * read_out
 
 
 @pytest.mark.parametrize("kind", Model.choices())
 @pytest.mark.parametrize("truncate", [True, False])
 @pytest.mark.parametrize(("loops", "window"), [(1, 1), (4, 4), (6, 3)])
-def test_costs_from_few_loops_are_those_of_all_of_them(make, kind, truncate, loops: int, window: int):
+def test_costs_extrapolated_from_few_loops_equal_the_full_count(
+    make, kind, truncate, loops: int, window: int
+):
     trial = make(kind, loops=loops, window=window, truncate=truncate)
     batch = trial.task.sample(8, stream(0)).to("meta")
     whole = cost.count(trial, cost._on_meta(trial), batch)
-    found = cost.cost(trial)
-    assert (found.flops_forward, found.flops_step) == (whole.forward, whole.step)
-    other = found.memory_bytes - whole.saved
+    counted = cost.cost(trial)
+    assert (counted.flops_forward, counted.flops_step) == (whole.forward, whole.step)
+    other = counted.memory_bytes - whole.saved
     assert other > 0
     assert (
         other
@@ -57,7 +63,7 @@ def test_costs_from_few_loops_are_those_of_all_of_them(make, kind, truncate, loo
 
 
 @pytest.mark.parametrize("kind", Model.choices())
-def test_costs_from_two_batch_sizes_are_those_of_any(make, kind: str):
+def test_costs_interpolated_from_two_batch_sizes_equal_the_full_count(make, kind: str):
     cost._known.cache_clear()
     for size in (3, 8, 5, 1, 64):
         trial = make(kind, loops=1, window=1, batch_size=size)
@@ -67,48 +73,43 @@ def test_costs_from_two_batch_sizes_are_those_of_any(make, kind: str):
 
 
 @pytest.mark.parametrize("kind", Model.choices())
-def test_parameters_are_the_weights_that_get_a_gradient(make, kind: str):
+def test_parameters_counts_the_weights_with_a_gradient(make, kind: str):
     learner = Learner(make(kind))
     learner.learn(1)
     trained = sum(weight.numel() for weight in learner.net.parameters() if weight.grad is not None)
     assert cost.cost(make(kind)).parameters == trained
 
 
-def test_the_size_of_a_checkpoint_is_foretold(make, tmp_path):
-    from loopscale.training import checkpoint
-    from loopscale.training.storage import CheckpointStore
-
+def test_the_predicted_size_of_a_checkpoint_is_within_5_percent(make, tmp_path):
     trial = make(width=64)
     history = []
     for progress in train(trial):
         history.append((progress.step, progress.metrics))
     checkpoint.save(
-        CheckpointStore.open(tmp_path), "a", checkpoint.Checkpoint(progress.state(), tuple(history), 1.0)
+        open_checkpoint_store(tmp_path), "a", checkpoint.Checkpoint(progress.state(), tuple(history), 1.0)
     )
     assert (tmp_path / "a.safetensors").stat().st_size == pytest.approx(
         cost.cost(trial).checkpoint_bytes, rel=0.05
     )
 
 
-def test_a_measured_rate_is_seconds(make):
+def test_measure_returns_seconds_per_step(make):
     assert 1e-4 < cost.measure(make(), steps=3) < 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", Model.choices())
 def test_memory_is_within_a_factor_of_two_of_what_torch_allocates(make, kind: str):
-    """Against the profiler's sum of live allocations, batch and weights included."""
-    from torch.profiler import ProfilerActivity, profile
-
+    """The reference is the profiler's sum of live allocations, with batch and weights."""
     wide = {"width": 64} if "width" in Model.choices()[kind].model_fields else {}
     trial = make(kind, task={"dim": 10, "points": 30}, loops=8, window=5, batch_size=64, **wide)
     learner = Learner(trial)
     learner.learn(1)
     weights = sum(weight.numel() * 4 for weight in learner.net.parameters())
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         learner.learn(2)
     live = peak = 0
-    for event in seen.profiler.kineto_results.events():  # pyright: ignore
+    for event in profiler.profiler.kineto_results.events():  # pyright: ignore
         if event.name() == "[memory]":
             live += event.nbytes()
             peak = max(peak, live)

@@ -7,12 +7,12 @@ from loopscale.training.loop import Learner, train
 pytestmark = pytest.mark.cuda
 
 
-def test_the_first_loss_is_that_of_the_cpu(make):
+def test_the_first_loss_equals_the_loss_on_the_cpu(make):
     losses = [Learner(make(), device).learn(1).item() for device in ("cpu", "cuda")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_a_resumed_stream_goes_on(make):
+def test_training_resumes_from_a_state(make):
     whole = list(train(make(), device="cuda"))
     start = next(train(make(), device="cuda")).state()
     assert {tensor.device.type for tensor in start.net.values()} == {"cpu"}
@@ -21,12 +21,12 @@ def test_a_resumed_stream_goes_on(make):
     assert rest[-1].metrics["error"] == pytest.approx(whole[-1].metrics["error"], rel=1e-2)
 
 
-def test_bf16_runs(make):
+def test_bf16_trains(make):
     *_, last = train(make(precision="bf16"), device="cuda")
     assert last.metrics["error"] < 2
 
 
-def test_running_out_of_memory_is_torch_s_own_error(make):
+def test_out_of_memory_raises_the_error_of_torch(make):
     torch.cuda.set_per_process_memory_fraction(0.005)
     try:
         with pytest.raises(torch.OutOfMemoryError):
@@ -36,7 +36,7 @@ def test_running_out_of_memory_is_torch_s_own_error(make):
         torch.cuda.empty_cache()
 
 
-def test_a_share_of_a_gpu_is_the_gpu():
+def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.25) == "cuda"
     assert pick("auto") == "cuda"
     assert pick(0) == "cpu"

@@ -19,7 +19,7 @@ TASK = LinearRegression(dim=3, points=6, noise=0.5)
 
 
 class Constant(Predictor):
-    """Guesses the same number everywhere, and grows it at every step."""
+    """Predicts the same number everywhere, multiplied by `factor` at every step."""
 
     def __init__(self, start: float, factor: float = 1.0) -> None:
         self.start, self.factor = start, factor
@@ -32,14 +32,14 @@ class Constant(Predictor):
         return guesses[:, None, None, None].expand(steps, *batch.targets.shape)
 
 
-def test_predicting_nothing_costs_one_within_its_standard_error():
+def test_predicting_zero_costs_one_within_the_standard_error():
     curve = evaluate(Constant(0.0), TASK, Evaluation(loops=2, prompts=2000))
     assert curve.error.shape == curve.sem.shape == curve.raw.shape == (2, 6)
     assert (abs(curve.error - 1) < 4.5 * curve.sem).all()
     np.testing.assert_allclose(curve.raw, curve.error * TASK.variance)
 
 
-def test_the_standard_error_is_that_of_the_mean_over_prompts():
+def test_sem_is_the_standard_error_of_the_mean_over_prompts():
     predictor = Constant(0.3)
     curve = evaluate(predictor, TASK, Evaluation(loops=1, prompts=600))
     errors = torch.cat(
@@ -49,7 +49,7 @@ def test_the_standard_error_is_that_of_the_mean_over_prompts():
     np.testing.assert_allclose(curve.sem[0], errors.std(0) / 600**0.5, rtol=1e-6)
 
 
-def test_the_median_is_over_prompts_and_holds_where_the_mean_explodes():
+def test_the_median_over_prompts_stays_finite_if_a_few_prompts_explode():
     predictor = Constant(0.3)
     curve = evaluate(predictor, TASK, Evaluation(loops=1, prompts=601))
     errors = torch.cat([TASK.error(predictor.predict(batch, 1), batch)[0] for batch in list(predictor.seen)])
@@ -72,8 +72,8 @@ def test_all_predictors_see_the_same_prompts_whatever_the_seed(make):
     for predictor in (first, second):
         evaluate(predictor, TASK, Evaluation(loops=1, prompts=300))
     assert [len(batch.tokens) for batch in first.seen] == [256, 44]
-    for ours, theirs in zip(first.seen, second.seen, strict=True):
-        assert torch.equal(ours.tokens, theirs.tokens)
+    for batch, other in zip(first.seen, second.seen, strict=True):
+        assert torch.equal(batch.tokens, other.tokens)
     assert not torch.equal(first.seen[0].tokens[:44], first.seen[1].tokens)
 
 
@@ -85,13 +85,13 @@ def test_validation_and_evaluation_prompts_differ():
     assert not torch.equal(validation[0].tokens[:10], predictor.seen[0].tokens)
 
 
-def test_prompts_of_a_task_do_not_depend_on_how_it_is_written():
-    spelt = LinearRegression(dim=3, points=6, noise=0.5, condition=1.0)
-    assert module.canonical(spelt) == module.canonical(TASK)
+def test_explicit_defaults_do_not_change_the_prompts_of_a_task():
+    explicit = LinearRegression(dim=3, points=6, noise=0.5, condition=1.0)
+    assert module.canonical(explicit) == module.canonical(TASK)
     assert module.canonical(LinearRegression(dim=3, points=6)) != module.canonical(TASK)
 
 
-def test_what_overflows_stays_on_the_curve():
+def test_overflow_stays_on_the_curve():
     curve = evaluate(Constant(1.0, 1e15), TASK, Evaluation(loops=3, prompts=20))
     assert np.isfinite(curve.error[:2]).all()
     assert np.isinf(curve.error[2]).all()
@@ -104,20 +104,20 @@ def test_one_prompt_has_no_standard_error():
     assert np.isfinite(curve.error).all()
 
 
-def test_a_looped_net_runs_on_and_one_of_fixed_depth_stops(make):
+def test_a_looped_net_runs_longer_than_in_training_and_a_net_of_fixed_depth_stops(make):
     evaluation = Evaluation(loops=9, prompts=8)
     for kind, rows in (("looped", 9), ("gpt2", 3)):
         trial = make(kind, layers=3) if kind == "gpt2" else make(kind)
         assert len(evaluate(Learner(trial).net, trial.task, evaluation).error) == rows
 
 
-def test_validation_is_the_last_step_of_the_validation_set(make):
+def test_validate_averages_the_last_step_over_the_validation_set(make):
     trial = make()
     net = Learner(trial).net
     with torch.no_grad():
         for weight in net.parameters():
             weight.add_(torch.randn(weight.shape, generator=stream("scrambled")), alpha=0.5)
-    found = validate(net, trial.task, 4)
+    errors_at_end = validate(net, trial.task, 4)
     with torch.no_grad():
         errors = torch.cat(
             [
@@ -125,48 +125,48 @@ def test_validation_is_the_last_step_of_the_validation_set(make):
                 for batch in module._validation_set(trial.task.model_dump_json())
             ]
         )
-    assert found["error"] == pytest.approx(errors.mean().item(), rel=1e-5)
-    assert found["error_last"] == pytest.approx(errors[:, -1].mean().item(), rel=1e-5)
+    assert errors_at_end["error"] == pytest.approx(errors.mean().item(), rel=1e-5)
+    assert errors_at_end["error_last"] == pytest.approx(errors[:, -1].mean().item(), rel=1e-5)
 
 
 def test_a_summary_reads_one_loop_of_the_curve():
     curve = evaluate(Constant(0.5, 2.0), TASK, Evaluation(loops=3, prompts=50))
-    found = summary(curve, TASK, 2)
-    assert list(found) == ["error", "error_last", "raw_error", "excess"]
-    assert found["error"] == pytest.approx(curve.error[1].mean())
-    assert found["error_last"] == curve.error[1, -1]
-    assert found["excess"] == pytest.approx(curve.raw[1].mean() - 0.25)
+    values = summary(curve, TASK, 2)
+    assert list(values) == ["error", "error_last", "raw_error", "excess"]
+    assert values["error"] == pytest.approx(curve.error[1].mean())
+    assert values["error_last"] == curve.error[1, -1]
+    assert values["excess"] == pytest.approx(curve.raw[1].mean() - 0.25)
     for loop in (0, 4):
         with pytest.raises(ValueError, match=f"loop {loop} is not on the curve; 1 .. 3 are"):
             summary(curve, TASK, loop)
 
 
-def test_an_error_curve_is_over_fresh_prompts():
-    found = error_curve(Constant(0.0), TASK, 2, stream("here"), prompts=2000)
-    assert found.shape == (2, 6)
-    assert abs(found - 1).max() < 0.2
+def test_error_curve_averages_over_fresh_prompts():
+    errors = error_curve(Constant(0.0), TASK, 2, stream("here"), prompts=2000)
+    assert errors.shape == (2, 6)
+    assert abs(errors - 1).max() < 0.2
 
 
-def test_without_another_task_the_one_trained_on_is_evaluated():
+def test_the_default_evaluation_uses_the_training_task():
     assert Evaluation().posed(TASK) is TASK
 
 
-def test_another_task_has_the_settings_of_the_one_trained_on_but_for_those_that_are_named():
-    found = Evaluation(task={"noise": 2.0}).posed(TASK)
-    assert found == LinearRegression(dim=3, points=6, noise=2.0)
+def test_another_task_takes_unnamed_settings_from_the_training_task():
+    noisier = Evaluation(task={"noise": 2.0}).posed(TASK)
+    assert noisier == LinearRegression(dim=3, points=6, noise=2.0)
     other = Evaluation(task={"kind": "representation_regression", "dim": 3, "points": 6}).posed(TASK)
     assert other == RepresentationRegression(dim=3, points=6)
 
 
 @pytest.mark.parametrize(
-    ("trained", "task", "said"),
+    ("trained", "task", "message"),
     [
         (
             TASK,
             {"dim": 4},
-            "trials read 12 tokens of 4 numbers and answer with 1, the task evaluated has 12 of 5",
+            "trials read 12 tokens of 4 numbers and answer with 1, but the evaluated task has 12 of 5",
         ),
-        (TASK, {"points": 7}, "leave the sizes as they are"),
+        (TASK, {"points": 7}, "leave the sizes unchanged"),
         (TASK, {"noisy": 1}, "noisy"),
         (
             Clustering(data="iris", components=2, points=20),
@@ -180,13 +180,15 @@ def test_another_task_has_the_settings_of_the_one_trained_on_but_for_those_that_
         ),
     ],
 )
-def test_a_task_that_a_net_cannot_read_or_has_seen_is_refused(trained: Task, task: dict, said: str):
-    with pytest.raises(ValueError, match=said):
+def test_an_evaluation_on_another_shape_or_on_training_tables_is_refused(
+    trained: Task, task: dict, message: str
+):
+    with pytest.raises(ValueError, match=message):
         Evaluation(task=task).posed(trained)
 
 
-def test_an_evaluation_is_known_by_its_settings():
-    assert Evaluation(loops=20, prompts=1024).key == "cfbb694d", "older records keep theirs"
+def test_the_key_of_an_evaluation_depends_on_its_settings():
+    assert Evaluation(loops=20, prompts=1024).key == "cfbb694d", "older records keep their key"
     assert Evaluation(task={"noise": 1}).key != Evaluation().key
     assert Evaluation().key == Evaluation(loops=20, prompts=1024).key
     assert Evaluation().key != Evaluation(loops=21).key

@@ -13,7 +13,7 @@ from loopscale.training.trial import Training, Trial
 
 
 def scrambled(trial: Trial) -> Net:
-    """Large weights: at the start of training all loops guess the same to six digits."""
+    """A net with large weights. With initial weights all loops agree to six digits."""
     net, rng = trial.model.build(trial.task.prompt, stream("weights")), stream("scrambled")
     with torch.no_grad():
         for weight in net.parameters():
@@ -21,27 +21,27 @@ def scrambled(trial: Trial) -> Net:
     return net
 
 
-def told(trial: Trial) -> list[tuple[int, dict[str, float]]]:
+def reports(trial: Trial) -> list[tuple[int, dict[str, float]]]:
     return [(progress.step, progress.metrics) for progress in train(trial)]
 
 
 @pytest.mark.parametrize("kind", Model.choices())
 def test_the_same_trial_twice_is_bitwise_equal(make, kind: str):
-    once, again = told(make(kind)), told(make(kind))
+    once, again = reports(make(kind)), reports(make(kind))
     assert once == again
     assert [step for step, _ in once] == [4, 8, 12]
 
 
-def test_another_seed_is_another_run(make):
-    assert told(make())[0] != told(make(seed=1))[0]
+def test_another_seed_gives_other_results(make):
+    assert reports(make())[0] != reports(make(seed=1))[0]
 
 
-def test_the_last_step_is_reported_where_eval_every_does_not_divide_it(make):
-    assert [step for step, _ in told(make(steps=10))] == [4, 8, 10]
+def test_the_last_step_is_reported_even_if_eval_every_does_not_divide_it(make):
+    assert [step for step, _ in reports(make(steps=10))] == [4, 8, 10]
 
 
-def test_evaluating_more_often_changes_nothing_in_training(make):
-    often, seldom = told(make(eval_every=1)), told(make(eval_every=12))
+def test_more_frequent_evaluation_does_not_change_training(make):
+    often, seldom = reports(make(eval_every=1)), reports(make(eval_every=12))
     assert {key: often[-1][1][key] for key in ("error", "error_last", "lr")} == {
         key: seldom[-1][1][key] for key in ("error", "error_last", "lr")
     }
@@ -49,9 +49,9 @@ def test_evaluating_more_often_changes_nothing_in_training(make):
     assert seldom[-1][1]["loss"] == pytest.approx(sum(losses) / 12, rel=1e-12)
 
 
-def test_the_global_generator_is_never_touched(make):
+def test_training_does_not_use_the_global_generator(make):
     before = torch.get_rng_state()
-    told(make())
+    reports(make())
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -66,12 +66,14 @@ def test_every_weight_is_trained(make):
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("bf16", torch.float32), ("float64", torch.float64)])
-def test_precisions_run_and_keep_their_weights(make, precision: str, expected: torch.dtype):
+def test_every_precision_trains_and_keeps_the_type_of_its_weights(
+    make, precision: str, expected: torch.dtype
+):
     *_, last = train(make(precision=precision))
     state = last.state()
     assert {tensor.dtype for tensor in state.net.values()} == {expected}
     assert {moments["exp_avg"].dtype for moments in state.optimiser["state"].values()} == {expected}
-    (reference,) = (metrics for step, metrics in told(make()) if step == 12)
+    (reference,) = (metrics for step, metrics in reports(make()) if step == 12)
     assert last.metrics["error"] == pytest.approx(reference["error"], abs=0.02)
     assert last.metrics["error"] != reference["error"]
 
@@ -84,7 +86,7 @@ def test_eq_6_averages_the_last_window_of_loops(make):
     torch.testing.assert_close(objective(net, trial, batch), expected)
 
 
-def test_a_net_of_fixed_depth_is_trained_on_its_last_layer(make):
+def test_the_loss_of_a_net_of_fixed_depth_uses_the_last_layer_only(make):
     trial = make("gpt2", layers=3)
     net = scrambled(trial)
     batch = trial.task.sample(8, stream("a batch"))
@@ -103,14 +105,14 @@ def test_truncation_changes_the_gradient_and_not_the_loss(make):
 
 
 @pytest.mark.parametrize("lr", [1e30, 1e5])
-def test_divergence_is_an_error_that_names_step_and_value(make, lr: float):
+def test_divergence_raises_an_error_with_step_and_value(make, lr: float):
     with pytest.raises(
         Diverged, match=r"(loss is (nan|inf)|is no longer finite|is (nan|inf)) at step \d+|finite at step"
     ):
-        told(make("gpt2", lr=lr, norm="none", steps=60))
+        reports(make("gpt2", lr=lr, norm="none", steps=60))
 
 
-def test_a_weight_that_is_no_number_is_divergence_though_the_loss_is_one(make):
+def test_a_nan_weight_is_reported_as_divergence_at_the_next_step(make):
     stream_of_progress = train(make())
     progress = next(stream_of_progress)
     with torch.no_grad():
@@ -120,7 +122,7 @@ def test_a_weight_that_is_no_number_is_divergence_though_the_loss_is_one(make):
         next(stream_of_progress)
 
 
-def test_the_learning_rate_decays_by_a_factor_after_every_so_many_steps():
+def test_the_learning_rate_decays_by_a_factor_after_every_decay_every_steps():
     options = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3)
     assert [learning_rate(options, step) for step in range(1, 10)] == [1, 2, 2, 2, 2, 1, 1, 1, 0.5]
     both = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3, schedule="cosine")
@@ -130,7 +132,7 @@ def test_the_learning_rate_decays_by_a_factor_after_every_so_many_steps():
         assert learning_rate(both, step) == pytest.approx(factor * learning_rate(cosine, step))
 
 
-def test_the_learning_rate_rises_along_a_line_and_falls_along_a_cosine():
+def test_the_learning_rate_rises_linearly_and_falls_along_a_cosine():
     options = Training(steps=20, lr=1.0, warmup=4, schedule="cosine")
     rates = [learning_rate(options, step) for step in range(1, 21)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
@@ -142,9 +144,9 @@ def test_the_learning_rate_rises_along_a_line_and_falls_along_a_cosine():
     assert {learning_rate(constant, step) for step in range(4, 21)} == {1.0}
 
 
-def test_the_reported_rate_is_that_of_the_step(make):
+def test_the_reported_learning_rate_belongs_to_the_step(make):
     trial = make(schedule="cosine", warmup=4)
-    assert [metrics["lr"] for _, metrics in told(trial)] == [
+    assert [metrics["lr"] for _, metrics in reports(trial)] == [
         learning_rate(trial.training, step) for step in (4, 8, 12)
     ]
 
@@ -167,10 +169,10 @@ def test_a_curriculum_grows_on_schedule_and_stops_at_the_task(make):
     at_work = [int((batch.tokens[..., :3].abs().sum((0, 1)) > 0).sum()) for batch in batches]
     assert at_work == [1, 1, 2, 2, 3, 3, 3, 3, 3, 3, 3]
     assert {batch.tokens.shape[-1] for batch in batches} == {4}
-    assert [step for step, _ in told(trial)] == [4, 8, 12]
+    assert [step for step, _ in reports(trial)] == [4, 8, 12]
 
 
-def test_under_a_curriculum_errors_are_in_units_of_the_full_task(make):
+def test_under_a_curriculum_the_loss_is_scaled_by_the_full_task(make):
     trial = make(task={"dim": 4}, curriculum={"dim": 1, "points": 5, "every": 100})
     net = Learner(trial).net
     batch = trial.stage(1).sample(8, stream("a batch"))
@@ -179,11 +181,11 @@ def test_under_a_curriculum_errors_are_in_units_of_the_full_task(make):
 
 
 def test_a_curriculum_beyond_the_task_is_refused(make):
-    with pytest.raises(ValueError, match="starts with points 9, the task has 5"):
+    with pytest.raises(ValueError, match="starts with points 9, but the task has points 5"):
         make(curriculum={"dim": 1, "points": 9, "every": 10})
 
 
-def test_what_another_trial_left_in_torch_is_reset():
+def test_prepare_resets_global_settings_of_torch():
     torch.set_float32_matmul_precision("medium")
     torch.set_default_dtype(torch.float64)
     prepare(1)

@@ -1,4 +1,4 @@
-"""Nets that are trained on principal components beat predicting nothing: either attention, looped, and on tables."""
+"""Nets trained on principal components beat predicting zero: both kinds of attention, looped nets, and tables."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def learned(steps: int, model: dict[str, Any], task: dict[str, Any] | None = Non
 
 @pytest.mark.parametrize("attention", ["relu", "softmax"])
 @pytest.mark.parametrize("auxiliary", ["none", "start"])
-def test_an_encoder_finds_the_first_component_with_and_without_the_auxiliary_matrix(
+def test_an_encoder_learns_the_first_component_with_and_without_the_auxiliary_matrix(
     attention: str, auxiliary: str
 ):
     learner = learned(250, {"kind": "encoder", "layers": 2, "attention": attention}, {"auxiliary": auxiliary})
@@ -34,14 +34,14 @@ def test_an_encoder_finds_the_first_component_with_and_without_the_auxiliary_mat
     assert curve.measures["cosine_1"][-1] > 0.75, "by chance it is 0.5"
 
 
-def test_a_looped_encoder_finds_it_loop_by_loop():
+def test_a_looped_encoder_improves_with_loops():
     learner = learned(250, {"kind": "looped"})
     curve = evaluate(learner.net, learner.trial.task, Evaluation(loops=3, prompts=256))
     first, last = curve.error[0].mean(), curve.error[-1].mean()
     assert last + 4 * curve.sem[-1].mean() < min(first, 0.75)
 
 
-def test_what_was_trained_on_gaussian_points_finds_it_in_tables():
+def test_an_encoder_trained_on_gaussian_points_finds_components_of_tables():
     learner = learned(250, {"kind": "encoder", "layers": 2}, {"standardised": True})
     evaluation = Evaluation(prompts=256, task={"data": ["iris", "wine"]})
     curve = evaluate(learner.net, evaluation.posed(learner.trial.task), evaluation)

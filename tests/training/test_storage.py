@@ -1,4 +1,4 @@
-"""What every shelf promises, of a folder and of a bucket on a real server."""
+"""The promises of every store of checkpoints, tested on a folder and on a bucket of a real server."""
 
 import contextlib
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.training.bucket import Bucket
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.folder import Folder
 from loopscale.training.storage import (
     BadAddress,
@@ -26,7 +27,7 @@ from tests import buckets
 from tests.disks import small_disk
 
 LARGE = 30_000_000
-"""Bytes that pyarrow sends in parts."""
+"""Bytes of a file that pyarrow uploads in parts."""
 
 
 @pytest.fixture(scope="module")
@@ -41,66 +42,66 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[buckets.Bucket]
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
     if request.param == "folder":
-        made: CheckpointStore = Folder(tmp_path / "shelf", 0.0)
+        store: CheckpointStore = Folder(tmp_path / "store", 0.0)
     else:
         server = request.getfixturevalue("server")
-        made = Bucket(server.at(server.endpoint, f"tests/{tmp_path.name}"), 0.0)
-    made.make()
-    return made
+        store = Bucket(server.at(server.endpoint, f"tests/{tmp_path.name}"), 0.0)
+    store.make()
+    return store
 
 
 def version(number: int) -> bytes:
-    """Contents that cannot be mixed or cut without its being seen."""
+    """Contents in which a test can detect a mixture or a cut."""
     return bytes([number]) * (10_000 + 1_000 * number)
 
 
-def whole(content: bytes) -> bool:
+def is_whole(content: bytes) -> bool:
     return content == version(content[0])
 
 
-def test_a_file_is_what_was_put_last(shelf: CheckpointStore):
+def test_get_returns_the_last_put_content(store: CheckpointStore):
     for content in (b"one", b"", b"three"):
-        shelf.put("a.safetensors", content)
-        assert shelf.get("a.safetensors") == content
-        assert CheckpointStore.open(shelf.url, 0.0).get("a.safetensors") == content
+        store.put("a.safetensors", content)
+        assert store.get("a.safetensors") == content
+        assert open_checkpoint_store(store.url, 0.0).get("a.safetensors") == content
 
 
-def test_a_file_that_is_not_there_is_told_from_a_place_that_is_not_there(shelf: CheckpointStore):
+def test_a_missing_file_raises_file_not_found(store: CheckpointStore):
     with pytest.raises(FileNotFoundError):
-        shelf.get("a.safetensors")
-    shelf.delete("a.safetensors")
-    shelf.put("a.safetensors", b"x")
-    shelf.delete("a.safetensors")
+        store.get("a.safetensors")
+    store.delete("a.safetensors")
+    store.put("a.safetensors", b"x")
+    store.delete("a.safetensors")
     with pytest.raises(FileNotFoundError):
-        shelf.get("a.safetensors")
+        store.get("a.safetensors")
 
 
-def test_files_are_listed_and_what_is_hidden_or_half_written_is_not(shelf: CheckpointStore):
-    assert shelf.names() == []
+def test_names_lists_files_without_hidden_files(store: CheckpointStore):
+    assert store.names() == []
     for name in ("b.safetensors", "a.safetensors", ".probe"):
-        shelf.put(name, b"x")
-    assert shelf.names() == ["a.safetensors", "b.safetensors"]
+        store.put(name, b"x")
+    assert store.names() == ["a.safetensors", "b.safetensors"]
 
 
-def test_a_place_that_can_be_written_is_left_as_it_was_by_the_check(shelf: CheckpointStore):
-    shelf.check()
-    assert shelf.names() == []
+def test_check_leaves_no_file_behind(store: CheckpointStore):
+    store.check()
+    assert store.names() == []
     with pytest.raises(FileNotFoundError):
-        shelf.get(f".probe-{socket.gethostname()}-{os.getpid()}")
+        store.get(f".probe-{socket.gethostname()}-{os.getpid()}")
 
 
-def test_readers_see_the_old_file_or_the_new_one_whole(shelf: CheckpointStore):
-    shelf.put("a.safetensors", version(0))
+def test_readers_always_see_a_whole_file_during_writes(store: CheckpointStore):
+    store.put("a.safetensors", version(0))
     over, torn, read = threading.Event(), [], []
 
     def reading() -> None:
-        mine = CheckpointStore.open(shelf.url, 60.0)
+        reader = open_checkpoint_store(store.url, 60.0)
         while not over.is_set():
-            content = mine.get("a.safetensors")
+            content = reader.get("a.safetensors")
             read.append(content[0])
-            if not whole(content):
+            if not is_whole(content):
                 torn.append((content[0], len(content)))
 
     readers = [threading.Thread(target=reading) for _ in range(2)]
@@ -109,22 +110,22 @@ def test_readers_see_the_old_file_or_the_new_one_whole(shelf: CheckpointStore):
     until = time.monotonic() + 60
     while len(set(read)) < 4 and time.monotonic() < until:
         for number in range(1, 8):
-            shelf.put("a.safetensors", version(number))
+            store.put("a.safetensors", version(number))
     over.set()
     for reader in readers:
         reader.join()
     assert torn == []
-    assert len(set(read)) >= 4, "the readers did not look while it was written"
+    assert len(set(read)) >= 4, "the readers did not read during the writes"
 
 
 WRITER = """
 import sys
-from loopscale.training.storage import CheckpointStore
-shelf, size = CheckpointStore.open(sys.argv[1]), int(sys.argv[2])
+from loopscale.training.checkpoint_stores import open_checkpoint_store
+store, size = open_checkpoint_store(sys.argv[1]), int(sys.argv[2])
 number = 0
 while True:
     number = number % 250 + 1
-    shelf.put("a.safetensors", bytes([number]) * (size + number))
+    store.put("a.safetensors", bytes([number]) * (size + number))
     print(number, flush=True)
 """
 
@@ -133,28 +134,28 @@ while True:
     "size", [100_000, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"]
 )
 @pytest.mark.timeout(120)
-def test_a_writer_killed_in_the_middle_leaves_the_old_file_or_the_new_one(shelf: CheckpointStore, size: int):
+def test_a_killed_writer_leaves_the_old_or_the_new_file(store: CheckpointStore, size: int):
     for kill in range(3):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, shelf.url, str(size)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, store.url, str(size)], stdout=subprocess.PIPE, text=True
         )
         assert writer.stdout
-        said = [int(writer.stdout.readline()) for _ in range(2)]
+        numbers = [int(writer.stdout.readline()) for _ in range(2)]
         time.sleep(0.003 + 0.05 * kill * (size > 10**6))
         writer.send_signal(signal.SIGKILL)
-        said += [int(line) for line in writer.stdout.read().split()]
+        numbers += [int(line) for line in writer.stdout.read().split()]
         writer.wait()
         writer.stdout.close()
-        content = shelf.get("a.safetensors")
-        assert content[0] in (said[-1], said[-1] + 1)
+        content = store.get("a.safetensors")
+        assert content[0] in (numbers[-1], numbers[-1] + 1)
         assert content == bytes([content[0]]) * (size + content[0])
-    shelf.sweep()
-    assert shelf.names() == ["a.safetensors"]
-    if isinstance(shelf, Folder):
-        assert [file.name for file in shelf.path.iterdir()] == ["a.safetensors"]
+    store.sweep()
+    assert store.names() == ["a.safetensors"]
+    if isinstance(store, Folder):
+        assert [file.name for file in store.path.iterdir()] == ["a.safetensors"]
 
 
-def test_leftovers_of_dead_writers_are_swept_and_no_others(tmp_path: Path):
+def test_sweep_deletes_only_partial_files_of_dead_writers(tmp_path: Path):
     gone = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(gone, 0)
     here = socket.gethostname()
@@ -166,7 +167,7 @@ def test_leftovers_of_dead_writers_are_swept_and_no_others(tmp_path: Path):
     for file in (dead, alive, elsewhere, long_ago, finished):
         file.write_bytes(b"x")
     os.utime(long_ago, (0, 0))
-    assert CheckpointStore.open(tmp_path).sweep() == 2
+    assert open_checkpoint_store(tmp_path).sweep() == 2
     assert set(tmp_path.iterdir()) == {alive, elsewhere, finished}
 
 
@@ -176,24 +177,24 @@ def full(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def test_a_full_disk_is_the_machines_fault_and_costs_no_file(full: Path):
-    shelf = Folder(full, 0.0)
-    shelf.put("a.safetensors", version(1))
+def test_a_full_disk_raises_storage_unavailable_and_keeps_the_old_file(full: Path):
+    store = Folder(full, 0.0)
+    store.put("a.safetensors", version(1))
     with pytest.raises(StorageUnavailable, match=r"No space left on device.*; make room"):
-        shelf.put("a.safetensors", b"x" * 300_000)
-    assert shelf.get("a.safetensors") == version(1)
+        store.put("a.safetensors", b"x" * 300_000)
+    assert store.get("a.safetensors") == version(1)
     assert [file.name for file in full.iterdir()] == ["a.safetensors"]
 
 
-def test_a_disk_where_room_is_made_in_time_loses_nothing(full: Path):
+def test_a_write_succeeds_if_a_full_disk_gets_room_in_time(full: Path):
     (full / "other").write_bytes(b"x" * 230_000)
     threading.Timer(1.0, (full / "other").unlink).start()
-    shelf = Folder(full, 10.0)
-    shelf.put("a.safetensors", b"x" * 100_000)
-    assert len(shelf.get("a.safetensors")) == 100_000
+    store = Folder(full, 10.0)
+    store.put("a.safetensors", b"x" * 100_000)
+    assert len(store.get("a.safetensors")) == 100_000
 
 
-def test_a_disk_that_may_not_be_written_is_not_tried_again(full: Path):
+def test_a_read_only_disk_is_not_retried(full: Path):
     subprocess.run(["mount", "-o", "remount,ro", str(full)], check=True)
     began = time.monotonic()
     with pytest.raises(StorageDenied, match="Read-only file system"):
@@ -201,7 +202,7 @@ def test_a_disk_that_may_not_be_written_is_not_tried_again(full: Path):
     assert time.monotonic() - began < 5
 
 
-def test_a_folder_that_a_machine_has_not_mounted_is_not_made_by_its_workers(tmp_path: Path):
+def test_workers_do_not_create_a_missing_folder(tmp_path: Path):
     for act in (lambda s: s.put("a", b"x"), lambda s: s.get("a")):
         with pytest.raises(StorageMissing, match=r"there is no folder .* mount it"):
             act(Folder(tmp_path / "gone", 60.0))
@@ -211,37 +212,37 @@ def test_a_folder_that_a_machine_has_not_mounted_is_not_made_by_its_workers(tmp_
         Folder(tmp_path / "file").make()
 
 
-def test_a_bucket_that_is_not_there_is_said_at_once(server: buckets.Bucket):
-    shelf = Bucket(server.url.replace("s3://studies", "s3://nothing-here"), 60.0)
+def test_a_missing_bucket_is_reported_at_once(server: buckets.Bucket):
+    store = Bucket(server.url.replace("s3://studies", "s3://nothing-here"), 60.0)
     with pytest.raises(StorageMissing, match="there is no bucket nothing-here"):
-        shelf.check()
+        store.check()
 
 
-def test_a_server_that_is_away_for_a_while_loses_nothing(tmp_path: Path, server: buckets.Bucket):
+def test_a_write_waits_for_a_server_that_is_away_for_a_while(tmp_path: Path, server: buckets.Bucket):
     late = buckets.Bucket(tmp_path)
     threading.Timer(1.5, late.start).start()
-    shelf = Bucket(late.url, 30.0)
+    store = Bucket(late.url, 30.0)
     try:
-        shelf.put("a.safetensors", b"x")
-        assert shelf.get("a.safetensors") == b"x"
+        store.put("a.safetensors", b"x")
+        assert store.get("a.safetensors") == b"x"
     finally:
         late.kill()
     began = time.monotonic()
     with pytest.raises(
         StorageUnavailable, match=r"cannot reach s3://studies/a/prefix/a\.safetensors"
-    ) as found:
+    ) as caught:
         Bucket(late.url, 3.0).get("a.safetensors")
     assert 1 < time.monotonic() - began < 20
-    assert type(found.value) is StorageUnavailable
+    assert type(caught.value) is StorageUnavailable
 
 
-def test_who_may_not_write_is_told_so_at_once(tmp_path: Path, server: buckets.Bucket):
+def test_denied_access_is_reported_at_once(tmp_path: Path, server: buckets.Bucket):
     strict = buckets.Bucket(tmp_path)
-    shelf = Bucket(strict.url, 60.0)
+    store = Bucket(strict.url, 60.0)
     try:
         strict.start()
         strict.strict()
-        for act in (shelf.check, shelf.names, lambda: shelf.get("a")):
+        for act in (store.check, store.names, lambda: store.get("a")):
             with pytest.raises(StorageDenied, match="may not use"):
                 act()
     finally:
@@ -249,7 +250,7 @@ def test_who_may_not_write_is_told_so_at_once(tmp_path: Path, server: buckets.Bu
 
 
 class Cut:
-    """A connection to the server that breaks for good after so many bytes."""
+    """A connection to the server that breaks forever after `limit` bytes."""
 
     def __init__(self, port: int, limit: int) -> None:
         self.to, self.left, self.lock = port, limit, threading.Lock()
@@ -285,13 +286,13 @@ class Cut:
 
 
 @pytest.mark.parametrize("sent", [5_000, 12_000_000, 24_000_000])
-def test_a_connection_that_breaks_within_a_large_file_leaves_the_old_one(
+def test_a_broken_connection_during_a_large_upload_leaves_the_old_file(
     tmp_path: Path, sent: int, monkeypatch
 ):
     for name, value in buckets.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     crashes = -1
-    while crashes < 3:  # moto's server segfaults now and then when a connection breaks (seen)
+    while crashes < 3:  # moto's server sometimes segfaults when a connection breaks
         crashes += 1
         server = buckets.Bucket(tmp_path)
         server.start()
@@ -306,11 +307,11 @@ def test_a_connection_that_breaks_within_a_large_file_leaves_the_old_one(
                 return
         finally:
             server.kill()
-    raise AssertionError("moto's server has crashed each time")
+    raise AssertionError("moto's server crashed in every attempt")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("ftp://somewhere/x", "cannot be kept at ftp://somewhere/x; give --storage"),
         ("s3://", "give --storage a folder, or s3://"),
@@ -318,22 +319,23 @@ def test_a_connection_that_breaks_within_a_large_file_leaves_the_old_one(
         ("s3://bucket/x?endpoint=y", "has an option endpoint; an s3:// URL takes endpoint_override"),
     ],
 )
-def test_an_address_where_nothing_can_lie_is_said_before_anything_is_asked(url: str, said: str):
-    with pytest.raises(BadAddress) as found:
-        CheckpointStore.open(url)
-    assert said in str(found.value)
-    assert "secret" not in str(found.value)
+def test_a_bad_address_is_reported_before_any_access(url: str, message: str):
+    with pytest.raises(BadAddress) as caught:
+        open_checkpoint_store(url)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
-def test_the_environment_says_where_a_server_is(server: buckets.Bucket, monkeypatch: pytest.MonkeyPatch):
+def test_the_endpoint_can_come_from_the_environment(server: buckets.Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    CheckpointStore.open("s3://studies/by environment", 0.0).put("a.safetensors", b"x")
+    open_checkpoint_store("s3://studies/by environment", 0.0).put("a.safetensors", b"x")
     url = server.at(server.endpoint, "by%20environment")
-    assert CheckpointStore.open(url, 0.0).get("a.safetensors") == b"x"
+    assert open_checkpoint_store(url, 0.0).get("a.safetensors") == b"x"
 
 
-def test_neither_a_shelf_nor_an_address_needs_torch_or_pyarrow():
-    code = "import sys; from loopscale.training.storage import CheckpointStore as S; S.open('s3://b/c'); S.open('x')"
+def test_opening_a_store_imports_neither_torch_nor_pyarrow():
+    code = "import sys; from loopscale.training.checkpoint_stores import open_checkpoint_store as opened"
+    code += "; opened('s3://b/c'); opened('x')"
     code += "; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

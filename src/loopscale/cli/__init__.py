@@ -1,4 +1,7 @@
-"""The command line: one file a verb, and nothing heavy imported until a verb needs it.
+"""The command line: the verbs of `loopscale`, with their options and their output.
 
-To add a verb, copy `query.py`, and name it in `main.py`.
+`loopscale --help` answers within 0.3 s, and `loopscale best` needs no torch. Modules here therefore import other
+packages inside the functions that use them, and under TYPE_CHECKING for annotations.
+
+To add a verb, copy `query.py` and register the verb in `main.py`.
 """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(
     from loopscale.analysis.table import cells, headings
     from loopscale.cli.recorded import meeting, recorded
 
-    place = opened(context, store, storage)
+    place = open_store(context, store, storage)
     results = recorded(place, study, curves=False)
     kept = meeting(place, results.name, where) if where else None
     # The noise is pooled over all cells, so hidden cells still count.

@@ -1,23 +1,38 @@
-"""What the verbs that speak to a cluster share: which one, and which of its submissions."""
+"""`loopscale submit`, `status`, `logs` and `stop`: studies on a cluster."""
 
+import sys
+import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import Place
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import (
+    JsonOption,
+    SetOption,
+    StorageOption,
+    StoreOption,
+    StorePlace,
+    StudyArgument,
+    parse_assignments,
+)
+from loopscale.cli.output import format_bytes, format_duration, say, show_json, show_table, tell
 
-if TYPE_CHECKING:
-    from loopscale.cluster.base import Cluster, Submission
+if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.cluster.base import Cluster, Request, Submission
+
+TRIAL_COUNTS = """
+    SELECT coalesce(outcome, 'running') AS outcome, count(*) AS number, min(error) AS error
+    FROM trials WHERE study = '{study}' AND role <> 'baseline' GROUP BY ALL ORDER BY number DESC
+"""
 
 
-def _clusters(incomplete: str) -> list[str]:
-    """The clusters' names, for the shell to complete."""
-    from loopscale.cluster.find import HERE, names, nearest_folder
+def _complete_cluster(incomplete: str) -> list[str]:
+    from loopscale.cluster.files import cluster_names
 
-    found = dict.fromkeys([HERE, *names(nearest_folder())])
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in cluster_names() if name.startswith(incomplete)]
 
 
 ClusterOption = Annotated[
@@ -26,40 +41,241 @@ ClusterOption = Annotated[
         "--cluster",
         metavar="NAME",
         help="A cluster's name below cluster/, or its file. [dim]Default: $LOOPSCALE_CLUSTER, else local[/dim]",
-        autocompletion=_clusters,
+        autocompletion=_complete_cluster,
     ),
 ]
 
 
-def chosen(
-    context: typer.Context, name: str | None, store: str | None, storage: str | Path | None
+def submit(
+    context: typer.Context,
+    study: StudyArgument,
+    cluster: ClusterOption = None,
+    overrides: SetOption = None,
+    render: Annotated[
+        bool, typer.Option("--render", help="Print the text for the cluster, and send nothing.")
+    ] = False,
+    preflight: Annotated[
+        bool,
+        typer.Option("--preflight/--no-preflight", help="First check that the cluster can run the study."),
+    ] = True,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Start a study on a cluster, or attach to it if it runs there. The command returns at once.
+
+    It sends the code at its commit and the study's file. Submitting again resumes a study that stopped or failed.
+
+    [bold]Example[/bold]  loopscale submit quickstart --cluster lab
+    """
+    from loopscale.cluster.base import Request
+    from loopscale.cluster.package import build_package
+    from loopscale.studies.spec import Study
+
+    name, target = cluster_from_options(context, cluster, store, storage)
+    changes = parse_assignments(overrides)
+    loaded = Study.load(study, changes)
+    package, trial = build_package(loaded.name, loaded.text), loaded.resources
+    resources = {"cpu": float(trial.cpu), "gpu": float(trial.gpu), "memory": float(trial.memory or 0)}
+    with tempfile.TemporaryDirectory(prefix="loopscale-") as folder:
+        archive = package.write(Path(folder))
+        request = Request(loaded.name, loaded.text, changes, archive, package.digest, resources)
+        if render:
+            say(target.render(name, request))
+            return
+        commit = f" at commit {package.commit[:10]}" if package.commit else ""
+        tell(f"package: {format_bytes(len(package.content))}{commit}")
+        if package.unsent:
+            some = ", ".join(package.unsent[:3]) + (", ..." if len(package.unsent) > 3 else "")
+            tell(f"note: uncommitted changes are not sent: {some}")
+        submission = _submit(name, target, request, preflight)
+    if as_json:
+        show_json(submission.document() | {"package_bytes": len(package.content), "commit": package.commit})
+        return
+    option = f" --cluster {cluster}" if cluster else ""
+    if submission.attached:
+        say(f"{submission.study} runs on {submission.cluster} already, as {submission.id}")
+    else:
+        say(f"{submission.study} is submitted to {submission.cluster}, as {submission.id}")
+    say(f"to follow it: loopscale logs -f {submission.study}{option}")
+    say(f"to see its state: loopscale status {submission.study}{option}")
+
+
+def _submit(name: str, cluster: "Cluster", request: "Request", check: bool) -> "Submission":
+    """Raises UsageError if the preflight finds a fatal problem."""
+    from loopscale.cluster.base import ENDED
+    from loopscale.cluster.preflight import preflight
+
+    latest = cluster.latest(name, request.study)
+    if check and (latest is None or latest.state in ENDED):
+        problems = preflight(name, cluster, request)
+        for problem in problems:
+            if not problem.fatal:
+                tell(f"note: {problem.text}")
+        if fatal := [problem.text for problem in problems if problem.fatal]:
+            raise UsageError("\n".join(f"{name}: {text}" for text in fatal))
+    return cluster.submit(name, request)
+
+
+def status(
+    context: typer.Context,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", help="A study, or the id of a submission. Default: all."),
+    ] = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """List the submissions to a cluster. For one study, also show its trials and its spent budget.
+
+    [bold]Example[/bold]  loopscale status quickstart --cluster lab
+    """
+    name, target = cluster_from_options(context, cluster, store, storage)
+    if study is None:
+        show_submissions(name, target, as_json)
+        return
+    submission = _latest_submission(name, target, study)
+    progress = _progress(target, submission.study)
+    if as_json:
+        show_json(submission.document() | progress)
+        return
+    show_table(["id", "state", "since", "took"], [_row(submission)])
+    if submission.detail:
+        say(submission.detail)
+    for line in _progress_lines(progress):
+        say(line)
+
+
+def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
+    """Print every submission that the cluster remembers."""
+    submissions = cluster.submissions(name)
+    if as_json:
+        show_json([each.document() for each in submissions])
+    elif not submissions:
+        say(f"no study was submitted to {name} yet; `loopscale submit STUDY --cluster {name}` submits one")
+    else:
+        show_table(
+            ["study", "id", "state", "since", "took"], [[each.study, *_row(each)] for each in submissions]
+        )
+
+
+def _row(submission: "Submission") -> list[Any]:
+    started = submission.started
+    since = started and time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
+    took = started and format_duration((submission.ended or time.time()) - started)
+    return [submission.id, submission.state, since, took]
+
+
+def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
+    """The progress in the study's records; if this machine cannot read them, the reason."""
+    from loopscale.records.mirror.mirror import Mirror
+    from loopscale.records.stores.store import Store, StoreError
+    from loopscale.records.writing.spent import spent
+
+    remote = bool(cluster.store and "://" in cluster.store)
+    try:
+        store = Store.open(cluster.store, None if remote else cluster.storage)
+        mirror = Mirror(store)
+        mirror.sync()
+        rows = mirror.query(TRIAL_COUNTS.format(study=study.replace("'", "''"))).to_pylist()
+        spending = spent(store, study)
+    except StoreError as problem:
+        return {"records": str(problem)}
+    return {
+        "outcomes": {row["outcome"]: row["number"] for row in rows},
+        "error": min((row["error"] for row in rows if row["error"] is not None), default=None),
+        "spent": spending.used,
+        "budget": spending.budget,
+    }
+
+
+def _progress_lines(progress: dict[str, Any]) -> list[str]:
+    if "records" in progress:
+        return [f"this machine cannot read its records: {progress['records']}"]
+    counts = (f"{number} {name.replace('_', ' ')}" for name, number in progress["outcomes"].items())
+    lines = [f"trials: {', '.join(counts) or 'none yet'}"]
+    if progress["error"] is not None:
+        lines.append(f"lowest error so far: {progress['error']:.4g}")
+    for name, hours in progress["spent"].items():
+        limit = progress["budget"].get(name)
+        lines.append(f"{name.replace('_', '-')}: {hours:.3g}" + (f" of {limit:g}" if limit else ""))
+    return lines
+
+
+def logs(
+    context: typer.Context,
+    study: StudyArgument,
+    cluster: ClusterOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new output until the study ends.")
+    ] = False,
+    store: StoreOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Print the output of a study's driver. Ctrl-C ends this command; the study goes on.
+
+    [bold]Example[/bold]  loopscale logs -f quickstart --cluster lab
+    """
+    name, target = cluster_from_options(context, cluster, store, storage)
+    for text in target.logs(_latest_submission(name, target, study), follow):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def stop(
+    context: typer.Context,
+    study: StudyArgument,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Stop a study on a cluster, as Ctrl-C would. Its state is saved, and `loopscale submit` resumes it.
+
+    [bold]Example[/bold]  loopscale stop quickstart --cluster lab
+    """
+    from loopscale.cluster.base import ENDED
+
+    name, target = cluster_from_options(context, cluster, store, storage)
+    submission = _latest_submission(name, target, study)
+    running = submission.state not in ENDED
+    if running:
+        target.stop(submission)
+        later = {each.id: each for each in target.submissions(name)}
+        submission = later.get(submission.id, submission)
+    if as_json:
+        show_json(submission.document())
+    elif running:
+        resume = f"loopscale submit {submission.study} --cluster {name}"
+        say(f"{submission.id} has stopped; `{resume}` resumes it")
+    else:
+        say(f"{submission.id} does not run: it has {submission.state}")
+
+
+def cluster_from_options(
+    context: typer.Context, cluster: str | None, store: str | None, storage: str | None
 ) -> "tuple[str, Cluster]":
-    """The cluster, with the store and storage that the options name in place of its own. Raises Mistakes."""
-    from loopscale.cluster.find import find
+    """The cluster's name and settings. The store and storage of the options replace its own. Raises Mistakes."""
+    from loopscale.cluster.files import load_cluster
 
-    called, cluster = find(name)
-    before = context.obj or Place()
-    store, storage = store or before.store, storage or before.storage
-    changes = {"store": store} if store else {}
-    changes |= {"storage": str(storage)} if storage else {}
-    return called, cluster.model_copy(update=changes)
+    name, settings = load_cluster(cluster)
+    before = context.obj or StorePlace()
+    places = {"store": store or before.store, "storage": storage or before.storage}
+    return name, settings.model_copy(update={option: place for option, place in places.items() if place})
 
 
-def submission_of(name: str, cluster: "Cluster", study: str) -> "Submission":
-    """The study's latest submission; `study` is its name, its file, or the id of a submission. Raises Wrong."""
-    found = cluster.submissions(name)
-    if exact := next((each for each in found if each.id == study), None):
-        return exact
-    wanted = _name(study)
-    mine = [each for each in found if each.study == wanted]
-    if not mine:
-        known = ", ".join(dict.fromkeys(each.study for each in found)) or "nothing"
-        raise Wrong(f"{wanted} was not submitted to {name}; {known} was")
-    return mine[-1]
-
-
-def _name(study: str) -> str:
-    """The name of a study that may be given as a file."""
+def _latest_submission(name: str, cluster: "Cluster", study: str) -> "Submission":
+    """The study's latest submission, given its name, its file, or the id of a submission. Raises UsageError."""
     from loopscale.studies.find import SUFFIXES, name_of
 
-    return name_of(Path(study)) if Path(study).suffix in SUFFIXES else study
+    submissions = cluster.submissions(name)
+    if same_id := next((each for each in submissions if each.id == study), None):
+        return same_id
+    wanted = name_of(Path(study)) if Path(study).suffix in SUFFIXES else study
+    same_study = [each for each in submissions if each.study == wanted]
+    if not same_study:
+        known = ", ".join(dict.fromkeys(each.study for each in submissions)) or "nothing"
+        raise UsageError(f"{wanted} was not submitted to {name}; {known} was")
+    return same_study[-1]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import NOTHING, READABLE, say, show_json, show_table, shown
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.output import NOTHING, READABLE, format_value, say, show_json, show_table
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.two_studies import TwoStudies
@@ -43,8 +43,8 @@ def command(
 
     names = [recorded_name(study) for study in (first, second)]
     if names[0] == names[1]:
-        raise Wrong(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
-    place = opened(context, store, storage)
+        raise UsageError(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
+    place = open_store(context, store, storage)
     studies = compare(*(recorded(place, study) for study in (first, second)))
     if out is not None:
         write_page(out, two_studies_page(studies).encode())
@@ -93,4 +93,4 @@ def _setting(value: object) -> str | None:
         )
         kind = str(value.get("kind", ""))
         return f"{kind} ({rest})" if kind and rest else kind or rest
-    return shown(value)
+    return format_value(value)

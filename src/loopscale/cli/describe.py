@@ -1,17 +1,19 @@
-"""A component's settings in words, read off its class: no table of them is kept anywhere."""
+"""A component and its settings in words, taken from its class and its docstrings."""
 
 import ast
 import inspect
 import sys
-import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from loopscale.core.config import Config, Family
-from loopscale.studies.settings import components
+from loopscale.studies.settings import PARTS, components
+from loopscale.training.trial import Trial
 
 WORDS = {
     int: "whole number",
@@ -24,10 +26,11 @@ WORDS = {
 LIMITS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
-def described(component: type[Config], name: str = "") -> dict[str, Any]:
-    """A member of a family under its kind, or another component under a name.
+def describe_component(component: type[Config], name: str = "") -> dict[str, Any]:
+    """A member of a family under its kind, or another component under `name`.
 
-    `facts` are what its family says of each member, such as a bound's source; `required` is no default.
+    `facts` are class variables that the family declares, such as a bound's source. The default of a setting is
+    "required" if it has none.
     """
     notes = _notes(component)
     member = component if issubclass(component, Family) else None
@@ -41,63 +44,73 @@ def described(component: type[Config], name: str = "") -> dict[str, Any]:
         "settings": [
             {
                 "name": setting,
-                "type": worded(field.annotation, field.metadata),
+                "type": type_in_words(field.annotation, field.metadata),
                 "default": _default(field),
-                "about": notes.get(setting) or field.description or _of_part(field),
+                "about": notes.get(setting) or field.description or _about_part(field),
             }
             for setting, field in component.model_fields.items()
         ],
     }
 
 
-def _about(component: type[Config]) -> str:
-    """What the class says, and what its file says of the whole family's members in it.
+def describe_key(name: str, components: Sequence[type[Config]]) -> list[dict[str, Any]]:
+    """Every component that may stand under a key of a study's file. Of a trial, only its parts can stand there."""
+    descriptions = [describe_component(component, name) for component in components]
+    for description, component in zip(descriptions, components, strict=True):
+        if component is Trial:
+            settings = description["settings"]
+            description["settings"] = [setting for setting in settings if setting["name"] in PARTS]
+    return descriptions
 
-    A file of one member begins with what that member is and where it comes from, and the class says the rest; in a
-    file of several each class says what it is, and the file what they have in common.
+
+def _about(component: type[Config]) -> str:
+    """The docstrings of the class and of its file.
+
+    The docstring of a file with one member comes first: it introduces the member and names the source. In a file with
+    several members each class introduces itself, and the file's docstring on their common ground comes last.
     """
     own = inspect.cleandoc(component.__doc__ or "")
     if not issubclass(component, Family):
         return own
     file = inspect.cleandoc(sys.modules[component.__module__].__doc__ or "")
-    here = [each for each in _family(component).choices().values() if each.__module__ == component.__module__]
-    return "\n\n".join(filter(None, [file, own] if len(here) == 1 else [own, file]))
+    modules = [member.__module__ for member in _family(component).choices().values()]
+    alone = modules.count(component.__module__) == 1
+    return "\n\n".join(filter(None, [file, own] if alone else [own, file]))
 
 
 def _summary(about: str) -> str:
     return " ".join(about.split("\n\n")[0].split())
 
 
-def _of_part(field: FieldInfo) -> str:
-    """What a setting without a word of its own says by being a component: that component's first paragraph."""
+def _about_part(field: FieldInfo) -> str:
+    """The first paragraph of the component, for a setting that is a component and has no text of its own."""
     inner = [each for each in components(field.annotation) if not issubclass(each, Family)]
     return _summary(_about(inner[0])) if len(inner) == 1 else ""
 
 
-def worded(annotation: Any, limits: Iterable[Any] = ()) -> str:
-    """A type as a person says it: `whole number > 0 or none`."""
+def type_in_words(annotation: Any, limits: Iterable[Any] = ()) -> str:
+    """A type for readers: `whole number > 0 or none`."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return worded(inner[0], [*inner[1:], *limits])
+        return type_in_words(inner[0], [*inner[1:], *limits])
     if origin is Literal:
-        said = " | ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in inner)
+        words = " | ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in inner)
     elif origin in (Union, UnionType):
-        said = " or ".join(map(worded, inner))
+        words = " or ".join(map(type_in_words, inner))
     elif origin in (tuple, list):
         pair = origin is tuple and len(inner) == 2 and inner[1] is not Ellipsis
-        said = f"{'pair' if pair else 'list'} of {worded(inner[0])}"
+        words = f"{'pair' if pair else 'list'} of {type_in_words(inner[0])}"
     elif origin is dict:
-        said = "mapping"
+        words = "mapping"
     else:
-        said = WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
+        words = WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
     bounds = [
-        f"{LIMITS[n]} {getattr(each, n)}" for each in limits for n in LIMITS if _limit(each, n) is not None
+        f"{symbol} {bound}"
+        for limit in limits
+        for name, symbol in LIMITS.items()
+        if (bound := getattr(limit, name, None)) is not None
     ]
-    return " ".join([said, " and ".join(bounds)]).strip()
-
-
-def _limit(constraint: Any, name: str) -> Any:
-    return getattr(constraint, name, None)
+    return " ".join([words, " and ".join(bounds)]).strip()
 
 
 def _default(field: FieldInfo) -> Any:
@@ -112,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def _facts(member: type[Family]) -> dict[str, Any]:
-    """Class variables that the family asks of every member, such as `source`, `claim`, `solves`."""
+    """Class variables that the family declares, such as `source`, `claim`, `solves`."""
     family = _family(member)
     names = [
         name
@@ -131,22 +144,32 @@ def _family(member: type[Family]) -> type[Family]:
 
 
 def _notes(member: type[Config]) -> dict[str, str]:
-    """What is written below each setting in the class, inherited ones too."""
+    """The text below each setting in the source of the class and of its bases."""
     notes: dict[str, str] = {}
     for each in reversed(member.__mro__):
-        if not issubclass(each, Config):
+        if issubclass(each, Config):
+            notes |= _notes_by_class(each.__module__).get(each.__qualname__, {})
+    return notes
+
+
+@cache
+def _notes_by_class(module: str) -> dict[str, dict[str, str]]:
+    """The texts below settings of every class in a module. A module without source has none."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    notes: dict[str, dict[str, str]] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
             continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
-        except (OSError, TypeError, SyntaxError):  # made at run time, as tests do
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for setting, note in zip(body.body, body.body[1:], strict=False):
+        for setting, note in pairwise(node.body):
             if (
                 isinstance(setting, ast.AnnAssign)
                 and isinstance(setting.target, ast.Name)
                 and isinstance(note, ast.Expr)
                 and isinstance(note.value, ast.Constant)
             ):
-                notes[setting.target.id] = " ".join(str(note.value.value).split())
+                text = " ".join(str(note.value.value).split())
+                notes.setdefault(node.name, {})[setting.target.id] = text
     return notes

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from loopscale.cli.clusters import ClusterOption, chosen
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, opened
+from loopscale.cli.clusters import ClusterOption, cluster_from_options, show_submissions
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
 from loopscale.cli.output import say, show_json, show_table
-from loopscale.cli.status import listed
 
 if TYPE_CHECKING:
     from loopscale.records.mirror.mirror import Mirror
@@ -36,11 +35,11 @@ def command(
     [bold]Example[/bold]  loopscale list --store /data/loopscale
     """
     if cluster:
-        listed(*chosen(context, cluster, store, storage), as_json)
+        show_submissions(*cluster_from_options(context, cluster, store, storage), as_json)
         return
     from loopscale.records.mirror.mirror import Mirror
 
-    mirror = Mirror(opened(context, store, storage))
+    mirror = Mirror(open_store(context, store, storage))
     mirror.sync()
     studies = _studies(mirror)
     if as_json:

@@ -1,4 +1,4 @@
-"""The program `loopscale`: its verbs, and its exit codes.
+"""The program `loopscale`: its verbs and its exit codes.
 
 0 done, 1 failed or lost trials, 2 a mistake in the command or the study, 3 interrupted.
 """
@@ -15,10 +15,9 @@ import typer
 import loopscale
 from loopscale.cli import (
     best,
-    bound,
+    clusters,
     compare,
     listing,
-    logs,
     plan,
     predict,
     query,
@@ -26,44 +25,45 @@ from loopscale.cli import (
     run,
     show,
     simulate,
-    status,
-    stop,
-    submit,
+    theory,
     transfer,
     ui,
-    verify,
 )
-from loopscale.cli.options import Place, StorageOption, StoreOption
-from loopscale.cli.wrong import FAILED, MISTAKE, STOPPED, explained
+from loopscale.cli.errors import FAILED, MISTAKE, STOPPED, error_message
+from loopscale.cli.options import StorageOption, StoreOption, StorePlace
 from loopscale.core.visible import visible
 
 app = typer.Typer(
     name="loopscale",
-    help="Studies of looped transformers that learn algorithms: tuned, replicated, recorded, held against "
-    "theory.\n\n[bold]Start with[/bold]  loopscale run quickstart",
+    help="Studies of looped transformers that learn algorithms: tuned, replicated, recorded, compared with theory."
+    "\n\n[bold]Start with[/bold]  loopscale run quickstart",
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.command)
-app.command("plan")(plan.command)
-app.command("best")(best.command)
-app.command("query")(query.command)
-app.command("report")(report.command)
-app.command("compare")(compare.command)
-app.command("ui")(ui.command)
-app.command("list")(listing.command)
-app.command("show")(show.command)
-app.command("bound")(bound.command)
-app.command("verify")(verify.command)
-app.command("simulate")(simulate.command)
-app.command("submit")(submit.command)
-app.command("status")(status.command)
-app.command("logs")(logs.command)
-app.command("stop")(stop.command)
-app.command("predict")(predict.command)
-app.command("export")(transfer.export)
-app.command("import")(transfer.import_)
+VERBS = {
+    "run": run.command,
+    "plan": plan.command,
+    "best": best.command,
+    "query": query.command,
+    "report": report.command,
+    "compare": compare.command,
+    "ui": ui.command,
+    "list": listing.command,
+    "show": show.command,
+    "bound": theory.bound,
+    "verify": theory.verify,
+    "simulate": simulate.command,
+    "submit": clusters.submit,
+    "status": clusters.status,
+    "logs": clusters.logs,
+    "stop": clusters.stop,
+    "predict": predict.command,
+    "export": transfer.export_records,
+    "import": transfer.import_records,
+}
+for verb, function in VERBS.items():
+    app.command(verb)(function)
 
 
 def _version(asked: bool) -> None:
@@ -73,7 +73,7 @@ def _version(asked: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def everywhere(
+def before_verb(
     context: typer.Context,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -81,13 +81,13 @@ def everywhere(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    context.obj = Place(store, storage)
+    context.obj = StorePlace(store, storage)
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. A user's mistake is told in a line, a bug of ours with its traceback."""
+    """Run a command and return its exit code. A user's mistake prints one line, a bug its traceback."""
     for stream in (sys.stdout, sys.stderr):  # a terminal without Δ is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -96,17 +96,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # `loopscale query ... | head`: whoever read has seen enough
+    except BrokenPipeError:  # `loopscale query ... | head`: the reader has enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as problem:
-        said = explained(problem)
-        if said is None:
+        message = error_message(problem)
+        if message is None:
             raise
-        print(visible(said), file=sys.stderr)
+        print(visible(message), file=sys.stderr)
         return MISTAKE
-    if code == 130:  # how typer tells a Ctrl-C that no verb has taken
+    if code == 130:  # typer's code for a Ctrl-C outside of a verb
         print("stopped", file=sys.stderr)
         return STOPPED
     return code or 0

@@ -1,16 +1,19 @@
-"""Options that several verbs share, and the store that they lead to."""
+"""Options that several verbs share, and the store that they name."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
+from loopscale.cli.errors import UsageError
+
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.stores.store import Store
 
 
-def _studies(incomplete: str) -> list[str]:
-    """The studies' names, for the shell to complete; paths it completes by itself."""
+def _complete_study(incomplete: str) -> list[str]:
+    """Names of studies for the shell. The shell completes paths itself."""
     from loopscale.studies.find import names, nearest_folder
 
     folder = nearest_folder()
@@ -22,7 +25,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="PATH|URL",
-        help="Where the records are: a folder, a tracking server or a database. "
+        help="The records: a folder, a tracking server or a database. "
         "[dim]Default: $LOOPSCALE_STORE, else $MLFLOW_TRACKING_URI, else .loopscale[/dim]",
     ),
 ]
@@ -31,50 +34,68 @@ StorageOption = Annotated[
     typer.Option(
         "--storage",
         metavar="FOLDER|URL",
-        help="Where checkpoints, locks and reports are. At s3://, gs:// or abfs://BUCKET/PREFIX only checkpoints are. "
-        "[dim]Default: the store, if it is a folder, else .loopscale[/dim]",
+        help="The folder for checkpoints, locks and reports. A bucket (s3://, gs://, abfs://BUCKET/PREFIX) holds "
+        "checkpoints only. [dim]Default: the store if it is a folder, else .loopscale[/dim]",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, and nothing else.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, and nothing else.")]
 StudyArgument = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", help="A study's file, or its name below studies/.", autocompletion=_studies
+        metavar="STUDY", help="A study's file, or its name below studies/.", autocompletion=_complete_study
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="PATH=VALUE", help="Change a setting, as in training.steps=100. May be given often."
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a setting, as in training.steps=100. You can repeat the option.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Trials at a time. [dim]Default: the capacity of the machine or the cluster[/dim]",
     ),
 ]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the options before the verb say that the records are."""
+class StorePlace:
+    """The store and storage that options before the verb name."""
 
     store: str | None = None
     storage: str | None = None
 
 
-def opened(context: typer.Context, store: str | None, storage: str | None, create: bool = False) -> "Store":
-    """The store that the options name, those after the verb first. Raises StoreError."""
+def open_store(
+    context: typer.Context, store: str | None, storage: str | None, create: bool = False
+) -> "Store":
+    """The store of the options. Options after the verb come first. Raises StoreError."""
     from loopscale.records.stores.store import Store
 
-    before = context.obj or Place()
+    before = context.obj or StorePlace()
     return Store.open(store or before.store, storage or before.storage, create=create)
 
 
-def assignments(texts: list[str] | None) -> dict[str, str]:
-    """`path=value`, as given to --set, by path. Raises Wrong."""
-    from loopscale.cli.wrong import Wrong
-
-    found: dict[str, str] = {}
+def parse_assignments(texts: list[str] | None) -> dict[str, str]:
+    """The `path=value` texts of --set, by path. Raises UsageError."""
+    values: dict[str, str] = {}
     for text in texts or []:
         path, equals, value = (part.strip() for part in text.partition("="))
         if not (path and equals and value):
-            raise Wrong(f"--set {text} is no assignment; write it as path=value, such as training.steps=100")
-        if found.setdefault(path, value) != value:
-            raise Wrong(f"--set {path} is given twice, as {found[path]} and {value}; give one of them")
-    return found
+            raise UsageError(
+                f"--set {text} is no assignment; write it as path=value, such as training.steps=100"
+            )
+        if values.setdefault(path, value) != value:
+            raise UsageError(f"--set {path} is given twice, as {values[path]} and {value}; give one of them")
+    return values
+
+
+def check_rate(rate: float | None) -> None:
+    """Raises UsageError for a --rate that is not finite and above 0."""
+    if rate is not None and not 0 < rate < math.inf:
+        raise UsageError(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")

@@ -1,4 +1,4 @@
-"""What goes to standard output: tables for people, JSON for programs."""
+"""The output of the verbs: tables and lines for people, JSON for programs."""
 
 import json
 import math
@@ -13,46 +13,42 @@ from loopscale.core.visible import visible
 
 NOTHING = "–"
 WIDE = 10_000
-"""Columns where nobody watches: a table that goes to a file or a pipe is never cut."""
+"""Columns of a table that goes to a file or a pipe: it is never cut."""
 READABLE = 120
-"""Columns there of a table of sentences, which nobody cuts up by lines."""
+"""Columns there of a table of sentences."""
 
 
 def say(text: str = "") -> None:
-    """A line for people."""
+    """Print a line on standard output."""
     print(visible(text), flush=True)
 
 
 def tell(text: str) -> None:
-    """A line beside the output: progress and warnings."""
+    """Print a line of progress or a warning on standard error."""
     print(visible(text), file=sys.stderr, flush=True)
 
 
 def show_json(value: Any) -> None:
-    """One JSON document. What is not finite is null, since JSON has no word for it."""
+    """Print one JSON document. Numbers that are not finite become null."""
     print(visible(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)), flush=True)
 
 
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", width: int = WIDE
 ) -> None:
-    """Numbers to the right, text to the left; as wide as the terminal is, elsewhere no wider than `width`.
+    """Print a table, numbers to the right and text to the left.
 
-    What is wider is broken into lines, and nothing is left out. `COLUMNS` in the environment is a width of one's own
-    for tables that are broken.
+    A terminal sets the width. Elsewhere the table has at most `width` columns, or those of `COLUMNS` in the environment
+    if `width` is given. Longer cells are folded, and nothing is left out.
     """
-    from rich import box
+    from rich import box  # here, because JSON needs no rich
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     rows = [list(row) for row in rows]
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=Text(visible(title)) if title else None,
-        title_justify="left",
-        pad_edge=False,
-    )
+    heading = Text(visible(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", pad_edge=False)
     for n, name in enumerate(columns):
         values = [row[n] for row in rows if row[n] is not None]
         numeric = bool(values) and all(
@@ -60,15 +56,15 @@ def show_table(
         )
         table.add_column(Text(visible(name)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(value)) for value in row))
+        table.add_row(*(Text(format_value(value)) for value in row))
     if width < WIDE and (asked := os.environ.get("COLUMNS", "")).isdecimal():
         width = int(asked) or width
     console = Console() if sys.stdout.isatty() else Console(width=width)
     console.print(table)
 
 
-def shown(value: Any) -> str:
-    """A value as a table has it."""
+def format_value(value: Any) -> str:
+    """A value in a table."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -78,12 +74,12 @@ def shown(value: Any) -> str:
     return visible(str(value))
 
 
-def interval(low: float | None, high: float | None) -> str | None:
+def format_interval(low: float | None, high: float | None) -> str | None:
     return None if low is None or high is None else f"{low:.4g} .. {high:.4g}"
 
 
-def clock(seconds: float) -> str:
-    """A length of time as a person says it."""
+def format_duration(seconds: float) -> str:
+    """`12.5 s`, `7 min`, `3 h 20 min`, `2.5 days`."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)
@@ -93,8 +89,8 @@ def clock(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"
 
 
-def size(count: float) -> str:
-    """Bytes as a person says them."""
+def format_bytes(count: float) -> str:
+    """`512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
@@ -102,13 +98,13 @@ def size(count: float) -> str:
     return f"{count:.3g} TiB"
 
 
-def counted(number: int, noun: str) -> str:
-    """1 trial, 2 trials."""
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it. Floats stay floats: what reads it need not guess."""
+    """A value of JSON's types. Floats stay floats, so that a reader need not guess the type."""
     if hasattr(value, "item") and not isinstance(value, Mapping):  # numpy's numbers, without importing numpy
         value = value.item()
     if isinstance(value, float):

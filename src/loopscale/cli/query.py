@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, opened
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
 from loopscale.cli.output import show_json, show_table
-from loopscale.cli.wrong import Wrong
 
 
 class Format(StrEnum):
@@ -53,9 +53,9 @@ def command(
     from loopscale.records.model.errors import NoRecords
 
     if (sql is None) is not tables:
-        raise Wrong("a query is one SELECT, or --tables; give one of them")
+        raise UsageError("a query is one SELECT, or --tables; give one of them")
     try:
-        mirror = Mirror(opened(context, store, storage))
+        mirror = Mirror(open_store(context, store, storage))
         mirror.sync()
     except NoRecords:
         if sql is not None:
@@ -74,7 +74,7 @@ def command(
         try:
             csv.write_csv(answer, sys.stdout.buffer)
         except ArrowException as problem:
-            raise Wrong(
+            raise UsageError(
                 f"the answer is no CSV ({problem}); cast its lists to text, or use --json"
             ) from problem
     else:

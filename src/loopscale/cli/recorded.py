@@ -3,7 +3,7 @@
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from loopscale.analysis.results import Results
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     """The records of a study, given its file or its name.
 
-    Raises NoRecords for a study that has not been run, and Mistakes or Wrong for what is none: nobody can run it.
+    Raises NoRecords for a study that has not been run, and Mistakes or UsageError for what is none: nobody can run it.
     """
     from loopscale.analysis.load import load_results
     from loopscale.records.model.errors import NoRecords
@@ -39,7 +39,7 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
 
 def _check(store: "Store", study: str, name: str) -> None:
-    """Raises Mistakes for a file that holds no study, and Wrong where there is no file."""
+    """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
     from loopscale.records.mirror.mirror import Mirror
     from loopscale.studies.find import find, names, nearest_folder
     from loopscale.studies.mistakes import Mistakes, one_of
@@ -54,7 +54,7 @@ def _check(store: "Store", study: str, name: str) -> None:
         found = mirror.query("SELECT study FROM studies ORDER BY 1")["study"].to_pylist()
         known = dict.fromkeys([*found, *(names(folder) if folder else [])])
         remedy = one_of(name, known) if known else "give a study's file, or its name below studies/"
-        raise Wrong(
+        raise UsageError(
             f"there are no records of {name} in {store.name}, and no file of such a study; {remedy}"
         ) from None
     Study.load(file)

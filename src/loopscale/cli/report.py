@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, opened
-from loopscale.cli.output import counted, say, show_json, tell
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.output import plural, say, show_json, tell
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
@@ -39,7 +39,7 @@ def command(
     from loopscale.analysis.answers.findings import find
     from loopscale.cli.recorded import recorded
 
-    place = opened(context, store, storage)
+    place = open_store(context, store, storage)
     file, attached = write_report(place, find(recorded(place, study)), out)
     if as_json:
         show_json({"file": file, "attached": attached})
@@ -51,7 +51,7 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     """Write the page, and attach it to the study's parent run.
 
     Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
-    Wrong if the file cannot be written.
+    UsageError if the file cannot be written.
     """
     from loopscale.analysis.report.study_page import study_page
 
@@ -60,15 +60,15 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     reports = store.storage / "reports"
     file = out or reports / f"{results.name}.html"
     if out is None and not file.resolve().is_relative_to(reports.resolve()):
-        raise Wrong(f"the study's name {results.name} leads out of {reports}; give a file with --out")
+        raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
     write_page(file, page, make_folder=out is None)
     return file, not store.exported and _attach(store, results.name, page)
 
 
 def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
-    """Replace the file by the page, whole or not at all. Raises Wrong if that fails."""
+    """Replace the file by the page, whole or not at all. Raises UsageError if that fails."""
     if os.path.isdir(file):
-        raise Wrong(f"cannot write {file} (it is a folder); give a file with --out")
+        raise UsageError(f"cannot write {file} (it is a folder); give a file with --out")
     part = file.with_name(f"{file.name}.part")
     try:
         if make_folder:
@@ -76,7 +76,9 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
         part.write_bytes(page)
         os.replace(part, file)
     except OSError as problem:
-        raise Wrong(f"cannot write {file} ({problem.strerror}); give another file with --out") from problem
+        raise UsageError(
+            f"cannot write {file} ({problem.strerror}); give another file with --out"
+        ) from problem
 
 
 def provenance(store: "Store", results: "Results") -> dict[str, Any]:
@@ -111,7 +113,7 @@ def provenance(store: "Store", results: "Results") -> dict[str, Any]:
 
 def _counts(counts: Mapping[str, int]) -> str:
     """`AMD EPYC (12 trials), not recorded (3 trials)`."""
-    return ", ".join(f"{name} ({counted(count, 'trial')})" for name, count in counts.items())
+    return ", ".join(f"{name} ({plural(count, 'trial')})" for name, count in counts.items())
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:

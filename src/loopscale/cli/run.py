@@ -1,65 +1,57 @@
-"""`loopscale run`: the only verb that is needed. It starts, resumes, extends and repairs."""
+"""`loopscale run`: start, resume, extend and repair a study."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     JsonOption,
     SetOption,
     StorageOption,
     StoreOption,
     StudyArgument,
-    assignments,
-    opened,
+    WorkersOption,
+    open_store,
+    parse_assignments,
 )
 from loopscale.cli.output import show_json, tell
-from loopscale.cli.wrong import DONE, FAILED, STOPPED, Wrong
-
-if TYPE_CHECKING:
-    from loopscale.studies.spec import Study
-
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        help="Trials at a time. [dim]Default: as many as the machine or the cluster has room for[/dim]",
-    ),
-]
-Weight = Annotated[
-    float,
-    typer.Option(
-        "--weight",
-        min=1e-3,
-        max=1e3,
-        help="The study's share of a cluster, against the weights of the others that run there.",
-    ),
-]
 
 
 def command(
     context: typer.Context,
     study: StudyArgument,
-    workers: Workers = None,
+    workers: WorkersOption = None,
     address: Annotated[
         str | None,
-        typer.Option("--address", help="A running Ray cluster, as in auto; else Ray is started here."),
+        typer.Option(
+            "--address",
+            help="A running Ray cluster, such as auto. [dim]Default: start Ray on this machine[/dim]",
+        ),
     ] = None,
-    weight: Weight = 1.0,
+    weight: Annotated[
+        float,
+        typer.Option(
+            "--weight",
+            min=1e-3,
+            max=1e3,
+            help="The study's share of a cluster, relative to the weights of the other studies there.",
+        ),
+    ] = 1.0,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Bring a study to its end from wherever it stands: start it, resume it, or train what was added to it.
+    """Complete a study: start it, resume it, or train the trials that were added to it.
 
-    What is finished is never trained again. Ctrl-C stops cleanly; the same command goes on from there.
+    A finished trial is never trained again. Ctrl-C stops the study cleanly; the same command resumes it.
 
     [bold]Example[/bold]  loopscale run quickstart --workers 2 --set replicates=3
     """
+    changes = parse_assignments(overrides)
     try:
-        code = _run(context, study, workers, address, weight, assignments(overrides), as_json, store, storage)
+        code = _run(context, study, workers, address, weight, changes, as_json, store, storage)
     except KeyboardInterrupt:
         tell(f"stopped; `loopscale run {study}` goes on from here")
         code = STOPPED
@@ -77,6 +69,7 @@ def _run(
     store: str | None,
     storage: str | None,
 ) -> int:
+    """The exit code. Raises KeyboardInterrupt after Ctrl-C."""
     from loopscale.cli.summary import summarised, summary
     from loopscale.runner.machine.resources import Lacking, check
     from loopscale.runner.progress import watching
@@ -88,10 +81,10 @@ def _run(
     try:
         check(study.resources, address)
     except Lacking as problem:
-        raise Wrong(str(problem)) from problem
-    place = opened(context, store, storage, create=True)
+        raise UsageError(str(problem)) from problem
+    records = open_store(context, store, storage, create=True)
     try:
-        conductor = run(study, place, workers, address, watching, weight, tell)
+        conductor = run(study, records, workers, address, watching, weight, tell)
     except Interrupted:
         raise KeyboardInterrupt from None
     except Spent as problem:
@@ -100,17 +93,10 @@ def _run(
     except (NoWorkers, Unrecorded, StorageUnavailable) as problem:
         tell(f"{problem}; `loopscale run {name}` goes on from here")
         return FAILED
-    found = summary(place, conductor)
+    answers = summary(records, conductor)
     if as_json:
-        show_json(found.to_dict())
+        show_json(answers.to_dict())
     else:
-        where = store or (context.obj and context.obj.store)
-        summarised(found, f"loopscale ui --store {where}" if where else "loopscale ui")
+        place = store or (context.obj and context.obj.store)
+        summarised(answers, f"loopscale ui --store {place}" if place else "loopscale ui")
     return FAILED if conductor.counts()["failed"] or conductor.counts()["lost"] else DONE
-
-
-def default_workers(study: "Study") -> int:
-    """As many trials at a time as this machine has room for."""
-    from loopscale.runner.machine.resources import here_fit
-
-    return here_fit(study.resources)

@@ -1,43 +1,30 @@
-"""`loopscale show`: the tasks, models, solvers, bounds and constructions that there are, and a study's keys."""
+"""`loopscale show`: tasks, models, solvers, bounds and constructions, and the keys of a study's file."""
 
-import importlib
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loopscale.cli.components import FAMILIES, STUDY, components_named, member_named, study_keys
+from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
-from loopscale.cli.output import READABLE, WIDE, say, show_json, show_table, shown
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.output import READABLE, WIDE, format_value, say, show_json, show_table
 
-if TYPE_CHECKING:
-    from loopscale.core.config import Family
-
-FAMILIES = {
-    "tasks": ("loopscale.tasks.base", "Task"),
-    "models": ("loopscale.models.base", "Model"),
-    "solvers": ("loopscale.solvers.base", "Solver"),
-    "bounds": ("loopscale.theory.bounds.base", "Bound"),
-    "constructions": ("loopscale.theory.constructions.base", "Construction"),
-}
-STUDY = "study"
-"""What shows the keys at the top of a study's file."""
+if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.core.config import Config
 
 
-def _whats(incomplete: str) -> list[str]:
-    """For the shell to complete."""
-    from loopscale.cli.keys import parts
-
-    return [what for what in dict.fromkeys([*FAMILIES, *parts()]) if what.startswith(incomplete)]
+def _complete_name(incomplete: str) -> list[str]:
+    return [name for name in dict.fromkeys([*FAMILIES, *study_keys()]) if name.startswith(incomplete)]
 
 
-def _kinds(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell to complete."""
+def _complete_kind(context: typer.Context, incomplete: str) -> list[str]:
     try:
-        family = _family(context.params["what"] or "tasks")
-    except Wrong:
+        family = components_named(context.params["what"] or "tasks")
+    except UsageError:
         return []
-    return [kind for kind in family.choices() if kind.startswith(incomplete)] if family else []
+    if isinstance(family, list):
+        return []
+    return [kind for kind in family.choices() if kind.startswith(incomplete)]
 
 
 def command(
@@ -45,155 +32,88 @@ def command(
         str,
         typer.Argument(
             metavar="WHAT",
-            help=f"{', '.join(FAMILIES)}; {STUDY} for the keys of a study's file, or one of those keys.",
-            autocompletion=_whats,
+            help=f"{', '.join(FAMILIES)}; {STUDY} for the keys of a study's file; or one of those keys.",
+            autocompletion=_complete_name,
         ),
     ],
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="One member of it.", autocompletion=_kinds)
+        str | None,
+        typer.Argument(metavar="[KIND]", help="One member of WHAT.", autocompletion=_complete_kind),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What there is to write in a study: settings with types, defaults and what they say, members with sources.
+    """Print the parts of a study: members with sources, and settings with types, defaults and explanations.
 
     [bold]Example[/bold]  loopscale show models algoformer
 
-    The keys of a study's file, and what may stand under one of them:
+    The keys of a study's file, and the settings under one of them:
 
     loopscale show study
 
     loopscale show training
     """
-    from loopscale.cli.describe import described
+    from loopscale.cli.describe import describe_component
 
-    family = _family(what)
-    if family is None:
-        _show_part(what, kind, as_json)
+    family = components_named(what)
+    if isinstance(family, list):
+        _show_key(what, family, kind, as_json)
         return
-    found = [described(each) for each in ([_member(family, kind)] if kind else family.choices().values())]
+    members = [member_named(family, kind)] if kind else family.choices().values()
+    descriptions = [describe_component(member) for member in members]
     if as_json:
-        show_json(found)
-    elif kind is None:
-        theory = "source" in found[0]["facts"]
-        columns = ["kind", "what it is", *(["source"] if theory else [])]
-        show_table(columns, (_row(each, theory) for each in found), width=WIDE if theory else READABLE)
-        say(f"`loopscale show {what} KIND` shows the settings of one.")
+        show_json(descriptions)
+    elif kind is not None:
+        _show(descriptions[0])
     else:
-        _show(found[0])
+        theory = "source" in descriptions[0]["facts"]
+        columns = ["kind", "description", *(["source"] if theory else [])]
+        show_table(columns, (_row(each, theory) for each in descriptions), width=WIDE if theory else READABLE)
+        say(f"`loopscale show {what} KIND` shows the settings of one.")
 
 
-def _show_part(what: str, kind: str | None, as_json: bool) -> None:
-    """The settings under a key of a study's file. Raises Wrong."""
-    from loopscale.cli.keys import explained, parts
+def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_json: bool) -> None:
+    """The settings under a key of a study's file. Raises UsageError for a kind."""
+    from loopscale.cli.describe import describe_key
 
-    known = parts()
     if kind is not None:
-        raise Wrong(f"{what} is no family of kinds; `loopscale show {what}` shows all that may stand there")
-    found = explained(what, known[what])
+        raise UsageError(f"{key} is no family of kinds; `loopscale show {key}` shows all its settings")
+    descriptions = describe_key(key, components)
     if as_json:
-        show_json(found)
+        show_json(descriptions)
         return
-    for each in found:
+    for each in descriptions:
         _show(each)
-    below = [setting["name"] for each in found for setting in each["settings"] if setting["name"] in known]
+    keys = study_keys()
+    below = [
+        setting["name"] for each in descriptions for setting in each["settings"] if setting["name"] in keys
+    ]
     if below:
-        say(f"`loopscale show KEY` shows what may stand under {', '.join(below)}.")
+        say(f"`loopscale show KEY` shows the settings under {', '.join(below)}.")
 
 
-def _family(what: str) -> "type[Family] | None":
-    """The family of that name, or that a study's key of that name picks from; `None` for a key without kinds.
-
-    Raises Wrong for neither.
-    """
-    from loopscale.core.config import Family
-
-    if what in FAMILIES:
-        return _members_of(what)
-    from loopscale.cli.keys import parts
-    from loopscale.studies.mistakes import one_of
-
-    known = parts()
-    if what not in known:
-        raise Wrong(
-            f"there is nothing to show of {what!r}; {one_of(what, dict.fromkeys([*FAMILIES, *known]))}"
-        )
-    first = known[what][0]
-    return first if issubclass(first, Family) else None
+def _row(description: dict[str, Any], theory: bool) -> list[Any]:
+    source = [description["facts"]["source"]] if theory else []
+    return [description["kind"], description["summary"], *source]
 
 
-def member(what: str, kind: str) -> type[Any]:
-    """One member of a family. Raises Wrong."""
-    return _member(_members_of(what), kind)
-
-
-def _member(family: "type[Family]", kind: str) -> type[Any]:
-    members = family.choices()
-    if kind not in members:
-        from loopscale.studies.mistakes import one_of
-
-        raise Wrong(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, members)}")
-    return members[kind]
-
-
-def made(what: str, kind: str, changes: Mapping[str, str]) -> Any:
-    """A member with these settings, as `--set` has them. Raises Wrong and Mistakes."""
-    from pydantic import ValidationError
-
-    from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.override import value_of
-    from loopscale.studies.wording import faults, passed_off
-
-    family = member(what, kind)
-    said = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
-    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
-    found, wrong = None, []
-    try:
-        found = family.model_validate(tree)
-        wrong = list(passed_off(tree, found))
-    except ValidationError as problem:
-        wrong = faults(problem, family, tree)
-    if wrong:
-        raise Mistakes(Mistake(said, None, fault.what, fault.remedy) for fault in wrong)
-    return found
-
-
-def kinds_of(what: str) -> Callable[[str], list[str]]:
-    """What the shell completes a member's name by."""
-    return lambda incomplete: [kind for kind in _members_of(what).choices() if kind.startswith(incomplete)]
-
-
-def _members_of(what: str) -> "type[Family]":
-    module, name = FAMILIES[what]
-    return getattr(importlib.import_module(module), name)
-
-
-def _row(each: dict[str, Any], theory: bool) -> list[Any]:
-    return [each["kind"], each["summary"], *([each["facts"]["source"]] if theory else [])]
-
-
-def _show(each: dict[str, Any]) -> None:
-    say(f"{each['kind']} ({each['defined_in']})")
-    say()
-    say(each["about"])
-    if each["facts"]:
+def _show(description: dict[str, Any]) -> None:
+    say(f"{description['kind']} ({description['defined_in']})\n\n{description['about']}")
+    if description["facts"]:
         say()
-    for name, value in each["facts"].items():
+    for name, value in description["facts"].items():
         say(f"{name}: {value}")
-    columns = ("name", "type", "default", "about")
-    rows = [[setting[column] for column in columns] for setting in each["settings"]]
-    show_table(
-        ["setting", *columns[1:]],
-        [[row[0], row[1], _default(row[2]), row[3]] for row in rows],
-        width=READABLE,
-    )
+    rows = [
+        [each["name"], each["type"], _default(each["default"]), each["about"]]
+        for each in description["settings"]
+    ]
+    show_table(["setting", "type", "default", "about"], rows, width=READABLE)
 
 
 def _default(value: Any) -> str:
-    """As one would write it in a study's file."""
+    """A default in the notation of a study's file."""
     if isinstance(value, list | dict):
-        import yaml
+        import yaml  # here, because --help needs no YAML
 
-        return yaml.safe_dump(
-            value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=WIDE
-        ).strip()
-    return "none" if value is None else '""' if value == "" else shown(value)
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=WIDE)
+        return text.strip()
+    return "none" if value is None else '""' if value == "" else format_value(value)

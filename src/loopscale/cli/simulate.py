@@ -1,20 +1,25 @@
-"""`loopscale simulate`: how a study would go on a cluster, from learning curves that are there already."""
+"""`loopscale simulate`: the course of a study on a cluster, computed from recorded learning curves."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.options import JsonOption, SetOption, StudyArgument, assignments
-from loopscale.cli.output import clock, counted, say, show_json
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, SetOption, StudyArgument, check_rate, parse_assignments
+from loopscale.cli.output import format_duration, plural, say, show_json
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Prices
     from loopscale.runner.simulation.forecast import Forecast
     from loopscale.runner.simulation.simulate import Setting
     from loopscale.studies.spec import Study
 
 BARS = " ▁▂▃▄▅▆▇█"
+ORIGINS = {
+    "exact": "as recorded",
+    "nearest": "of the nearest recorded trial",
+    "surrogate": "MADE UP, from no record",
+}
 
 
 def command(
@@ -28,124 +33,125 @@ def command(
         ),
     ] = None,
     gpus: Annotated[
-        float | None, typer.Option("--gpus", help="GPUs; each takes 1 / resources.gpu trials.")
+        float | None, typer.Option("--gpus", help="GPUs. Each GPU takes 1 / resources.gpu trials.")
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Trials at a time.")] = None,
     start_up: Annotated[
-        float, typer.Option("--start-up", min=0, help="Seconds until a trial trains.")
+        float, typer.Option("--start-up", min=0, help="Seconds before a trial trains.")
     ] = 10.0,
-    faults: Annotated[float, typer.Option("--faults", min=0, help="Deaths of a worker per hour.")] = 0.0,
+    faults: Annotated[float, typer.Option("--faults", min=0, help="Worker deaths per hour.")] = 0.0,
     kill: Annotated[
-        int, typer.Option("--kill", min=0, help="Let the driver die so often, and compare what was decided.")
+        int, typer.Option("--kill", min=0, help="Kill the driver so often, and compare the decisions.")
     ] = 0,
     rate: Annotated[
         float | None, typer.Option("--rate", help="FLOP/s of a trial, instead of recorded times.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Count cost at its prices.")
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help="Compute the cost at the cluster's prices."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of faults, kills and lost notes.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="The seed of faults, kills and lost notes.")] = 0,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay learning curves through the real search and pruning, in simulated time: schedule, use, cost, savings.
+    """Replay learning curves through the real search and pruning, in simulated time.
+
+    Print schedule, use of the slots, cost, and savings by pruning.
 
     [bold]Example[/bold]  loopscale simulate algoformer/figure3 --curves .loopscale --gpus 1000 --kill 3
     """
-    changes = assignments(overrides)
-    if rate is not None and not 0 < rate < float("inf"):
-        raise Wrong(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
+    changes = parse_assignments(overrides)
+    check_rate(rate)
     from loopscale.runner.simulation.forecast import forecast
     from loopscale.runner.simulation.recorded_curves import read
     from loopscale.runner.simulation.replay import Curves
     from loopscale.runner.simulation.simulate import Setting
     from loopscale.studies.spec import Study
 
-    found = Study.load(study, changes)
+    loaded = Study.load(study, changes)
     prices = _prices(cluster) if cluster else None
-    setting = Setting(_slots(found, gpus, workers), start_up, faults, kill, seed)
+    setting = Setting(_slots(loaded, gpus, workers), start_up, faults, kill, seed)
     recorded = read(curves) if curves else []
     if curves and not recorded:
-        raise Wrong(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
-    made = forecast(found, Curves(found, recorded, rate), setting)
+        raise UsageError(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
+    result = forecast(loaded, Curves(loaded, recorded, rate), setting)
+    cost = prices.cost(result.core_hours, result.gpu_hours) if prices else None
     if as_json:
-        cost = prices and {"low": _cost(made, prices), "currency": prices.currency}
-        show_json(made.document() | {"cost": cost and cost["low"], "currency": cost and cost["currency"]})
-    else:
-        _show(found, made, setting, prices, given=rate is not None)
+        show_json(result.document() | {"cost": cost, "currency": prices.currency if prices else None})
+        return
+    _show(loaded, result, setting, measured=rate is None)
+    if prices:
+        say(
+            f"cost: {cost:,.4g} {prices.currency} for {result.gpu_hours:,.4g} GPU-hours and "
+            f"{result.core_hours:,.4g} core-hours"
+        )
+    if result.resumed:
+        _show_resumed(result)
 
 
 def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
+    """Trials at a time. Raises UsageError."""
     if (gpus is None) == (workers is None):
-        raise Wrong("say how large the cluster is; give --gpus or --workers, one of the two")
+        raise UsageError("the size of the cluster is missing or given twice; give either --gpus or --workers")
     if workers:
         return workers
-    each = study.resources.gpu or 1.0
-    slots = int((gpus or 0) / each + 1e-9)
+    share = study.resources.gpu or 1.0
+    slots = int((gpus or 0) / share + 1e-9)
     if slots < 1:
-        raise Wrong(f"--gpus {gpus:g} have no room for a trial of {each:g} GPU; give more")
+        raise UsageError(f"--gpus {gpus:g} have no room for a trial of {share:g} GPU; give more")
     return slots
 
 
 def _prices(cluster: str) -> "Prices":
-    from loopscale.cluster.find import find
+    """Raises UsageError and Mistakes."""
+    from loopscale.cluster.files import load_cluster
 
-    name, found = find(cluster)
-    if found.prices is None:
-        raise Wrong(
+    name, settings = load_cluster(cluster)
+    if settings.prices is None:
+        raise UsageError(
             f"the cluster {name} has no prices; write prices: {{gpu_hour: ..., core_hour: ...}} in its file"
         )
-    return found.prices
+    return settings.prices
 
 
-def _cost(made: "Forecast", prices: "Prices") -> float:
-    return prices.cost(made.core_hours, made.gpu_hours)
-
-
-def _show(study: "Study", made: "Forecast", setting: "Setting", prices: "Prices | None", given: bool) -> None:
-    say(f"{study.name}, simulated: {counted(made.trials, 'trial')} in {counted(made.cells, 'cell')}, "
-        f"{made.slots:,} at a time")  # fmt: skip
-    say(_origin(made.curves))
-    if made.rate:
-        say(f"times: counted from FLOPs at {made.rate:.3g} FLOP/s a trial, not measured"
-            + ("" if given else "; say --rate, as `loopscale plan` measures it"))  # fmt: skip
-    say("outcomes: " + ", ".join(f"{count:,} {name}" for name, count in sorted(made.outcomes.items())))
-    say(f"{clock(3600 * made.hours)} from start to end, the last {clock(3600 * made.tail_hours)} of it running out of "
-        f"trials; {made.utilisation:.0%} of the slots in use")  # fmt: skip
-    say("use over time: |" + "".join(BARS[round(share * (len(BARS) - 1))] for share in made.timeline) + "|")
-    say(f"{made.trial_hours:,.4g} trial-hours, {made.trial_hours_unpruned:,.4g} if all were trained to the end: "
-        f"{made.saved:.0%} saved")  # fmt: skip
+def _show(study: "Study", result: "Forecast", setting: "Setting", measured: bool) -> None:
+    trials, cells = plural(result.trials, "trial"), plural(result.cells, "cell")
+    origins = (f"{result.curves[name]:,} {text}" for name, text in ORIGINS.items() if result.curves.get(name))
+    total, tail = format_duration(3600 * result.hours), format_duration(3600 * result.tail_hours)
+    say(f"{study.name}, simulated: {trials} in {cells}, {result.slots:,} at a time")
+    say(f"curves: {', '.join(origins)}")
+    if result.rate:
+        hint = "; give --rate, as `loopscale plan` measures it" if measured else ""
+        say(f"times: computed from FLOPs at {result.rate:.3g} FLOP/s a trial, not measured{hint}")
+    say("outcomes: " + ", ".join(f"{count:,} {name}" for name, count in sorted(result.outcomes.items())))
+    say(
+        f"{total} from start to end, the last {tail} with too few trials for all slots; "
+        f"{result.utilisation:.0%} of the slots in use"
+    )
+    say("use over time: |" + "".join(BARS[round(share * (len(BARS) - 1))] for share in result.timeline) + "|")
+    say(
+        f"{result.trial_hours:,.4g} trial-hours, {result.trial_hours_unpruned:,.4g} without pruning: "
+        f"{result.saved:.0%} saved"
+    )
     if setting.faults:
-        say(f"{counted(made.workers_lost, 'worker')} died; what they repeated is counted")
-    say(f"the point chosen is worse than the best one tried by {made.regret:.1%} in the mean over cells, "
-        f"{made.regret_worst:.1%} at worst")  # fmt: skip
-    if prices:
-        say(f"cost: {_cost(made, prices):,.4g} {prices.currency} for {made.gpu_hours:,.4g} GPU-hours and "
-            f"{made.core_hours:,.4g} core-hours")  # fmt: skip
-    if made.resumed:
-        _show_resumed(made.resumed)
-
-
-def _origin(counts: dict[str, int]) -> str:
-    words = {
-        "exact": "as recorded", "nearest": "of the nearest recorded trial", "surrogate": "MADE UP, from no record",
-    }  # fmt: skip
-    return "curves: " + ", ".join(
-        f"{counts[name]:,} {text}" for name, text in words.items() if counts.get(name)
+        say(f"{plural(result.workers_lost, 'worker')} died; their repeated work is counted")
+    say(
+        f"the chosen point is worse than the best tried point by {result.regret:.1%} in the mean over cells, "
+        f"{result.regret_worst:.1%} at worst"
     )
 
 
-def _show_resumed(resumed: Any) -> None:
-    differ = resumed.trials - resumed.same
-    said = f"driver killed {counted(resumed.deaths, 'time')} and resumed: {resumed.same:,} of {resumed.trials:,} "
-    said += "trials with the same point, outcome, last step and rungs"
-    if resumed.promised:
-        say(
-            said
-            + ("; promised, and kept" if not differ else "; THE SAME WAS PROMISED FOR ALL, this is a bug")
-        )
+def _show_resumed(result: "Forecast") -> None:
+    resumed = result.resumed
+    assert resumed
+    text = (
+        f"driver killed {plural(resumed.deaths, 'time')} and resumed: {resumed.same:,} of {resumed.trials:,} trials "
+        "with the same point, outcome, last step and rungs"
+    )
+    if not resumed.promised:
+        text += "; with several trials at a time, this search or pruning depends on the order of results"
+    elif resumed.same == resumed.trials:
+        text += ", as promised"
     else:
-        say(
-            said
-            + "; with several at a time and this search or pruning the order of results matters, and may differ"
-        )
+        text += "; ALL WERE PROMISED, this is a bug"
+    say(text)

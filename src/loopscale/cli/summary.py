@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.best import as_object, show_best
-from loopscale.cli.output import counted, say, show_table, tell
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.output import plural, say, show_table, tell
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.findings import Findings
@@ -78,7 +78,7 @@ def _report(store: "Store", findings: "Findings") -> Path | None:
 
     try:
         return write_report(store, findings)[0]
-    except Wrong as problem:
+    except UsageError as problem:
         tell(str(problem))
         return None
 
@@ -106,7 +106,7 @@ def summarised(summary: Summary, ui: str) -> None:
     if len(findings.impossible) > 3:
         say(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
     if findings.open:
-        say(f"{counted(len(findings.open), 'question')} open; the report says what would decide them")
+        say(f"{plural(len(findings.open), 'question')} open; the report says what would decide them")
     say(f"used {summary.spent}")
     if summary.report:
         say(f"report: {summary.report}")

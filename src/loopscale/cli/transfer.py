@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, opened
-from loopscale.cli.output import counted, say, show_json
-from loopscale.cli.wrong import Wrong
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
+from loopscale.cli.output import plural, say, show_json
 
 
-def export(
+def export_records(
     context: typer.Context,
     study: Annotated[
         str | None, typer.Argument(metavar="[STUDY]", help="A study's file, or its name.")
@@ -18,15 +18,13 @@ def export(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="Records of what is finished, to be asked as a store or imported.",
+            "--to", metavar="FOLDER", help="Finished records. The folder serves as --store, or for import."
         ),
     ] = None,
     weights: Annotated[
         bool,
         typer.Option(
-            "--weights", help="With --to: the weights too that were kept, of replicates and cells' best."
+            "--weights", help="With --to: also the kept weights, of replicates and of each cell's best trial."
         ),
     ] = False,
     csv: Annotated[
@@ -37,24 +35,22 @@ def export(
     ] = None,
     parquet: Annotated[
         Path | None,
-        typer.Option("--parquet", metavar="FOLDER", help="The same as Parquet, for pandas and its kin."),
+        typer.Option("--parquet", metavar="FOLDER", help="The same tables as Parquet, for pandas."),
     ] = None,
     optuna: Annotated[
         str | None,
         typer.Option(
-            "--optuna",
-            metavar="FILE",
-            help="The tuning as an Optuna storage: SQLite where it ends in .db.",
+            "--optuna", metavar="FILE", help="The tuning as an Optuna storage. A file *.db becomes SQLite."
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every study of the store.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Export every study of the store.")] = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Write records elsewhere: to carry them to another store, or for a spreadsheet, pandas, or optuna-dashboard.
+    """Write records for another store, a spreadsheet, pandas or optuna-dashboard.
 
-    What [cyan]--to[/cyan] writes says nothing of where it lay, and is small without weights: it can be committed.
+    An export of [cyan]--to[/cyan] names no path of this machine. Without weights it is small enough to commit.
 
     [bold]Example[/bold]  loopscale export quickstart --to quickstart-records --weights
 
@@ -63,68 +59,66 @@ def export(
     loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
     from loopscale.records.sheets import write
-    from loopscale.records.transfer import export as records
+    from loopscale.records.transfer import export
     from loopscale.studies.find import recorded_name
 
     if (study is None) is not everything:
-        raise Wrong("export one study or all of them; give STUDY or --all")
+        raise UsageError("export needs one study or all of them; give STUDY or --all")
     if not (to or csv or parquet or optuna):
-        raise Wrong(
-            "nothing says where to; give --to FOLDER, --csv FOLDER, --parquet FOLDER or --optuna FILE"
+        raise UsageError(
+            "the target is missing; give --to FOLDER, --csv FOLDER, --parquet FOLDER or --optuna FILE"
         )
     if weights and not to:
-        raise Wrong("--weights go with records; give --to FOLDER too")
+        raise UsageError("--weights belong to records; give --to FOLDER too")
     if optuna and study is None:
-        raise Wrong("--optuna takes one study; give STUDY")
-    place, name = opened(context, store, storage), None if study is None else recorded_name(study)
-    done: dict[str, object] = {}
+        raise UsageError("--optuna takes one study; give STUDY")
+    records, name = open_store(context, store, storage), None if study is None else recorded_name(study)
+    document: dict[str, object] = {}
     lines: list[str] = []
     if to:
-        written = records(place, name, to, weights)
-        done |= {"folder": to, "trials": written.trials, "weights": written.weights}
-        what = counted(written.trials, "trial") + (f", of {written.weights:,} the weights" if weights else "")
+        written = export(records, name, to, weights)
+        document |= {"folder": to, "trials": written.trials, "weights": written.weights}
+        trials = plural(written.trials, "trial") + (f", {written.weights:,} with weights" if weights else "")
         lines.append(
-            f"{what} in {to}; `--store {to}` asks them, `loopscale import {to}` takes them into a store"
+            f"{trials} in {to}; `--store {to}` reads them, `loopscale import {to}` copies them into a store"
         )
     sheets: tuple[tuple[Literal["csv", "parquet"], Path | None], ...] = (("csv", csv), ("parquet", parquet))
     for form, folder in sheets:
         if folder:
-            rows = write(place, name, folder, form)
-            done[form] = {"folder": folder, **rows}
+            rows = write(records, name, folder, form)
+            document[form] = {"folder": folder, **rows}
             sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
-            lines.append(f"{sizes}; columns.{form} says what they are; all in {folder}")
+            lines.append(f"{sizes}; columns.{form} explains the columns; all in {folder}")
     if optuna and name:
         from loopscale.analysis.optuna_export import address, to_optuna
 
-        studies = to_optuna(place, name, optuna)
-        done["optuna"] = {"file": optuna, "studies": studies}
-        lines.append(
-            f"{counted(sum(studies.values()), 'trial')} of {counted(len(studies), 'cell')} in {optuna}; "
-            f"`optuna-dashboard {address(optuna)}` shows them"
-        )
+        studies = to_optuna(records, name, optuna)
+        document["optuna"] = {"file": optuna, "studies": studies}
+        trials, cells = plural(sum(studies.values()), "trial"), plural(len(studies), "cell")
+        lines.append(f"{trials} of {cells} in {optuna}; `optuna-dashboard {address(optuna)}` shows them")
     if as_json:
-        show_json(done)
+        show_json(document)
     else:
         say("\n".join(lines))
 
 
-def import_(
+def import_records(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `loopscale export` wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of `loopscale export --to`.")],
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Take exported records into the store. They count as finished; what is there already is left alone.
+    """Copy exported records into the store. They count as finished. Records that the store has stay unchanged.
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
     from loopscale.records.stores.exported import check
-    from loopscale.records.transfer import import_ as read
+    from loopscale.records.transfer import import_
 
-    check(folder)  # before a store is made for nothing
-    imported = read(opened(context, store, storage, create=True), folder)
+    check(folder)  # before the store is created
+    imported = import_(open_store(context, store, storage, create=True), folder)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})
     else:
-        say(f"{counted(imported.new, 'trial')} taken in, {imported.present:,} were there already")
+        say(f"{plural(imported.new, 'trial')} copied, {imported.present:,} were present")

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.options import StorageOption, StoreOption, opened
+from loopscale.cli.errors import UsageError
+from loopscale.cli.options import StorageOption, StoreOption, open_store
 from loopscale.cli.output import say
-from loopscale.cli.wrong import Wrong
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.stores.store import Store
 
-QUIET = {
+SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # background jobs for judging chats: not ours
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # background jobs for judging chats
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-HERE = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PRIVATE = ("10.*", "192.168.*", *(f"172.{n}.*" for n in range(16, 32)))
 
 
@@ -28,10 +28,11 @@ def command(
     study: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STUDY]", help="A study's file, or its name: its trials, the lowest error first."
+            metavar="[STUDY]",
+            help="A study's file, or its name. The UI opens on its trials, the lowest error first.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the UI listens.")] = 5000,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port of the UI.")] = 5000,
     host: Annotated[
         str, typer.Option("--host", help="The interface to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
@@ -40,28 +41,28 @@ def command(
 ) -> None:
     """Browse studies, trials, curves and reports in the MLflow UI, until Ctrl-C.
 
-    With a study, the address is that of its trials: settings that are the question or were tuned, error and outcome.
+    With STUDY, the printed address opens its trials, with scientific and tuned settings, error and outcome.
 
     [bold]Example[/bold]  loopscale ui quickstart --port 5001
     """
-    place = opened(context, store, storage)
-    if place.exported:
-        raise Wrong(
-            f"{place.name} holds exported records, without MLflow; `loopscale import` takes them into a store"
+    records = open_store(context, store, storage)
+    if records.exported:
+        raise UsageError(
+            f"{records.name} holds exported records, without MLflow; `loopscale import` copies them into a store"
         )
-    if place.uri.startswith("http"):
-        say(f"the store is a tracking server, and its UI is at {place.name}{_page(place, study)}")
+    if records.uri.startswith("http"):
+        say(f"the store is a tracking server, and its UI is at {records.name}{_page(records, study)}")
         return
-    _free(host, port)
-    page = _page(place, study)
-    say(f"the MLflow UI on {place.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
+    _check_port(host, port)
+    page = _page(records, study)
+    say(f"the MLflow UI on {records.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
-    place.settle()
-    os.execve(sys.executable, serving(place, host, port), os.environ | QUIET)
+    records.settle()
+    os.execve(sys.executable, server_command(records, host, port), os.environ | SERVER_ENVIRONMENT)
 
 
 def _page(store: "Store", study: str | None) -> str:
-    """What follows the UI's address; nothing for all studies."""
+    """The path of the study's page in the UI; empty for all studies."""
     if study is None:
         return ""
     from loopscale.records.browse import page
@@ -70,22 +71,22 @@ def _page(store: "Store", study: str | None) -> str:
     return f"/{page(store, recorded_name(study))}"
 
 
-def serving(store: "Store", host: str, port: int) -> list[str]:
-    """MLflow's own command: one worker, since the database is a file and the reader one person."""
+def server_command(store: "Store", host: str, port: int) -> list[str]:
+    """The command of MLflow's server. One worker is enough for a database in a file and one reader."""
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri),
         *("--default-artifact-root", ((store.root or store.storage) / "artifacts").as_uri()),
         *("--host", host, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"),
     ]
-    if host in HERE:
+    if host in LOOPBACK:
         return command
-    # MLflow refuses names that it was not told of, and other machines know this one by its own.
-    names = dict.fromkeys((*HERE, host, socket.gethostname(), socket.getfqdn()))
+    # MLflow refuses unlisted names, and other machines use this machine's own name.
+    names = dict.fromkeys((*LOOPBACK, host, socket.gethostname(), socket.getfqdn()))
     return [*command, "--allowed-hosts", ",".join([*names, *(f"{name}:{port}" for name in names), *PRIVATE])]
 
 
-def _free(host: str, port: int) -> None:
-    """Raises Wrong unless somebody can listen there: MLflow's own way to say it is a traceback."""
+def _check_port(host: str, port: int) -> None:
+    """Raises UsageError if the address is not free. MLflow itself would print a traceback."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as trial:
@@ -93,6 +94,6 @@ def _free(host: str, port: int) -> None:
             trial.bind(address)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise Wrong(
+        raise UsageError(
             f"cannot listen on {host}:{port} ({reason.lower()}); give another --port or --host"
         ) from problem

@@ -1,33 +1,54 @@
-"""A cluster: where studies run when they do not run here, and what can be asked of it.
+"""A cluster: the place where studies run when they do not run on this machine.
 
-A family like tasks and models: one file a kind in this package, and `cluster/*.yaml` holds settings only. The work
-is always the same command, `loopscale run`, which starts, resumes and repairs; a cluster decides only where its driver
-and its workers are. So whatever dies, submitting the study again is the remedy.
+Clusters are a family like tasks and models: each kind is one file of this package, and `cluster/*.yaml` holds only
+settings. Every cluster runs the same command, `loopscale run`, which starts, resumes and repairs a study. A cluster
+decides only where the driver and its workers are. Whatever fails, the remedy is to submit the study again.
 """
 
+import math
+import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from loopscale.core.config import Config, Family
 
 State = Literal["pending", "running", "succeeded", "failed", "stopped"]
 ENDED: frozenset[State] = frozenset({"succeeded", "failed", "stopped"})
+EXIT_STATES: dict[str, tuple[State, str]] = {
+    "0": ("succeeded", ""),
+    "1": ("failed", "trials failed or were lost, or the driver or its Ray failed; see the logs"),
+    "2": ("failed", "the study or the store has a mistake; see the logs"),
+    "3": ("stopped", ""),
+}
+"""State and reason for each exit code of the driver."""
+STOP_ENVIRONMENT = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
+"""Makes Ray stop a job as Ctrl-C stops a driver. Ray's default (SIGTERM, 3 s) loses the latest results."""
 
 
 class ClusterError(RuntimeError):
-    """What keeps a cluster from doing what it was asked, and what would help: one line."""
+    """A cluster cannot do what was asked. The text is one line: the reason, then the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")
 
 
+def _one_line(text: str) -> str:
+    if not text or any(ord(each) < 32 or ord(each) == 127 for each in text):
+        raise ValueError(f"{text!r:.80} is empty, or more than a line; write one line")
+    return text
+
+
+OneLine = Annotated[str, AfterValidator(_one_line)]
+"""A setting of text without line breaks and other control characters."""
+
+
 class Prices(Config):
-    """What an hour costs, in `currency`."""
+    """The price of an hour, in `currency`."""
 
     gpu_hour: NonNegativeFloat = 0.0
     core_hour: NonNegativeFloat = 0.0
@@ -39,30 +60,30 @@ class Prices(Config):
 
 @dataclass(frozen=True)
 class Request:
-    """A study to be brought to its end by a cluster, as `loopscale submit` was asked for it."""
+    """A study for a cluster, with the options of `loopscale submit`."""
 
     study: str
     """The study's name."""
     text: str
-    """Its file."""
+    """The text of the study's file."""
     overrides: dict[str, str] = field(default_factory=dict)
-    """What `--set` changes, by dotted path."""
+    """The changes of `--set`, by dotted path."""
     package: Path | None = None
-    """The code at its commit, and the study, as a zip archive (`pack.py`); None for those who need none."""
+    """A zip archive of the code at its commit and the study (`package.py`). None if the cluster needs no code."""
     digest: str = ""
-    """Of the package: equal packages are sent once."""
+    """The digest of the package. Clusters store equal packages once."""
     resources: dict[str, float] = field(default_factory=dict)
-    """What one trial gets: cpu, gpu, memory (GiB)."""
+    """The resources of one trial: cpu, gpu, memory (GiB)."""
 
     @property
     def file(self) -> str:
-        """Where the study's file lies below the working directory of the driver."""
+        """The study's file, relative to the working directory of the driver."""
         return f"studies/{self.study}.yaml"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a cluster knows of a study that was submitted to it."""
+    """A study that was submitted to a cluster, and its state there."""
 
     id: str
     study: str
@@ -72,34 +93,34 @@ class Submission:
     """Seconds since 1970."""
     ended: float | None = None
     detail: str = ""
-    """What the cluster says of the state; why it failed."""
+    """The cluster's explanation of the state, such as the reason of a failure."""
     attached: bool = False
-    """Whether the study was running already, so that nothing was started."""
+    """True if the study ran already, so that nothing was started."""
 
     def document(self) -> dict[str, Any]:
-        """Plain data, as JSON has it."""
+        """Plain data for JSON."""
         return asdict(self)
 
 
 class Cluster(Family, package="loopscale.cluster"):
-    """Settings that every kind of cluster has, and what every kind can be asked."""
+    """The settings and the operations that all kinds of clusters share."""
 
     store: str | None = None
-    """The tracking server, by the name that the cluster's machines know it by."""
+    """The tracking server, by its name inside the cluster."""
     storage: str | None = None
-    """The folder or bucket that all machines of the cluster reach; checkpoints are kept there."""
+    """The folder or bucket for checkpoints. All machines of the cluster reach it."""
     workers: PositiveInt | None = None
-    """Trials at a time; by default as many as the cluster has room for."""
+    """Trials at a time. By default the capacity of the cluster."""
     weight: float = Field(default=1.0, gt=0)
-    """The share of the cluster that a study may have, against the weights of the others that run there."""
+    """The study's share of the cluster, relative to the weights of the other studies there."""
     grows: bool = False
-    """Whether machines are added when trials wait for them: then a trial may ask for more than any that is up has."""
+    """True if the cluster adds machines while trials wait. A trial may then need more than any present machine has."""
     prices: Prices | None = None
     gpu_memory: PositiveFloat | None = None
-    """GiB of one GPU: `plan` then says when a trial's share is too small for it."""
+    """GiB of one GPU. With it, `plan` warns if a trial's share is too small."""
 
     def command(self, request: Request, python: str = "python", address: str | None = "auto") -> list[str]:
-        """The driver's words, below the package's folder (or with its file given): what the cluster runs."""
+        """The driver's command. The cluster runs it in the folder of the unpacked package."""
         words = [python, "-m", "loopscale.cli.main", "run", request.file]
         settings = {"--address": address, "--store": self.store, "--storage": self.storage}
         for option, value in settings.items():
@@ -112,24 +133,67 @@ class Cluster(Family, package="loopscale.cluster"):
 
     @abstractmethod
     def submit(self, name: str, request: Request) -> Submission:
-        """Start the study on the cluster called `name`, or attach to it where it runs. Raises ClusterError."""
+        """Start the study on the cluster called `name`, or attach to it if it runs there. Raises ClusterError."""
 
     @abstractmethod
     def submissions(self, name: str) -> list[Submission]:
-        """All that the cluster remembers, the latest last. Raises ClusterError."""
+        """All submissions that the cluster remembers, the latest last. Raises ClusterError."""
 
     @abstractmethod
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
-        """What the driver has printed, in pieces; until it ends, if `follow`. Raises ClusterError."""
+        """The driver's output in pieces, until the driver ends if `follow`. Raises ClusterError."""
 
     @abstractmethod
     def stop(self, submission: Submission) -> None:
-        """Stop it cleanly: its state is saved, and submitting it again goes on. Raises ClusterError."""
+        """Stop the driver cleanly: its state is saved, and the next submission resumes. Raises ClusterError."""
 
     def render(self, name: str, request: Request) -> str:
-        """What would be sent, as text that a person can read, change and send. Raises ClusterError where none is."""
+        """The text that `submit` would send, for a person to read, change and send. Raises ClusterError."""
         raise ClusterError(f"{name} is of kind {self.kind}, which sends no text", "submit to it instead")
+
+    def machine_report(self, name: str, request: Request) -> Mapping[str, Any] | None:
+        """The answer of `machine_report.py` from the cluster; None if its machines start with the study.
+
+        Raises ClusterError if the cluster does not answer.
+        """
+        return None
 
     def latest(self, name: str, study: str) -> Submission | None:
         """The study's latest submission."""
         return next((each for each in reversed(self.submissions(name)) if each.study == study), None)
+
+    def has_ended(self, submission: Submission) -> bool:
+        """True if the submission has ended by now, or is forgotten. Raises ClusterError."""
+        states = {each.id: each.state for each in self.submissions(submission.cluster)}
+        return states.get(submission.id, "stopped") in ENDED
+
+    def wait_until_stopped(self, submission: Submission, seconds: float, pause: float) -> None:
+        """Wait until a submission that was told to stop has ended. Raises ClusterError after `seconds`."""
+        until = time.monotonic() + seconds
+        while not self.has_ended(submission):
+            if time.monotonic() > until:
+                raise ClusterError(
+                    f"{submission.id} has not stopped within {seconds:g} s", "see `loopscale logs`"
+                )
+            time.sleep(pause)
+
+
+def trials_per_machine(
+    trial: Mapping[str, float], cpus: float, gpus: float, memory: float | None = None
+) -> int:
+    """The number of trials that fit one machine.
+
+    Parameters
+    ----------
+    trial
+        Resources of one trial: cpu, gpu, memory (GiB).
+    memory
+        GiB of the machine; None if memory is not counted.
+    """
+    has = {"cpu": cpus, "gpu": gpus, "memory": math.inf if memory is None else memory}
+    # Each GPU is shared on its own: with 0.4 of a GPU for a trial, two trials fit each GPU.
+    share = trial.get("gpu", 0.0)
+    if 0 < share < 1:
+        has["gpu"], trial = math.floor(1 / share + 1e-9) * math.floor(gpus), {**trial, "gpu": 1.0}
+    counts = [has[name] / amount for name, amount in trial.items() if name in has and amount > 0]
+    return math.floor(min(counts, default=cpus) + 1e-9)

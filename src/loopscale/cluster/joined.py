@@ -1,6 +1,8 @@
-"""Wait until the hosts of an allocation have joined Ray: `python -m loopscale.cluster.joined ADDRESS SECONDS HOST...`
+"""Wait until the hosts of a Slurm allocation have joined Ray.
 
-Says who is missing when time is up. That is no failure: whoever is there begins, and who comes later still helps.
+    python -m loopscale.cluster.joined ADDRESS SECONDS HOST...
+
+A missing host is no failure: the study begins on the hosts that are there, and a late host still helps.
 """
 
 import logging
@@ -9,10 +11,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 
-def wait(
+def wait_for_hosts(
     hosts: Sequence[str], seconds: float, alive: Callable[[], Collection[str]], pause: float = 1.0
 ) -> list[str]:
-    """The hosts that are not there when all have come or the time is up; `alive` tells who is."""
+    """Wait until all `hosts` are `alive`, or until the time is up; the hosts that are missing then."""
     until = time.monotonic() + seconds
     while missing := [host for host in hosts if host not in alive()]:
         if time.monotonic() > until:
@@ -22,24 +24,24 @@ def wait(
 
 
 def main(words: Sequence[str]) -> int:
-    """0 if at least one host is there, else 1."""
-    address, seconds, *hosts = words
-    import ray
+    """The exit code: 0 if at least one host has joined, else 1."""
+    import ray  # here, because a look-up of a cluster's kind imports this module
 
+    address, seconds, *hosts = words
     ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
-    missing = wait(
+    missing = wait_for_hosts(
         hosts, float(seconds), lambda: {str(node["NodeName"]) for node in ray.nodes() if node["Alive"]}
     )
-    here = len(hosts) - len(missing)
-    print(f"{here} of {len(hosts)} hosts have joined Ray at {address}", flush=True)
+    count = len(hosts) - len(missing)
+    print(f"{count} of {len(hosts)} hosts have joined Ray at {address}", flush=True)
     if missing:
         print(f"missing after {float(seconds):g} s: {' '.join(missing)}; see their ray-*.log", flush=True)
     ray.shutdown()
-    return 0 if here else 1
+    return 0 if count else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:  # the job was told to stop
+    except KeyboardInterrupt:  # the job is being stopped
         sys.exit(3)

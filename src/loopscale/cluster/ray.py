@@ -1,12 +1,14 @@
-"""A running Ray cluster, reached by the address of its job server: the study is a job there."""
+"""A running Ray cluster, reached at the address of its job server. A study is a job there."""
 
 import asyncio
 import contextlib
+import json
+import logging
 import os
 import shlex
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -14,38 +16,51 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 from typing_extensions import override
 
-from loopscale.cluster.base import ENDED, Cluster, ClusterError, Request, State, Submission
+from loopscale.cluster.base import (
+    ENDED,
+    STOP_ENVIRONMENT,
+    Cluster,
+    ClusterError,
+    Request,
+    State,
+    Submission,
+)
+from loopscale.cluster.commands import last_line
+from loopscale.cluster.machine_report import MARK
+from loopscale.runner.machine.provenance import PACKAGES
 
-if TYPE_CHECKING:
+if (
+    TYPE_CHECKING
+):  # Ray is imported late in this file: it takes seconds, and `plan --cluster` needs none of it
     from ray.job_submission import JobSubmissionClient
 
-STATES: dict[str, State] = {
+JOB_STATES: dict[str, State] = {
     "PENDING": "pending",
     "RUNNING": "running",
     "SUCCEEDED": "succeeded",
     "FAILED": "failed",
     "STOPPED": "stopped",
 }
-STUDY, DIGEST = "loopscale.study", "loopscale.package"
-"""Metadata of a job: the study that it runs, and the package that it runs it with."""
-STOPPING = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
-"""A job is stopped as Ctrl-C stops a driver. Ray's own SIGTERM and 3 seconds would lose the tail of a study."""
-PATIENCE = 5.0
-"""Seconds for a first answer; a host that is off answers nothing at all."""
-STOPS = 90.0
+STUDY_METADATA, PACKAGE_METADATA = "loopscale.study", "loopscale.package"
+"""Metadata of a job: its study, and the digest of its package."""
+CONNECT_SECONDS = 5.0
+"""Time for a connection. A host that is off never answers."""
+REPORT_SECONDS = 120.0
+"""Time for a report of the machines. The first job on a cluster unpacks the code on every machine."""
+STOP_SECONDS = 90.0
 
 
 class Ray(Cluster, kind="ray"):
-    """A Ray cluster that is up. Its machines need the packages of `constraints.txt`; the code is sent along."""
+    """A running Ray cluster. Its machines need the packages of `constraints.txt`; the code is sent along."""
 
     address: str = "http://127.0.0.1:8265"
-    """Of the job server, on the head's dashboard port."""
+    """The job server, at the dashboard port of the head."""
     auth: Literal["token", "disabled"] = "token"
     """Whether the cluster asks for a token: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token."""
     environment: dict[str, str | None] = {}
-    """Variables of the driver and the trials. `null` takes the value that it has where the study is submitted from.
+    """Variables of the driver and the trials. `null` takes the value of the machine that submits.
 
-    Whoever may look at the cluster's dashboard may read them.
+    Everyone with access to the cluster's dashboard can read them.
     """
 
     @field_validator("address")
@@ -59,58 +74,69 @@ class Ray(Cluster, kind="ray"):
     @override
     def submit(self, name: str, request: Request) -> Submission:
         client = self._client(name)
-        jobs = self._jobs(name, client)
-        mine = [job for job in jobs if job.study == request.study]
-        if mine and mine[-1].state not in ENDED:
-            return replace(mine[-1], attached=True)
-        identity = f"{request.study.replace('/', '--')}-{len(mine) + 1}"
-        with _said(name):
+        earlier = [job for job in self._jobs(name, client) if job.study == request.study]
+        if earlier and earlier[-1].state not in ENDED:
+            return replace(earlier[-1], attached=True)
+        identity = f"{request.study.replace('/', '--')}-{len(earlier) + 1}"
+        with _one_line_errors(name):
             try:
                 client.submit_job(
                     entrypoint=shlex.join(self.command(request)),
                     submission_id=identity,
                     runtime_env=self.runtime(request),
-                    metadata={STUDY: request.study, DIGEST: request.digest},
+                    metadata={STUDY_METADATA: request.study, PACKAGE_METADATA: request.digest},
                 )
             except RuntimeError as problem:
                 if "already exists" not in str(problem):
                     raise
-                found = self.latest(name, request.study)  # somebody submitted it in the same moment
-                if found is None:
+                latest = self.latest(name, request.study)  # another user submitted it at the same moment
+                if latest is None:
                     raise
-                return replace(found, attached=True)
+                return replace(latest, attached=True)
         return Submission(identity, request.study, name, "pending", time.time())
 
     def runtime(self, request: Request) -> dict[str, Any]:
-        """Ray's runtime environment of the driver, which its workers inherit."""
-        found = {"env_vars": STOPPING | {"PYTHONUNBUFFERED": "1"} | self._environment()}
-        return found | ({"working_dir": str(request.package)} if request.package else {})
+        """Ray's runtime environment of the driver. The workers inherit it."""
+        runtime = {"env_vars": STOP_ENVIRONMENT | {"PYTHONUNBUFFERED": "1"} | self._environment()}
+        return runtime | ({"working_dir": str(request.package)} if request.package else {})
 
-    def ask(self, name: str, request: Request, words: list[str], timeout: float) -> str:
-        """What a command prints on the cluster, in the environment that the driver would have. Raises ClusterError."""
+    @override
+    def machine_report(self, name: str, request: Request) -> Mapping[str, Any]:
+        words = ["python", "-m", "loopscale.cluster.machine_report", "--packages", ",".join(PACKAGES)]
+        words += ["--study", request.study]
+        for option, value in (("--store", self.store), ("--storage", self.storage)):
+            words += [option, value] if value else []
+        output = self.run(name, request, words, REPORT_SECONDS)
+        line = next((line for line in output.splitlines() if line.startswith(MARK)), None)
+        if line is None:
+            raise ClusterError(f"{name} gave no report ({output[-300:].strip()})", "see its dashboard")
+        return json.loads(line.removeprefix(MARK))
+
+    def run(self, name: str, request: Request, words: list[str], seconds: float) -> str:
+        """The output of a command that runs on the cluster in the driver's environment. Raises ClusterError."""
         client = self._client(name)
-        with _said(name):
+        with _one_line_errors(name):
             job = client.submit_job(
                 entrypoint=shlex.join(words),
                 runtime_env=self.runtime(request),
-                metadata={DIGEST: request.digest},
+                metadata={PACKAGE_METADATA: request.digest},
             )
-            until = time.monotonic() + timeout
-            while (status := STATES[str(client.get_job_status(job).value)]) not in ENDED:
+            until = time.monotonic() + seconds
+            while (state := JOB_STATES[str(client.get_job_status(job).value)]) not in ENDED:
                 if time.monotonic() > until:
                     client.stop_job(job)
                     raise ClusterError(
-                        f"{name} has not run a first command within {timeout:g} s",
-                        "see its dashboard, " + self.address,
+                        f"{name} has not run a first command within {seconds:g} s",
+                        f"see its dashboard, {self.address}",
                     )
                 time.sleep(0.3)
             text, info = client.get_job_logs(job), client.get_job_info(job)
             with contextlib.suppress(RuntimeError):
                 client.delete_job(job)
-            if status != "succeeded":
+            if state != "succeeded":
                 raise ClusterError(
-                    f"{name} cannot run loopscale ({_last(text) or info.message})",
-                    "install what constraints.txt lists on its machines",
+                    f"{name} cannot run loopscale ({last_line(text) or info.message})",
+                    "install the packages of constraints.txt on its machines",
                 )
             return text
 
@@ -121,15 +147,15 @@ class Ray(Cluster, kind="ray"):
     @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         client = self._client(submission.cluster)
-        with _said(submission.cluster):
+        with _one_line_errors(submission.cluster):
             if not follow:
                 yield client.get_job_logs(submission.id)
                 return
-            tail, loop = client.tail_job_logs(submission.id), asyncio.new_event_loop()
+            pieces, loop = client.tail_job_logs(submission.id), asyncio.new_event_loop()
             try:
                 while True:
                     try:
-                        yield loop.run_until_complete(anext(tail))
+                        yield loop.run_until_complete(anext(pieces))
                     except StopAsyncIteration:
                         return
             finally:
@@ -138,70 +164,63 @@ class Ray(Cluster, kind="ray"):
     @override
     def stop(self, submission: Submission) -> None:
         client = self._client(submission.cluster)
-        with _said(submission.cluster):
+        with _one_line_errors(submission.cluster):
             client.stop_job(submission.id)
-            until = time.monotonic() + STOPS
-            while STATES[str(client.get_job_status(submission.id).value)] not in ENDED:
-                if time.monotonic() > until:
-                    raise ClusterError(
-                        f"{submission.id} has not stopped within {STOPS:g} s", "see `loopscale logs`"
-                    )
-                time.sleep(0.3)
+        self.wait_until_stopped(submission, STOP_SECONDS, pause=0.3)
 
     def _environment(self) -> dict[str, str]:
-        found = {}
+        environment = {}
         for name, value in self.environment.items():
             value = os.environ.get(name) if value is None else value
             if value is None:
                 raise ClusterError(
                     f"${name} is not set here", "set it, or give it a value under environment:"
                 )
-            found[name] = value
-        return found
+            environment[name] = value
+        return environment
 
     def _jobs(self, name: str, client: "JobSubmissionClient") -> list[Submission]:
-        with _said(name):
-            jobs = [job for job in client.list_jobs() if job.submission_id and STUDY in (job.metadata or {})]
-        found = [
+        with _one_line_errors(name):
+            jobs = client.list_jobs()
+        submissions = [
             Submission(
-                str(job.submission_id),
-                (job.metadata or {})[STUDY],
+                job.submission_id,
+                job.metadata[STUDY_METADATA],
                 name,
-                STATES[str(job.status.value)],
+                JOB_STATES[str(job.status.value)],
                 job.start_time and job.start_time / 1000,
                 job.end_time and job.end_time / 1000,
                 job.message or "",
             )
             for job in jobs
+            if job.submission_id and job.metadata and STUDY_METADATA in job.metadata
         ]
-        return sorted(found, key=lambda each: each.started or 0.0)
+        return sorted(submissions, key=lambda each: each.started or 0.0)
 
     def _client(self, name: str) -> "JobSubmissionClient":
-        """Ray's client, after a quick look whether anybody is there."""
+        """Ray's client. A quick connection first shows whether a server is there."""
         os.environ["RAY_AUTH_MODE"] = os.environ.get("RAY_AUTH_MODE", self.auth)
         for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):  # they would override the cluster's file
             os.environ.pop(variable, None)
         parts = urlsplit(self.address)
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            socket.create_connection((str(parts.hostname), port), PATIENCE).close()
+            socket.create_connection((str(parts.hostname), port), CONNECT_SECONDS).close()
         except OSError as problem:
             raise ClusterError(
                 f"{name}: no Ray job server answers at {self.address} ({problem})",
                 "start the cluster, or correct its address",
             ) from problem
-        import logging
-
         from ray.job_submission import JobSubmissionClient
 
         logging.getLogger("ray").setLevel(logging.ERROR)
-        with _said(name):
+        with _one_line_errors(name):
             return JobSubmissionClient(self.address)
 
 
 @contextlib.contextmanager
-def _said(name: str) -> Iterator[None]:
-    """What Ray's client raises, as one line."""
+def _one_line_errors(name: str) -> Iterator[None]:
+    """Turns the errors of Ray's client into ClusterError."""
     import requests
     from ray.exceptions import AuthenticationError
 
@@ -211,15 +230,10 @@ def _said(name: str) -> Iterator[None]:
         missing = "required" in str(problem)[:40]
         raise ClusterError(
             f"{name} {'asks for a token' if missing else 'does not accept the token'}",
-            "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the token that the cluster was started with",
+            "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the token of the cluster",
         ) from problem
+    except ClusterError:
+        raise
     except (ConnectionError, requests.RequestException, RuntimeError) as problem:
-        if isinstance(problem, ClusterError):
-            raise
-        raise ClusterError(f"{name}: {_last(str(problem))}", "see whether the cluster is well") from problem
-
-
-def _last(text: str) -> str:
-    """The last line that says something."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:500] if lines else ""
+        reason = last_line(str(problem))
+        raise ClusterError(f"{name}: {reason}", "check the state of the cluster") from problem

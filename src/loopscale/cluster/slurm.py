@@ -1,11 +1,12 @@
-"""Slurm: a batch job that starts a Ray of its own on the allocation, and drives the study from the first host.
+"""Slurm: a batch job starts a Ray on the allocation and runs the driver on the first host.
 
-`loopscale submit` is run where `sbatch` is and the shared folder is mounted. Below the folder lie `code/` (packages,
-unpacked), `jobs/ID/` (token, Ray's logs, exit code), `logs/` and, unless the settings say otherwise, the records and
-checkpoints. What Slurm forgets of an ended job (it may keep no accounts) is read from its exit code there.
+`loopscale submit` runs on a machine that has `sbatch` and the shared folder. The folder holds `code/` (unpacked
+packages), `jobs/ID/` (token, Ray's logs, exit code) and `logs/`. It also holds the records and checkpoints, unless
+the settings name other places. Slurm may forget ended jobs; their exit codes stay in `jobs/ID/`.
 
-Two signals end a study cleanly. `loopscale stop` sends INT to the batch shell: the job ends, its state saved. Slurm
-itself sends USR1 two minutes before the time is up: the state is saved and the job queued again, under its id.
+Two signals end a study cleanly. `loopscale stop` sends INT to the batch shell: the driver saves its state and the job
+ends. Slurm sends USR1 two minutes before the time limit: the driver saves its state, and the job is queued again under
+the same id.
 """
 
 import hashlib
@@ -13,10 +14,7 @@ import json
 import os
 import re
 import shlex
-import shutil
-import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -25,48 +23,54 @@ from pathlib import Path
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from typing_extensions import override
 
-from loopscale.cluster.base import ENDED, Cluster, ClusterError, Request, State, Submission
-from loopscale.cluster.room import fitting
-from loopscale.cluster.tool import Line, say, tail
+from loopscale.cluster.base import (
+    ENDED,
+    EXIT_STATES,
+    Cluster,
+    ClusterError,
+    OneLine,
+    Request,
+    State,
+    Submission,
+    trials_per_machine,
+)
+from loopscale.cluster.commands import follow_file, run_command
+from loopscale.cluster.package import unpack
 
-TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
-WARNING = 120
-"""Seconds before the end of the time at which Slurm says so; a driver takes up to 40 to stop."""
-STOPS = 150.0
-LIVE: dict[str, State] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
-"""What squeue calls a job that has begun; whatever else it lists is to begin."""
-CODES: dict[str, tuple[State, str]] = {
-    "0": ("succeeded", ""),
-    "1": ("failed", "some trials failed or were lost, or Ray did not start; see the logs"),
-    "2": ("failed", "a mistake in the study or the store; see the logs"),
-    "3": ("stopped", ""),
-}
+TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
+WARNING_SECONDS = 120
+"""Slurm's signal comes so long before the time limit. A driver takes up to 40 s to stop."""
+STOP_SECONDS = 150.0
+BEGUN: dict[str, State] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
+"""States of squeue for a job that has begun. Every other job of squeue is pending."""
 
 
 class Slurm(Cluster, kind="slurm"):
-    folder: Line
-    """Shared by all hosts, absolute."""
-    python: Line = "python"
-    """The interpreter with what constraints.txt lists, after the set-up lines."""
-    setup: tuple[Line, ...] = ()
-    """Shell lines, run first: `module load ...`, `source .../activate`."""
+    """A Slurm cluster with a folder that all hosts share."""
+
+    folder: OneLine
+    """An absolute path that all hosts share."""
+    python: OneLine = "python"
+    """The interpreter with the packages of constraints.txt, as the set-up lines leave it."""
+    setup: tuple[OneLine, ...] = ()
+    """Shell lines that run first: `module load ...`, `source .../activate`."""
     nodes: PositiveInt = 1
     cpus_per_task: PositiveInt = 4
-    """Of each host: one task is started on each."""
+    """CPUs of each host. Each host runs one task."""
     gpus_per_node: NonNegativeInt = 0
-    mem: Line | None = None
-    """Of each host, as Slurm writes it: 64G."""
-    time: Line | None = None
-    """The longest that one run may take: 12:00:00, 2-00:00:00. The study goes on in the next."""
-    partition: Line | None = None
-    account: Line | None = None
-    qos: Line | None = None
-    options: tuple[Line, ...] = ()
-    """More of sbatch: --constraint=a100."""
+    mem: OneLine | None = None
+    """Memory of each host, as Slurm writes it: 64G."""
+    time: OneLine | None = None
+    """The time limit of one job: 12:00:00, 2-00:00:00. The next job resumes the study."""
+    partition: OneLine | None = None
+    account: OneLine | None = None
+    qos: OneLine | None = None
+    options: tuple[OneLine, ...] = ()
+    """More options of sbatch: --constraint=a100."""
     requeue: bool = True
-    """Whether the job is queued again when its time is up or a host fails."""
+    """Whether the job is queued again after its time limit or the failure of a host."""
     join_seconds: PositiveFloat = Field(default=300.0, le=86400)
-    """How long the first host waits for the others before it begins without them."""
+    """Time for the other hosts to join Ray. After it, the study begins without them."""
 
     @field_validator("folder")
     @classmethod
@@ -79,9 +83,9 @@ class Slurm(Cluster, kind="slurm"):
     @field_validator("time", mode="before")
     @classmethod
     def _is_time(cls, value: object) -> object:
-        if value is not None and not (isinstance(value, str) and TIME.fullmatch(value)):
+        if value is not None and not (isinstance(value, str) and TIME_LIMIT.fullmatch(value)):
             # YAML reads 12:00:00 without quotes as the number 43200.
-            raise ValueError(f"{value!r} is no time of Slurm's; write it in quotes, as '12:00:00'")
+            raise ValueError(f"{value!r} is no time limit of Slurm; write it in quotes, as '12:00:00'")
         return value
 
     @field_validator("options")
@@ -94,7 +98,7 @@ class Slurm(Cluster, kind="slurm"):
 
     @override
     def render(self, name: str, request: Request) -> str:
-        """The batch script, whole."""
+        """The complete batch script."""
         head = ["#!/bin/bash", f"# loopscale: {request.study} on {name}; output goes to an existing folder"]
         head += [f"#SBATCH {option}" for option in self._options(request)]
         gpus = self.gpus_per_node
@@ -102,30 +106,28 @@ class Slurm(Cluster, kind="slurm"):
         values |= {"cpus": self.cpus_per_task, "gpus": gpus, "gres": gpus or "", "mem": self.mem or ""}
         values |= {"seconds": f"{self.join_seconds:g}", "requeue": int(self.requeue)}
         head += ["", *(f"{name}={shlex.quote(str(value))}" for name, value in values.items())]
-        place = self.model_copy(
+        capacity = self.nodes * trials_per_machine(request.resources, self.cpus_per_task, gpus)
+        resolved = self.model_copy(
             update={
                 "store": self.store or f"{self.folder}/records",
                 "storage": self.storage or f"{self.folder}/storage",
-                "workers": self.workers or max(1, self.nodes * self._room(request)),
+                "workers": self.workers or max(1, capacity),
             }
         )
-        head += [f"study=({shlex.join(place.command(request, self.python, address=None))})", *self.setup]
+        head += [f"study=({shlex.join(resolved.command(request, self.python, address=None))})", *self.setup]
         return "\n".join(head) + "\n" + files("loopscale.cluster").joinpath("slurm.sh").read_text()
 
     def _options(self, request: Request) -> Iterator[str]:
-        """Of sbatch, quoted as it reads them: a value in quotes is one word, and % is its own escape."""
+        """The options of sbatch. A quoted value is one word there, and % is escaped by another %."""
         output = self.folder.replace("%", "%%") + "/logs/%j.log"
-        given = {"job-name": request.study, "output": output, "open-mode": "append"}
-        given |= {"partition": self.partition, "account": self.account, "qos": self.qos, "time": self.time}
-        given |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus_per_task}
-        given |= {"gpus-per-node": self.gpus_per_node or None, "mem": self.mem}
-        given |= {"signal": f"B:USR1@{WARNING}"}
-        yield from (shlex.quote(f"--{key}={value}") for key, value in given.items() if value is not None)
+        options = {"job-name": request.study, "output": output, "open-mode": "append"}
+        options |= {"partition": self.partition, "account": self.account, "qos": self.qos, "time": self.time}
+        options |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus_per_task}
+        options |= {"gpus-per-node": self.gpus_per_node or None, "mem": self.mem}
+        options |= {"signal": f"B:USR1@{WARNING_SECONDS}"}
+        yield from (shlex.quote(f"--{key}={value}") for key, value in options.items() if value is not None)
         yield from ("--no-kill", "--requeue" if self.requeue else "--no-requeue")
         yield from map(shlex.quote, self.options)
-
-    def _room(self, request: Request) -> int:
-        return fitting(request.resources, self.cpus_per_task, self.gpus_per_node, None)
 
     def _code(self, request: Request) -> str:
         digest = request.digest or hashlib.sha256(request.text.encode()).hexdigest()[:16]
@@ -140,12 +142,12 @@ class Slurm(Cluster, kind="slurm"):
         try:
             for part in ("code", "jobs", "logs"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
-            _unpack(request, Path(self._code(request)))
+            unpack(request, Path(self._code(request)))
         except OSError as problem:
             raise ClusterError(
                 f"cannot write below {self.folder} ({problem.strerror})", "correct `folder`"
             ) from None
-        answer = say(["sbatch", "--parsable"], self.render(name, request))
+        answer = run_command(["sbatch", "--parsable"], self.render(name, request))
         job = answer.strip().partition(";")[0]
         (folder / "jobs" / job).mkdir(exist_ok=True)
         about = {"study": request.study, "submitted": time.time()}
@@ -157,75 +159,47 @@ class Slurm(Cluster, kind="slurm"):
         abouts = sorted(Path(self.folder).glob("jobs/*/about.json"), key=lambda path: int(path.parent.name))
         if not abouts:
             return []
-        lines = say(["squeue", "--me", "--noheader", "--format=%A|%T|%r"]).splitlines()
+        lines = run_command(["squeue", "--me", "--noheader", "--format=%A|%T|%r"]).splitlines()
         queue = {line.split("|")[0].strip(): line.split("|")[1:] for line in lines}
         return [self._submission(name, path, queue.get(path.parent.name)) for path in abouts]
 
     def _submission(self, name: str, path: Path, queued: list[str] | None) -> Submission:
         about, code = json.loads(path.read_text()), path.parent / "exit"
-        made = Submission(path.parent.name, about["study"], name, "pending", about["submitted"])
-        if queued and not (
-            queued[0] in LIVE and code.exists()
-        ):  # what has begun and left a code is at its end
-            return replace(made, state=LIVE.get(queued[0], "pending"), detail=queued[1].replace("None", ""))
+        submission = Submission(path.parent.name, about["study"], name, "pending", about["submitted"])
+        # A job that has begun and has an exit code is about to leave the queue.
+        if queued and not (queued[0] in BEGUN and code.exists()):
+            detail = queued[1].replace("None", "")
+            return replace(submission, state=BEGUN.get(queued[0], "pending"), detail=detail)
         if code.exists():
             text = code.read_text().strip()
-            state, detail = CODES.get(text, ("failed", f"exit code {text}"))
-            return replace(made, state=state, detail=detail, ended=code.stat().st_mtime)
-        return replace(made, state="failed", detail=_fate(made.id))
+            state, detail = EXIT_STATES.get(text, ("failed", f"exit code {text}"))
+            return replace(submission, state=state, detail=detail, ended=code.stat().st_mtime)
+        return replace(submission, state="failed", detail=_reason_without_exit_code(submission.id))
 
     @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         log = Path(self.folder, "logs", f"{submission.id}.log")
-        while follow and not log.exists() and not self._over(submission):
+        while follow and not log.exists() and not self.has_ended(submission):
             time.sleep(1)
         if not log.exists():
             raise ClusterError(f"job {submission.id} has printed nothing yet", "see `loopscale status`")
-        yield from tail(log, lambda: self._over(submission), follow, pause=1.0)
+        yield from follow_file(log, lambda: self.has_ended(submission), follow, pause=1.0)
 
     @override
     def stop(self, submission: Submission) -> None:
         if submission.state == "pending":
-            say(["scancel", submission.id])
+            run_command(["scancel", submission.id])
             Path(self.folder, "jobs", submission.id, "exit").write_text("3\n")
             return
-        say(["scancel", "--signal=INT", "--batch", submission.id])
-        until = time.monotonic() + STOPS
-        while not self._over(submission):
-            if time.monotonic() > until:
-                raise ClusterError(
-                    f"job {submission.id} has not stopped within {STOPS:g} s", "see `loopscale logs`"
-                )
-            time.sleep(1)
-
-    def _over(self, submission: Submission) -> bool:
-        found = (each for each in self.submissions(submission.cluster) if each.id == submission.id)
-        return next((each.state in ENDED for each in found), True)
+        run_command(["scancel", "--signal=INT", "--batch", submission.id])
+        self.wait_until_stopped(submission, STOP_SECONDS, pause=1.0)
 
 
-def _fate(job: str) -> str:
-    """Why a job ended that left no exit code: Slurm killed it, or its first host died."""
+def _reason_without_exit_code(job: str) -> str:
+    """The reason why a job left no exit code: Slurm killed it, or its first host failed."""
     try:
         words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State"]
-        state = say(words).strip()
-    except ClusterError:  # most often: accounts are not kept
+        state = run_command(words).strip()
+    except ClusterError:  # usually because the site keeps no accounts
         state = ""
-    return f"Slurm ended it{f' ({state})' if state else ''}; submit it again to go on"
-
-
-def _unpack(request: Request, folder: Path) -> None:
-    """The package, or without one the study's file, in a folder of its own that appears whole or not at all."""
-    if folder.exists():
-        return
-    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
-    part.chmod(0o755)
-    if request.package:
-        with zipfile.ZipFile(request.package) as archive:
-            archive.extractall(part)
-    else:
-        (part / request.file).parent.mkdir(parents=True)
-        (part / request.file).write_text(request.text)
-    try:
-        part.rename(folder)
-    except OSError:  # somebody was faster
-        shutil.rmtree(part)
+    return f"Slurm ended it{f' ({state})' if state else ''}; submit it again to resume"

@@ -1,20 +1,20 @@
 
-# --- what follows is the same for every study ---
-set -u -m  # -m: every process below gets a group of its own, and takes SIGINT
+# --- the lines below are the same for every study ---
+set -u -m  # -m: every process below has its own group, and receives SIGINT
 job=$SLURM_JOB_ID run=$folder/jobs/$SLURM_JOB_ID temporary=/tmp/loopscale-$SLURM_JOB_ID
 stopping='' head='' driver='' workers=()
 
 say() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
 
-stop() {  # by whom; the driver saves its state and ends
+stop() {  # argument: user or limit; the driver saves its state and ends
   stopping=$1
   say "stopping: asked by $stopping"
   if [ -n "$driver" ]; then kill -INT -- "-$driver" 2> /dev/null; fi
 }
 trap 'stop user' INT TERM
-trap 'stop limit' USR1  # see --signal above
+trap 'stop limit' USR1  # from --signal above
 
-quit() {  # with a code, leaving nothing of ours behind: the job's own processes, its token, its temporary files
+quit() {  # argument: exit code; removes the job's processes, its token and its temporary files
   trap '' INT TERM USR1
   for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM "$pid" 2> /dev/null; done
   for pid in ${workers[@]+"${workers[@]}"} $head; do
@@ -25,14 +25,14 @@ quit() {  # with a code, leaving nothing of ours behind: the job's own processes
     rm -rf -- "$temporary" 2> /dev/null || rm -rf -- "$temporary"
   rm -f -- "$run/token"
   if [ "$stopping" = limit ] && [ "$requeue" = 1 ] && [ "$1" = 3 ] && scontrol requeue "$job"; then
-    say "out of time: the job is queued again and goes on from here"
-    sleep 60  # Slurm ends us
+    say "time limit: the job is queued again and resumes the study"
+    sleep 60  # Slurm ends the job
   fi
   echo "$1" > "$run/exit"
   exit "$1"
 }
 
-finish() {  # wait for the driver, through any signal
+finish() {  # wait for the driver, also through signals
   until wait "$driver"; code=$?; ! kill -0 "$driver" 2> /dev/null; do :; done
   wait "$driver"; code=$?
   driver=''
@@ -48,7 +48,7 @@ rm -f -- "$run/token"
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address=$(scontrol show node -o "${hosts[0]}" | grep -o ' NodeAddr=[^ ]*')
 ip=$(getent ahostsv4 "${address#*=}" | awk 'NR == 1 {print $1}')
-if [[ -z $ip || $ip == 127.* && ${#hosts[@]} -gt 1 ]]; then  # /etc/hosts may give a host's own name to loopback
+if [[ -z $ip || $ip == 127.* && ${#hosts[@]} -gt 1 ]]; then  # /etc/hosts may map a host's own name to loopback
   own=$(hostname -I | awk '{print $1}') && ip=${own:-$ip}
 fi
 port=$((20000 + job % 10000))
@@ -61,10 +61,10 @@ say "job $job on ${hosts[*]}; Ray at $ip:$port"
 head=$!
 for _ in {1..240}; do
   (exec 3<> "/dev/tcp/$ip/$port") 2> /dev/null && break
-  kill -0 "$head" 2> /dev/null || { say "Ray does not start; see $run/ray-${hosts[0]}.log"; quit 1; }
+  kill -0 "$head" 2> /dev/null || { say "Ray did not start; see $run/ray-${hosts[0]}.log"; quit 1; }
   sleep 0.5
 done
-for host in ${hosts[@]+"${hosts[@]:1}"}; do  # a step each, so that a lost host takes no other with it
+for host in ${hosts[@]+"${hosts[@]:1}"}; do  # one step per host, so that the loss of a host ends no other step
   srun --no-kill --nodes=1 --ntasks=1 "--nodelist=$host" "--cpus-per-task=$cpus" ${mem:+"--mem=$mem"} \
     ${gres:+"--gpus-per-node=$gres"} "${ray[@]}" "--address=$ip:$port" "--node-name=$host" \
     > "$run/ray-$host.log" 2>&1 < /dev/null &

@@ -1,4 +1,4 @@
-"""The seam between tasks and whatever predicts: a prompt's geometry, a batch of prompts, a predictor."""
+"""The interface between tasks and predictors: the shape of a prompt, a batch of prompts, a predictor."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -9,22 +9,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Pairing = Literal["interleaved", "beside"]
-"""Of pairs: x and y are tokens that follow one another; or one token, (x, whether its y is known, y)."""
+"""How a pair (x, y) is written. interleaved: two tokens, x then y. beside: one token (x, mask, y); the mask is 1 if y
+is known."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """All that a model may know of a task: tokens in a prompt, coordinates of a token and of a target, and whether it
-    holds pairs.
-    """
+    """The shape of a task's prompts. A model knows nothing else about the task."""
 
     length: int
+    """Tokens of a prompt."""
     dim_in: int
+    """Coordinates of a token."""
     dim_out: int
+    """Coordinates of a target."""
     pairs: Pairing | None = None
-    """How pairs of an x and a y that is asked for stand in it, y in the last `dim_out` coordinates of a token, after
-    those of x. `None` where there are none, whatever the sizes are.
-    """
+    """How pairs (x, y) are written; `None` for prompts without pairs. x fills the first coordinates of a token, y the
+    last `dim_out`."""
 
     @property
     def beside(self) -> bool:
@@ -34,18 +35,18 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sampled prompts. Models read `tokens`, solvers read `problem`; only a task writes either.
-
-    `queries` are the positions of the tokens at which a prediction is asked for, one for every point.
-    """
+    """Sampled prompts. Only a task builds a batch."""
 
     tokens: Float[Tensor, "batch length dim_in"]
+    """The input of models."""
     targets: Float[Tensor, "batch points dim_out"]
     queries: Int[Tensor, " points"]
+    """Positions of the tokens where a prediction is asked for, one for each point."""
     problem: Any
+    """The input of classical algorithms, such as a `Regression`."""
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
-        """The same prompts elsewhere. Draws are made on the CPU and moved, so that every device sees the same."""
+        """The same prompts on `device`. Prompts are always drawn on the CPU, so all devices see the same numbers."""
         return _moved(self, torch.device(device), dtype)
 
 
@@ -59,8 +60,8 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
 
 
 class Predictor(ABC):
-    """A trained net or a classical algorithm, alike: a guess at every query, after every step."""
+    """A trained net or a classical algorithm. A predictor answers every query after every step."""
 
     @abstractmethod
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
-        """The guesses after 1, 2 .. `steps` loops, layers or iterations."""
+        """The predictions after 1, 2 .. `steps` loops, layers or iterations."""

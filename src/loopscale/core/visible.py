@@ -1,15 +1,16 @@
-"""Text that somebody else wrote, made safe to show: a terminal obeys what it is sent."""
+"""Safe display of text from other people. A terminal would execute control characters in such text."""
 
 import re
 
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]")
-"""Control characters but for tab and newline, what turns the direction of reading around, and halves of characters."""
+"""Control characters except tab and newline, marks that change the reading direction, and lone surrogates."""
 
 
 def visible(text: str) -> str:
-    """The text with its control characters written out, as in `\\u001b`."""
-    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """The text with every control character written as an escape, such as `\\u001b`."""
+    return UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shortened(text: str, most: int) -> str:
+    """The text, cut to `most` characters with `...` at the end."""
     return text if len(text) <= most else text[: most - 3] + "..."

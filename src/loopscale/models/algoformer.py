@@ -1,32 +1,31 @@
-"""AlgoFormer (Gao et al. 2024, eq. 2): a transformer before the loop, one in it, one after it, as in an algorithm.
+"""AlgoFormer (Gao et al. 2024, eq. 2): post(loop^t(pre(P))), with one transformer before, in and after the loop.
 
-post(loop^t(pre(P))). The paper leaves open what follows: here each of the three is a whole GPT-2 but for its
-ends, with positions and a final norm of its own, and the loop is Yang et al.'s, pre(P) as the prompt.
+The paper does not specify the three transformers. Here each is a GPT-2 without read-in and read-out, with its own
+positions and final norm. The loop is that of Yang et al., with pre(P) as the prompt.
 """
 
 import torch
-from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
-from loopscale.models.base import Net
+from loopscale.models.base import Net, Outputs, States, Tokens
 from loopscale.models.layers import Loop, ReadIn, ReadOut, Stack, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer"):
-    """With `pre_layers: 0` and `post_layers: 0` it is the looped transformer."""
+    """With `pre_layers: 0` and `post_layers: 0` this is the looped transformer."""
 
     layers: PositiveInt = 1
-    """Of each of the three parts, where a part does not say otherwise."""
+    """Layers of each of the three transformers, unless set separately."""
     pre_layers: NonNegativeInt | None = None
-    """Before the loop, run once; `None` for `layers`, 0 for none."""
+    """Layers before the loop, which run once; `None` for `layers`, 0 for none."""
     loop_layers: PositiveInt | None = None
-    """In the loop, run in every one of them; `None` for `layers`."""
+    """Layers in the loop, which run in every loop; `None` for `layers`."""
     post_layers: NonNegativeInt | None = None
-    """After the loop, run once; `None` for `layers`, 0 for none."""
+    """Layers after the loop, which run once; `None` for `layers`, 0 for none."""
 
     @property
     @override
@@ -46,7 +45,7 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
         return self.layers if self.loop_layers is None else self.loop_layers
 
     def stack(self, length: int, layers: int, before: int = 0) -> nn.Module:
-        """A part with so many layers; nothing at all where there are none."""
+        """A transformer with `layers` layers; the identity for 0 layers."""
         return Stack(self, length, self.kinds_of(layers, before)) if layers else nn.Identity()
 
 
@@ -61,19 +60,15 @@ class AlgoformerNet(Net):
         self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
-        """The post-transformer is applied after every supervised loop, as eq. 6 needs it, and only there."""
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
+        """The post-transformer runs after supervised loops only, as in eq. 6."""
         self.check(steps, first)
         states = self.loop(self.pre(self.read_in(tokens)), steps, first, truncate)
         return torch.stack([self.read_out(self.post(state)) for state in states])
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
-        """Before the post-transformer."""
+    def states(self, tokens: Tokens, steps: int) -> States:
+        """The states before the post-transformer."""
         self.check(steps, 1)
         states = self.loop(self.pre(self.read_in(tokens)), steps, 1, truncate=False)
         return torch.stack([state[:, self.read_out.registers :] for state in states])

@@ -1,4 +1,4 @@
-"""What a model is: a config that builds a net for prompts of a given geometry."""
+"""The base classes of models. A model is a config that builds a net for prompts of a given shape."""
 
 from abc import abstractmethod
 
@@ -10,41 +10,41 @@ from typing_extensions import override
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
 
+Tokens = Float[Tensor, "batch length dim_in"]
+Outputs = Float[Tensor, "supervised batch length dim_out"]
+"""Predictions at every position after every supervised step."""
+States = Float[Tensor, "steps batch length width"]
+
 
 class Net(nn.Module, Predictor):
-    """Weights that guess at every position after every step: a loop, or a layer where the depth is fixed."""
+    """A net that predicts at every position after every step. A step is a loop, or a layer if the depth is fixed."""
 
     depth: int | None = None
-    """How many steps there are; `None` where the net loops and may run for as long as one likes."""
+    """Number of steps; `None` for a looped net, which can run any number of steps."""
 
     @abstractmethod
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
-        """The output at every position after steps `first` .. `steps`, so `steps - first + 1` of them.
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
+        """The output at every position after each of the steps `first` .. `steps`.
 
-        Steps before `first` are run but not read out; with `truncate` no gradient flows back through them.
-        Raises ValueError for `steps` beyond `depth`, or `first` not within 1 .. `steps`.
+        Earlier steps run without read-out, and with `truncate` also without gradient. Raises ValueError if `steps`
+        exceeds `depth`, or if `first` is outside 1 .. `steps`.
         """
 
     @abstractmethod
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
-        """What the net holds at every token of the prompt after steps 1 .. `steps`, before it is read out: what a
-        probe reads.
+    def states(self, tokens: Tokens, steps: int) -> States:
+        """The hidden state at every token after steps 1 .. `steps`, before the read-out. The input of probes.
 
-        Raises ValueError for `steps` beyond `depth`, or fewer than 1.
+        Raises ValueError if `steps` exceeds `depth` or is below 1.
         """
 
     def check(self, steps: int, first: int) -> None:
-        """Raises ValueError for steps that `forward` has not got."""
+        """Raises ValueError for invalid arguments of `forward`."""
         if self.depth is not None and steps > self.depth:
             raise ValueError(
-                f"{steps} steps are more than this net's {self.depth} layers; 1 .. {self.depth} are valid"
+                f"{steps} steps are more than this net's {self.depth} layers; write 1 .. {self.depth}"
             )
         if not 1 <= first <= steps:
-            raise ValueError(f"first {first} is not among the steps; write 1 .. {steps}")
+            raise ValueError(f"first {first} is outside the steps; write 1 .. {steps}")
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
@@ -54,30 +54,33 @@ class Net(nn.Module, Predictor):
 class Model(Family, package="loopscale.models"):
     @property
     def depth(self) -> int | None:
-        """The net's depth, known before it is built; `None` where it loops."""
+        """Depth of the net; `None` for a looped net. Known without building the net."""
         return None
 
     @property
     def truncatable(self) -> bool:
-        """Whether a gradient cut before the last loops still reaches every weight."""
+        """Whether every weight receives a gradient if earlier loops run without gradient."""
         return True
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether a token sees those after it, as in an encoder."""
+        """Whether a token sees later tokens, as in an encoder."""
         return False
 
     @property
     def kept_factor(self) -> float:
-        """What its kernels keep for the backward pass over what the operations do that they are made of."""
+        """Memory saved for the backward pass, relative to the sum over elementary operations.
+
+        Above 1 for fused kernels with a workspace.
+        """
         return 1.0
 
     def require(self, prompt: Prompt) -> None:
-        """Raises ValueError, in one line, for prompts that it cannot read. A trial asks before anything is spent."""
+        """Raises ValueError for prompts that the model cannot read. A trial calls this before training."""
 
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
-        """A net with fresh weights, float32, on the CPU; `rng` fixes every weight.
+        """A net with new weights, float32, on the CPU. `rng` determines every weight.
 
-        Must also work under `torch.device("meta")`, where costs are counted before anything is spent.
+        Must also work under `torch.device("meta")`, where costs are counted before training.
         """

@@ -1,14 +1,14 @@
-"""An encoder: every token sees every other one, and every layer has weights of its own; one step is one layer.
+"""An encoder: every token sees all tokens, and every layer has its own weights. One step is one layer.
 
-In it Bai et al. 2023 and He et al. 2025 write their theorems: y_i = Σ_j A(q_i . k_j) v_j over all tokens, A
-softmax (which is the E-step of a mixture's EM) or relu over the number N of tokens. There every head is a
-whole D x D matrix (`head_dim: D`); by default heads split the width, as in practice. Without positions the net
-is equivariant: permuted tokens have permuted outputs.
+The theorems of Bai et al. 2023 and He et al. 2025 use encoders: y_i = Σ_j A(q_i . k_j) v_j over all tokens. A is
+softmax (the E-step of a mixture's EM) or relu over the number N of tokens. In the theorems every head is a full D x D
+matrix (`head_dim: D`). By default heads split the width, as in practice. Without positions the net is equivariant:
+permuted tokens give permuted outputs.
 
-At which tokens it is asked, and so what its loss is the mean over, the task says: every point where no answer stands in
-the prompt (clustering), tokens of their own for the answers (principal components), or the last token alone where the
-prompt holds pairs: a regression with `format: encoder`. There a query at every pair is impossible: all tokens see all
-others, and so the y that is asked for. Who wants the loss at every x takes a decoder and `format: decoder`.
+The task chooses the queries, and so the tokens of the loss. Clustering asks at every point, because the prompt
+contains no answer. Principal components have separate query tokens. A regression with `format: encoder` asks at the
+last token only. A query at every pair is impossible, because all tokens would see the answer y. For a loss at every
+x, use a decoder and `format: decoder`.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ from loopscale.models.layered import LayeredArchitecture
 
 
 class Encoder(LayeredArchitecture, kind="encoder"):
-    """For prompts that hold no answers to what is asked, since it sees all tokens: a task says whether its are such."""
+    """For tasks whose prompts contain no answers, because an encoder sees all tokens."""
 
     causal: Literal[False] = False  # pyright: ignore[reportIncompatibleVariableOverride]: configs are frozen
-    """An encoder has no other."""
+    """Always false for an encoder."""

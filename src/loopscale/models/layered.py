@@ -1,20 +1,18 @@
-"""What nets share whose layers have weights of their own: as many blocks as layers; one step is one layer."""
+"""Nets whose layers have separate weights. One step is one layer."""
 
 import torch
-from jaxtyping import Float
 from pydantic import PositiveInt
-from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Architecture
-from loopscale.models.base import Net
+from loopscale.models.base import Net, Outputs, States, Tokens
 from loopscale.models.layers import ReadIn, ReadOut, Stack, fresh
 
 
 class LayeredArchitecture(Architecture):
     layers: PositiveInt = 4
-    """Blocks of attention and MLP, one after the other, each with weights of its own."""
+    """Blocks of attention and MLP, each with its own weights."""
 
     @property
     @override
@@ -27,7 +25,7 @@ class LayeredArchitecture(Architecture):
 
 
 class LayeredNet(Net):
-    """Every layer is read through the last one's norm and read-out: the logit lens, not a probe."""
+    """Intermediate layers use the final norm and read-out (the logit lens), not a separate probe."""
 
     def __init__(self, settings: LayeredArchitecture, prompt: Prompt) -> None:
         super().__init__()
@@ -37,9 +35,7 @@ class LayeredNet(Net):
         self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
             state = self.stack.place(self.read_in(tokens))
@@ -52,12 +48,10 @@ class LayeredNet(Net):
         return torch.stack(outputs)
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         self.check(steps, 1)
-        state, found = self.stack.place(self.read_in(tokens)), []
+        state, states = self.stack.place(self.read_in(tokens)), []
         for block in self.stack.blocks[:steps]:
             state = block(state)
-            found.append(state[:, self.read_out.registers :])
-        return torch.stack(found)
+            states.append(state[:, self.read_out.registers :])
+        return torch.stack(states)

@@ -1,12 +1,14 @@
 """One layer of linear self-attention (Zhang, Frei, Bartlett 2023, section 3.2): f(E) = E + W^PV E (E'W^KQ E) / ρ.
 
-E has the prompt's tokens as its columns, as they are; a guess is the last coordinates of a token after the layer, those
-of y. ρ is the number of pairs before the query, N. By assumption 3.3 of that paper training starts at W^PV = σ on y
-alone and W^KQ = σ ΘΘ' on x alone, |ΘΘ'|_F = 1: from there gradient flow reaches the global optimum of linear
-regression (theorem 4.1), whose risk is the bound `lsa_risk`; for mixtures it is theorem 4.2 of Jin et al. 2024.
+The columns of E are the prompt's tokens. A prediction is the y coordinates of a token after the layer. ρ = N is the
+number of pairs before the query.
 
-Of W^PV only the rows of y reach a guess: they are the weights, the others stay 0, as under the paper's flow. For an
-encoder's prompts: in a decoder's, no token holds a pair.
+Training starts as in assumption 3.3: W^PV = σ on y only and W^KQ = σ ΘΘ' on x only, with |ΘΘ'|_F = 1. From this start
+gradient flow reaches the global optimum of linear regression (theorem 4.1). Its risk is the bound `lsa_risk`. The
+theorem for mixtures is theorem 4.2 of Jin et al. 2024.
+
+Only the rows of W^PV that write y affect a prediction. These rows are the weights. The other rows stay 0, as under
+the paper's gradient flow. The net needs an encoder's prompts, because no token of a decoder's prompt contains a pair.
 """
 
 import torch
@@ -16,12 +18,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Model, Net
+from loopscale.models.base import Model, Net, Outputs, States, Tokens
 
 
 class LinearAttention(Model, kind="linear_attention"):
     scale: PositiveFloat = 0.1
-    """σ, of the weights that training starts from; the theorem asks for a small one."""
+    """σ, the scale of the weights before training. The theorem needs a small σ."""
 
     @property
     @override
@@ -36,10 +38,10 @@ class LinearAttention(Model, kind="linear_attention"):
     @override
     def require(self, prompt: Prompt) -> None:
         if not prompt.beside:
-            held = "none" if prompt.pairs is None else "x and y in tokens of their own"
+            content = "no pairs" if prompt.pairs is None else "x and y in separate tokens"
             raise ValueError(
-                f"model {self.kind} reads a pair a token, an x and the y that is asked for, and these prompts hold "
-                f"{held}; write a task that poses a regression, with format: encoder, or another model"
+                f"model {self.kind} reads one pair (x, y) per token, but these prompts have {content}; "
+                f"write a regression task with format: encoder, or another model"
             )
 
     @override
@@ -52,7 +54,7 @@ class LinearAttentionNet(Net):
         super().__init__()
         self.depth, self.dim_out = 1, prompt.dim_out
         self.pv = nn.Parameter(torch.zeros(prompt.dim_out, prompt.dim_in))
-        """The rows of W^PV that write to y."""
+        """The rows of W^PV that write y."""
         self.kq = nn.Parameter(torch.zeros(prompt.dim_in, prompt.dim_in))
         if self.kq.device.type == "meta":
             return
@@ -64,23 +66,19 @@ class LinearAttentionNet(Net):
             self.kq[:inputs, :inputs] = settings.scale * square / square.norm()
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         return self._layer(tokens)[None]
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
-        """f(E)."""
+    def states(self, tokens: Tokens, steps: int) -> States:
+        """f(E), one token per row."""
         self.check(steps, 1)
         return torch.cat([tokens[..., : -self.dim_out], self._layer(tokens)], dim=-1)[None]
 
-    def _layer(self, tokens: Float[Tensor, "batch length dim_in"]) -> Float[Tensor, "batch length dim_out"]:
-        """The coordinates of y in f(E)."""
+    def _layer(self, tokens: Tokens) -> Float[Tensor, "batch length dim_out"]:
+        """The y coordinates of f(E)."""
         pairs = max(tokens.shape[1] - 1, 1)
-        # W^PV E E' first: a matrix a prompt, whatever its length.
+        # W^PV E E' first, because its size does not depend on the length of the prompt.
         moment = (tokens @ self.pv.mT).mT @ tokens / pairs
         return tokens[..., -self.dim_out :] + tokens @ self.kq.mT @ moment.mT

@@ -1,18 +1,17 @@
-"""LISTA: iterative soft thresholding in which both matrices are learned (Gregor and LeCun 2010, algorithm 3).
+"""LISTA: iterative soft thresholding with two learned matrices (Gregor and LeCun 2010, algorithm 3).
 
-Layer k is β <- S_θ(W y + R β), with W, R and θ of its own, as in Chen et al. 2018, eq. 2; in the original all layers
-share theirs, and θ differs by coordinate. With ISTA's W = X'/nL and R = I - X'X/nL it is ISTA. X itself is never read
-but for the query: what it is, the weights have learned, so that it must be the same in all prompts.
+Layer k computes β <- S_θ(W y + R β) with its own W, R and θ, as in Chen et al. 2018, eq. 2. In the original all
+layers share W, R and θ, and θ has one value per coordinate. W = X'/nL and R = I - X'X/nL give ISTA. The net reads
+only the query's row of X. The weights learn X, so X must be the same in all prompts.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, drawn
+from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class Lista(Unrolled, kind="lista"):
@@ -28,14 +27,8 @@ class ListaNet(UnrolledNet):
         self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(settings.layers - 1))
 
     @override
-    def step(
-        self,
-        layer: int,
-        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
-        xs: Float[Tensor, "batch pairs dim"],
-        ys: Float[Tensor, "batch pairs dim_out"],
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
-        entering = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
+    def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:
+        measured = torch.einsum("pnd,bno->bpdo", self.measured[layer](ys.shape[1]), ys)
         if weights is None:
-            return entering
-        return entering + self.recurrent[layer - 1](weights)
+            return measured
+        return measured + self.recurrent[layer - 1](weights)

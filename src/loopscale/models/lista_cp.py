@@ -1,17 +1,16 @@
-"""LISTA-CP: iterative soft thresholding with one learned matrix a layer, coupled to X (Chen et al. 2018, eq. 6).
+"""LISTA-CP: iterative soft thresholding with one learned matrix per layer, coupled to X (Chen et al. 2018, eq. 6).
 
-Layer k is β <- S_θ(β - D'(Xβ - y)), with D and θ of its own (eq. 4 of the slides on Liu et al. 2025). X is read from
-the prompt, but D has to fit it: no D does so for many X, as the transformer's M X' does (theorem 12 there).
+Layer k computes β <- S_θ(β - D'(Xβ - y)) with its own D and θ (eq. 4 of the slides on Liu et al. 2025). The net reads
+X from the prompt, but D must fit X. No D fits many X, unlike the transformer's M X' (theorem 12 there).
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Unrolled, UnrolledNet, drawn
+from loopscale.models.unrolled import Rows, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class ListaCp(Unrolled, kind="lista_cp"):
@@ -26,15 +25,9 @@ class ListaCpNet(UnrolledNet):
         self.coupled = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
 
     @override
-    def step(
-        self,
-        layer: int,
-        weights: Float[Tensor, "batch prefixes dim dim_out"] | None,
-        xs: Float[Tensor, "batch pairs dim"],
-        ys: Float[Tensor, "batch pairs dim_out"],
-    ) -> Float[Tensor, "batch prefixes dim dim_out"]:
+    def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:
         matrix = self.coupled[layer](ys.shape[1])
         if weights is None:
             return torch.einsum("pnd,bno->bpdo", matrix, ys)
-        left = ys[:, None] - torch.einsum("bnd,bpdo->bpno", xs, weights)
-        return weights + torch.einsum("pnd,bpno->bpdo", matrix, left)
+        residual = ys[:, None] - torch.einsum("bnd,bpdo->bpno", xs, weights)
+        return weights + torch.einsum("pnd,bpno->bpdo", matrix, residual)

@@ -1,7 +1,7 @@
-"""A stack of LSTM layers (Hochreiter & Schmidhuber 1997), the recurrent net beside transformers; one step is one layer.
+"""A stack of LSTM layers (Hochreiter & Schmidhuber 1997), a recurrent net for comparison. One step is one layer.
 
-Garg et al. 2022 (arXiv:2208.01066) and Fu et al. 2023 (arXiv:2310.17086) train it on the same prompts. It
-reads a prompt token by token and keeps no more of it than its width holds, so it is causal by construction.
+Garg et al. 2022 (arXiv:2208.01066) and Fu et al. 2023 (arXiv:2310.17086) train LSTMs on the same prompts. An LSTM
+reads a prompt token by token and stores it in a state of fixed width, so it is causal.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.models.base import Model, Net
+from loopscale.models.base import Model, Net, Outputs, States, Tokens
 from loopscale.models.layers import Drawn, End, fresh
 
 
 class Lstm(Model, kind="lstm"):
-    """That of Garg et al. 2022 has 3 layers of width 256."""
+    """Garg et al. 2022 use 3 layers of width 256."""
 
     layers: PositiveInt = 3
-    """LSTM layers, one above the other."""
+    """LSTM layers."""
     width: PositiveInt = 64
-    """Hidden units of every layer, and coordinates of what it passes on."""
+    """Hidden units of every layer."""
 
     @property
     @override
@@ -33,8 +33,9 @@ class Lstm(Model, kind="lstm"):
     @property
     @override
     def kept_factor(self) -> float:
-        """oneDNN's workspace, measured at width 64, 60 tokens and batches of 64. Without it a step takes 1.7 times as
-        long.
+        """For oneDNN's workspace, measured at width 64, 60 tokens and batches of 64.
+
+        Without oneDNN a step takes 1.7 times as long.
         """
         return 2.2
 
@@ -44,20 +45,20 @@ class Lstm(Model, kind="lstm"):
 
 
 class Recurrence(Drawn, nn.LSTM):
-    """One layer, over all tokens of a prompt, from a state of zeros."""
+    """One layer over all tokens of a prompt. The state starts at zero."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, width, batch_first=True)
 
     @override
     def initialise(self, rng: torch.Generator) -> None:
-        """PyTorch's own: uniform within 1 / sqrt(width), biases too."""
+        """PyTorch's default: uniform within 1 / sqrt(width), also for biases."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(self.hidden_size**-0.5), self.hidden_size**-0.5, generator=rng)
 
 
 class LstmNet(Net):
-    """Every layer is read through the one read-out, which is trained on the last: as for GPT-2, no probe."""
+    """Intermediate layers use the read-out of the last layer, as in GPT-2, not a separate probe."""
 
     def __init__(self, settings: Lstm, prompt: Prompt) -> None:
         super().__init__()
@@ -67,25 +68,21 @@ class LstmNet(Net):
         self.read_out = End(settings.width, prompt.dim_out)
 
     @override
-    def forward(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int, first: int = 1, truncate: bool = False
-    ) -> Float[Tensor, "supervised batch length dim_out"]:
+    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
         self.check(steps, first)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
             state = self.read_in(tokens)
-            for passed in self._run(state, 0, first - 1):
-                state = passed
+            for output in self._run(state, 0, first - 1):
+                state = output
         return torch.stack([self.read_out(state) for state in self._run(state, first - 1, steps)])
 
     @override
-    def states(
-        self, tokens: Float[Tensor, "batch length dim_in"], steps: int
-    ) -> Float[Tensor, "steps batch length width"]:
+    def states(self, tokens: Tokens, steps: int) -> States:
         self.check(steps, 1)
         return torch.stack(list(self._run(self.read_in(tokens), 0, steps)))
 
     def _run(self, state: Float[Tensor, "B L D"], start: int, end: int) -> Iterator[Float[Tensor, "B L D"]]:
-        """What leaves layers `start` + 1 .. `end`."""
+        """The outputs of layers `start` + 1 .. `end`."""
         for layer in self.layers[start:end]:
             state, _ = layer(state)
             yield state

@@ -22,14 +22,14 @@ SHOWN = 8
 def weights_of(store: Store, start: str) -> Iterator[tuple["CheckpointStore", str]]:
     """Where `load_net` finds the weights, while the context lasts. Raises StoreError unless there are one trial's."""
     from loopscale.training.checkpoint import keys
-    from loopscale.training.storage import CheckpointStore
+    from loopscale.training.checkpoint_stores import open_checkpoint_store
 
     if key := _only(start, keys(store.checkpoints)):
         yield store.checkpoints, key
         return
     with TemporaryDirectory(prefix="loopscale-") as folder:
         file = _fetched(store, start, Path(folder))
-        yield CheckpointStore.open(file.parent), file.stem
+        yield open_checkpoint_store(file.parent), file.stem
 
 
 def _fetched(store: Store, start: str, folder: Path) -> Path:

@@ -24,7 +24,7 @@ class Order(Config):
     baseline: Baseline | None = None
     evaluation: Evaluation
     shelf: str = ""
-    """Where checkpoints lie, as `CheckpointStore.open` takes it on the worker's machine."""
+    """Where checkpoints lie, as `open_checkpoint_store` takes it on the worker's machine."""
     threads: PositiveInt = 1
     gpu: bool = False
     share: NonNegativeFloat = 0

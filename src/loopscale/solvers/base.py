@@ -1,4 +1,4 @@
-"""What a solver is: a predictor with nothing to train."""
+"""The interface of a solver: a predictor without trainable weights."""
 
 from typing import Any, ClassVar
 
@@ -10,33 +10,34 @@ from loopscale.tasks.base import Task
 class Solver(Family, Predictor, package="loopscale.solvers"):
     """A classical algorithm, batched over prompts and over every prefix of a prompt.
 
-    It computes in float64 and answers in float64, whatever the tokens are in: its error may fall far below
-    what float32 resolves, and that fall is what it is drawn for.
+    Solvers compute in float64 and return float64, for tokens of any precision. Their errors may fall far below the
+    resolution of float32.
     """
 
     solves: ClassVar[type]
-    """The type of `Batch.problem` that it takes: this, and no table, pairs solvers with tasks."""
+    """The type of `Batch.problem` that the solver takes. This type pairs solvers with tasks."""
     oracle: ClassVar[bool] = False
-    """Whether it is told what is drawn for a prompt and stands nowhere in it, and so need not guess 0 before the first
-    pair. What is the same in all prompts, as a task's σ or its Φ, a net can learn: who is told that is none.
-    """
+    """True if the solver reads hidden variables of the prompt, such as the true component labels. An oracle need not
+    predict 0 before the first pair. Constants of the task (σ, Φ) do not count, because a net can learn them. Reports
+    mark oracles as unreachable references."""
 
     def takes(self, problem: Any) -> bool:
-        """Whether it is for problems of this type."""
+        """True if the solver is for problems of this type."""
         return isinstance(problem, self.solves)
 
     def accepts(self, problem: Any) -> bool:
-        """Whether it can be run on this problem: it is of the type, and has what the settings ask for."""
+        """True if the solver can run on this problem: the type fits, and the settings find all that they need."""
         return self.takes(problem)
 
     @property
     def guesses_from_prior(self) -> bool:
-        """Whether it knows where targets lie before any is seen; every other solver guesses 0 there."""
+        """True if the solver predicts from a prior before the first pair. All other solvers predict 0 there."""
         return False
 
     def room_below(self, task: Task) -> float | None:
-        """How far below this solver's raw error on the task, over prompts and queries, any predictor can be on average.
+        """An upper bound on the distance by which any predictor's mean raw error can be below this solver's.
 
-        0 for the task's Bayes predictor, and for an oracle; `None` where nothing is known.
+        The mean is over prompts and queries. 0 for the Bayes predictor of the task, and for an oracle. `None` if no
+        bound is known.
         """
         return None

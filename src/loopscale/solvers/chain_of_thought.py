@@ -1,7 +1,7 @@
 """The next state of a chain of thought, layer by layer, from the chains before it.
 
-A leaky ReLU can be undone, so what it was applied to is known of every state seen, and is linear in the state before:
-one regression a layer. AlgoFormer reduces the task to it as well (theorem 3.3), and takes the activation to be undone.
+Leaky ReLU is invertible. So the pre-activation of every visible state is known, and it is linear in the previous state:
+each layer is one regression. AlgoFormer uses the same reduction (theorem 3.3), with a known activation.
 """
 
 from abc import abstractmethod
@@ -23,7 +23,7 @@ from loopscale.tasks.chain_of_thought import Chains
 
 
 class LayerSolver(Solver, allow_inf_nan=False):
-    """A guess at leaky_relu(W s) from the pairs of the layer seen so far; a closed form, the same after every step."""
+    """Predicts leaky_relu(W s) from the visible pairs of the layer. A closed form, the same after every step."""
 
     solves: ClassVar[type] = Chains
 
@@ -31,7 +31,7 @@ class LayerSolver(Solver, allow_inf_nan=False):
     def guess(
         self, prefixes: Prefixes, forecast: Float[Tensor, "batch chains dim"], problem: Chains
     ) -> Float[Tensor, "batch chains dim"]:
-        """The next states, given the least-squares forecast of what the activation is applied to."""
+        """The next states, from the least-squares forecast of their pre-activations."""
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
@@ -39,7 +39,7 @@ class LayerSolver(Solver, allow_inf_nan=False):
         layers = [torch.cat(list(self._layer(problem, layer)), dim=0) for layer in range(problem.depth)]
         return torch.stack(layers, dim=2).flatten(1, 2).expand(steps, -1, -1, -1)
 
-    def _layer(self, problem: Chains, layer: int) -> Iterator[Float[Tensor, "some chains dim"]]:
+    def _layer(self, problem: Chains, layer: int) -> Iterator[Float[Tensor, "prompts chains dim"]]:
         xs, ys = (states[:, layer :: problem.depth].double() for states in (problem.xs, problem.ys))
         for prefixes in chunks(xs, torch.where(ys < 0, ys / problem.slope, ys)):
             weights = prefixes.moment / torch.where(prefixes.spanned, prefixes.eigenvalues, 1)
@@ -47,10 +47,9 @@ class LayerSolver(Solver, allow_inf_nan=False):
 
 
 class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
-    """Least squares of minimum norm on what each layer's activation was applied to, and the activation of its forecast
-    (the algorithm of Gao et al. 2024, AlgoFormer, theorem 3.3).
+    """Minimum-norm least squares on the pre-activations of each layer, and the activation of its forecast.
 
-    Exact from `dim` demonstrations on.
+    The algorithm of Gao et al. 2024 (AlgoFormer), theorem 3.3. Exact after `dim` demonstrations.
     """
 
     @override
@@ -61,14 +60,13 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
 
 
 class LayerBayes(LayerSolver, kind="layer_bayes"):
-    """The mean of the next state given all that was seen: no predictor has less error at any query.
+    """The posterior mean of the next state: no predictor has a smaller error at any query.
 
-    Derived here, on the reduction to a regression a layer (Gao et al. 2024, AlgoFormer, theorem 3.3).
-
-    For Gaussian weights alone. Given the pairs of its layer, what the activation is applied to is then Gaussian: its
-    mean is the least-squares forecast, its variance that of W's entries times the square of the part of s that no state
-    seen spans. With m and v, the mean of leaky_relu is slope m + (1 - slope)(m P(m/√v) + √v p(m/√v)), P and p the
-    normal distribution and its density.
+    Derived here from the reduction of Gao et al. 2024 (AlgoFormer, theorem 3.3) to one regression per layer. Valid
+    for Gaussian weights only. Given the pairs of its layer, a pre-activation is Gaussian. Its mean m is the least-
+    squares forecast. Its variance v is the variance of W's entries times the square of the part of s that the
+    visible states do not span. The mean of leaky_relu is `slope m + (1 - slope)(m P(m/√v) + √v p(m/√v))`, where P
+    and p are the distribution function and the density of the standard normal.
     """
 
     @override
@@ -88,13 +86,12 @@ class LayerBayes(LayerSolver, kind="layer_bayes"):
     def guess(
         self, prefixes: Prefixes, forecast: Float[Tensor, "batch chains dim"], problem: Chains
     ) -> Float[Tensor, "batch chains dim"]:
-        unseen = (prefixes.query * ~prefixes.spanned).square().sum(-1, keepdim=True)
-        spread = (problem.weight_variance * unseen).sqrt()
-        ratio = forecast / torch.where(spread > 0, spread, 1)
+        unspanned = (prefixes.query * ~prefixes.spanned).square().sum(-1, keepdim=True)
+        deviation = (problem.weight_variance * unspanned).sqrt()
+        ratio = forecast / torch.where(deviation > 0, deviation, 1)
         density = torch.exp(-ratio.square() / 2) / (2 * pi) ** 0.5
-        positive = forecast * torch.special.ndtr(ratio) + spread * density
+        positive = forecast * torch.special.ndtr(ratio) + deviation * density
         uncertain = problem.slope * forecast + (1 - problem.slope) * positive
-        moving = (
-            torch.arange(forecast.shape[-1], device=forecast.device) < problem.at_work
-        )  # the others stay 0
-        return torch.where((spread > 0) & moving, uncertain, leaky_relu(forecast, problem.slope))
+        # Inactive coordinates stay 0.
+        active = torch.arange(forecast.shape[-1], device=forecast.device) < problem.at_work
+        return torch.where((deviation > 0) & active, uncertain, leaky_relu(forecast, problem.slope))

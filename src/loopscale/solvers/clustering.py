@@ -1,11 +1,11 @@
-"""The classical ways to cluster the points of a prompt. Answers are log-posteriors of the K labels at every point.
+"""Classical clustering of the points of a prompt. Predictions are log-posteriors of the K labels at every point.
 
-Lloyd's algorithm and the spectral method name clusters without a doubt, which a cross entropy would punish without
-bound: here they answer with the posterior of the isotropic mixture that their clusters are, equal weights and one
-variance, the mean square within. The most likely label is the one that they name.
+Lloyd's algorithm and the spectral method give hard clusters, for which the cross entropy has no bound. Here these
+solvers return the posterior of an isotropic mixture with equal weights and one variance, the mean square within the
+clusters. The most likely label is the hard cluster.
 
-Restarts start where k-means++ says (Arthur and Vassilvitskii 2007), of random numbers that all prompts share, so
-that a prompt is solved alike alone and among others; after every step the best restart so far answers.
+Restarts begin from k-means++ (Arthur and Vassilvitskii 2007). All prompts share the random numbers, so that the result
+for a prompt does not depend on its batch. After every step the best restart so far gives the prediction.
 """
 
 import math
@@ -27,11 +27,11 @@ from loopscale.tasks.base import Task
 from loopscale.tasks.clustering import Clustering
 from loopscale.tasks.clusters import Clusters
 
-LEAST = 1e-6
-"""The least variance of a cluster, over that of the prompt: a cluster of one point has none."""
+LEAST_VARIANCE = 1e-6
+"""The smallest variance of a cluster, relative to the variance of the prompt. A cluster of one point has variance 0."""
 
 SINGULAR = 1e-9
-"""Of a matrix's eigenvalues, what rounding may make less than 0, and far more."""
+"""The smallest `floor` of a full covariance. Rounding makes eigenvalues negative by much less than this."""
 
 
 class ClusteringSolver(Solver, allow_inf_nan=False):
@@ -39,7 +39,7 @@ class ClusteringSolver(Solver, allow_inf_nan=False):
 
     @abstractmethod
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
-        """The log-posteriors after step 1, 2, .., without end; the problem is in float64."""
+        """The log-posteriors after step 1, 2, ..., without end. The problem is in float64."""
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float64[Tensor, "steps batch points K"]:
@@ -47,16 +47,16 @@ class ClusteringSolver(Solver, allow_inf_nan=False):
         return torch.stack(list(islice(self.answers(problem), steps)))
 
 
-class Restarted(ClusteringSolver):
+class RestartedClustering(ClusteringSolver):
     restarts: PositiveInt = 10
-    """Starts, of which the best one answers."""
+    """The number of starts. The best start gives the prediction."""
     seed: NonNegativeInt = 0
-    """Of k-means++."""
+    """The seed of k-means++."""
 
     def starts(
         self, xs: Float64[Tensor, "batch points dim"], components: int
     ) -> Float64[Tensor, "batch R K dim"]:
-        """K points, each as likely as its squared distance from those chosen before it is large."""
+        """K points. Each is drawn with probability proportional to its squared distance from the earlier ones."""
         draws = torch.rand(
             self.restarts, components, generator=stream(self.seed, "k-means++"), dtype=torch.float64
         ).to(xs.device)
@@ -65,61 +65,61 @@ class Restarted(ClusteringSolver):
         nearest = torch.full_like(weights, torch.inf)
         chosen = []
         for k in range(components):
-            reached = weights.cumsum(-1)
-            index = (reached < draws[:, k, None] * reached[..., -1:]).sum(-1).clamp_max(points - 1)
+            cumulative = weights.cumsum(-1)
+            index = (cumulative < draws[:, k, None] * cumulative[..., -1:]).sum(-1).clamp_max(points - 1)
             chosen.append(xs.gather(1, index[..., None].expand(-1, -1, xs.shape[-1])))
             nearest = torch.minimum(nearest, _distances(xs, chosen[-1][:, :, None])[..., 0])
-            # Where all points are chosen already, any will do.
+            # If all points are chosen already, the choice is arbitrary.
             weights = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, 1)
         return torch.stack(chosen, dim=2)
 
 
-class Lloyd(Restarted, kind="lloyd"):
-    """Lloyd's algorithm: points to the nearest centre, centres to the mean of their points, which is one step.
+class Lloyd(RestartedClustering, kind="lloyd"):
+    """Lloyd's algorithm: a step assigns points to the nearest centre, and moves centres to the mean of their points.
 
-    He et al. 2025 prove that transformers do as well; it attains the minimax rate (Lu and Zhou 2016).
+    He et al. 2025 prove that transformers do as well. Lloyd's algorithm attains the minimax rate (Lu and Zhou 2016).
     """
 
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
-        yield from self.run(problem.xs, problem.components, _least(problem.xs))
+        yield from self.run(problem.xs, problem.components, _least_variance(problem.xs))
 
     def run(
         self, xs: Float64[Tensor, "batch points dim"], components: int, least: Tensor
     ) -> Iterator[Float64[Tensor, "batch points K"]]:
         centres = self.starts(xs, components)
         while True:
-            shares = _named(-_distances(xs, centres))
+            shares = _one_hot(-_distances(xs, centres))
             counts = shares.sum(-2)[..., None]
             means = shares.transpose(-1, -2) @ xs[:, None] / counts.clamp_min(1)
             centres = torch.where(counts > 0, means, centres)
             squares = _distances(xs, centres)
             within = squares.amin(-1).mean(-1)
             best = within.argmin(-1)
-            variance = torch.maximum(_of(best, within) / xs.shape[-1], least)
-            yield (-_of(best, squares) / (2 * variance[:, None, None])).log_softmax(-1)
+            variance = torch.maximum(_of_restart(best, within) / xs.shape[-1], least)
+            yield (-_of_restart(best, squares) / (2 * variance[:, None, None])).log_softmax(-1)
 
 
-class ExpectationMaximisation(Restarted, kind="gaussian_mixture_em"):
-    """EM for a Gaussian mixture (Dempster, Laird and Rubin 1977) from equal weights, the centres of k-means++ and the
-    prompt's own variance. A step is an E-step and an M-step; the answer is the posterior under what that gives.
+class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em"):
+    """EM for a Gaussian mixture (Dempster, Laird and Rubin 1977).
 
-    With known weights and covariance its E-step is softmax attention over centres, which is the paper's construction.
+    EM starts from equal weights, the centres of k-means++ and the variance of the prompt. A step is an E-step and an
+    M-step. The prediction is the posterior under the new parameters. With known weights and covariance the E-step is
+    softmax attention over centres, as in the paper's construction.
     """
 
     covariance: Literal["isotropic", "spherical", "full"] = "isotropic"
-    """One variance for all components, one for each, or a whole matrix for each."""
+    """isotropic: one variance for all components. spherical: one for each. full: one matrix for each."""
     floor: NonNegativeFloat = 0.01
-    """Added to every variance, over that of the prompt. The likelihood is without bound where a component shrinks to
-    a point, which the best of many restarts would find; 0 needs a covariance that cannot shrink. A full one needs 1e-9
-    or more: of fewer points than coordinates it has no inverse.
-    """
+    """Added to every variance, relative to the variance of the prompt. Without a floor the likelihood is unbounded:
+    a component can shrink to a point. 0 needs `isotropic`. A full covariance needs 1e-9 or more, because few points
+    give a singular matrix."""
 
     @model_validator(mode="after")
-    def _full_covariances_have_an_inverse(self) -> "ExpectationMaximisation":
+    def _full_covariances_have_an_inverse(self) -> "GaussianMixtureEM":
         if self.covariance == "full" and self.floor < SINGULAR:
             raise ValueError(
-                f"a full covariance of few points has no inverse with floor {self.floor:g}; write floor: 0.01, or "
+                f"with floor {self.floor:g} a full covariance of few points has no inverse; write floor: 0.01, or "
                 f"covariance: isotropic"
             )
         return self
@@ -128,31 +128,33 @@ class ExpectationMaximisation(Restarted, kind="gaussian_mixture_em"):
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
         xs = problem.xs
         centres = self.starts(xs, problem.components)
-        floor = (self.floor * _size(xs))[:, None, None]
+        floor = (self.floor * _variance(xs))[:, None, None]
         weights = torch.full_like(centres[..., 0], 1 / problem.components)
-        spread = _size(xs)[:, None, None].expand(weights.shape)
-        posterior, _ = _posterior(_distances(xs, centres), xs.shape[-1], spread, weights)
+        variances = _variance(xs)[:, None, None].expand(weights.shape)
+        posterior, _ = _posterior(_distances(xs, centres), xs.shape[-1], variances, weights)
         while True:
             shares = posterior.exp()
             counts = shares.sum(-2) + 10 * torch.finfo(xs.dtype).eps
             weights = counts / counts.sum(-1, keepdim=True)
             centres = shares.transpose(-1, -2) @ xs[:, None] / counts[..., None]
             if self.covariance == "full":
-                posterior, likelihood = _full(xs, centres, shares, counts, weights, floor)
+                posterior, likelihood = _full_posterior(xs, centres, shares, counts, weights, floor)
             else:
                 squares = _distances(xs, centres)
                 within = (shares * squares).sum(-2) / xs.shape[-1]
                 if self.covariance == "isotropic":
-                    spread = (within.sum(-1, keepdim=True) / xs.shape[1]).expand(counts.shape) + floor
+                    variances = (within.sum(-1, keepdim=True) / xs.shape[1]).expand(counts.shape) + floor
                 else:
-                    spread = within / counts + floor
-                posterior, likelihood = _posterior(squares, xs.shape[-1], spread, weights)
-            yield _of(likelihood.argmax(-1), posterior)
+                    variances = within / counts + floor
+                posterior, likelihood = _posterior(squares, xs.shape[-1], variances, weights)
+            yield _of_restart(likelihood.argmax(-1), posterior)
 
 
 class SpectralClustering(Lloyd, kind="spectral_clustering"):
-    """The K - 1 largest principal components of the prompt: for two clusters the sign of the one (He et al. 2025,
-    with Ndaoud 2018's rate), the same after every step; for more, Lloyd's algorithm on them.
+    """Spectral clustering on the K - 1 leading principal components (He et al. 2025; rate of Ndaoud 2018).
+
+    For two clusters: the sign of the component, the same after every step. For more clusters: Lloyd's algorithm on
+    the components.
     """
 
     @override
@@ -162,19 +164,20 @@ class SpectralClustering(Lloyd, kind="spectral_clustering"):
         _, _, basis = torch.linalg.svd(xs, full_matrices=False)
         projected = xs @ basis[:, :kept].transpose(-1, -2)
         if problem.components > 2:
-            yield from self.run(projected, problem.components, _least(xs))
+            yield from self.run(projected, problem.components, _least_variance(xs))
         while True:
             along = projected[..., 0]
             centre = along.abs().mean(-1, keepdim=True)
             variance = (along - centre * along.sign()).square().mean(-1, keepdim=True)
-            score = 2 * centre * along / torch.maximum(variance, _least(xs)[:, None])
+            score = 2 * centre * along / torch.maximum(variance, _least_variance(xs)[:, None])
             yield torch.stack([score, torch.zeros_like(score)], dim=-1).log_softmax(-1)
 
 
 class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
-    """The Bayes predictor that knows the mixture, the posterior of the labels (Bishop 2006, eq. 9.13):
-    no predictor has less cross entropy, or errs less, but for what the free naming gives, log(K!)/N nats at most. The
-    same after every step.
+    """The Bayes predictor that knows the mixture: the posterior of the labels (Bishop 2006, eq. 9.13).
+
+    No predictor has a smaller cross entropy or more correct labels, except through the free naming of the clusters.
+    The free naming gains at most log(K!)/N nats. The same after every step.
     """
 
     oracle: ClassVar[bool] = True
@@ -185,17 +188,21 @@ class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
 
     @override
     def room_below(self, task: Task) -> float | None:
-        """log(K!)/N, what the free naming gives at most: the mean over the namings of a net's probabilities is a
-        probability too, which the posterior is not worse than, and of K! numbers the largest is at most K! means.
+        """log(K!)/N, the largest gain from the free naming of clusters.
+
+        The mean over all namings of a net's probabilities is a probability, and the posterior is at least as good.
+        The largest of K! numbers is at most K! times their mean.
         """
         return math.lgamma(task.components + 1) / task.points if isinstance(task, Clustering) else None
 
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
         if problem.centres is None or problem.whitener is None or problem.log_weights is None:
-            raise ValueError(f"{self.kind} knows no mixture of which tables are; write data: gaussian")
-        off = problem.xs[:, :, None] - problem.centres[:, None]
-        square = torch.einsum("bij,bnkj->bnki", problem.whitener, off).square().sum(-1)
+            raise ValueError(
+                f"{self.kind} needs the mixture of the points, and tables have none; write data: gaussian"
+            )
+        deviations = problem.xs[:, :, None] - problem.centres[:, None]
+        square = torch.einsum("bij,bnkj->bnki", problem.whitener, deviations).square().sum(-1)
         if problem.tails is None:
             density = -square / 2
         else:
@@ -208,30 +215,30 @@ class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
 def _distances(
     xs: Float64[Tensor, "batch points dim"], centres: Float64[Tensor, "batch R K dim"]
 ) -> Float64[Tensor, "batch R points K"]:
-    """Squared."""
+    """Squared distances."""
     products = xs[:, None] @ centres.transpose(-1, -2)
     squares = xs.square().sum(-1)[:, None, :, None] + centres.square().sum(-1)[:, :, None] - 2 * products
     return squares.clamp_min(0)
 
 
-def _named(scores: Float64[Tensor, "batch R points K"]) -> Float64[Tensor, "batch R points K"]:
-    """1 for the highest score, the first of equals, and 0 for the others."""
+def _one_hot(scores: Float64[Tensor, "batch R points K"]) -> Float64[Tensor, "batch R points K"]:
+    """1 for the highest score (the first of equal scores), 0 for the others."""
     return torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
 
 
-def _of(best: Tensor, each: Float64[Tensor, "batch R *rest"]) -> Float64[Tensor, "batch *rest"]:
-    """The best restart's, prompt by prompt."""
-    return each[torch.arange(len(best), device=best.device), best]
+def _of_restart(best: Tensor, values: Float64[Tensor, "batch R *rest"]) -> Float64[Tensor, "batch *rest"]:
+    """The values of the best restart of each prompt."""
+    return values[torch.arange(len(best), device=best.device), best]
 
 
-def _size(xs: Float64[Tensor, "batch points dim"]) -> Float64[Tensor, " batch"]:
-    """The variance of a coordinate; 1 where there is none."""
-    size = (xs - xs.mean(1, keepdim=True)).square().mean((1, 2))
-    return torch.where(size > 0, size, 1)
+def _variance(xs: Float64[Tensor, "batch points dim"]) -> Float64[Tensor, " batch"]:
+    """The variance of a coordinate. 1 if the variance is 0."""
+    variance = (xs - xs.mean(1, keepdim=True)).square().mean((1, 2))
+    return torch.where(variance > 0, variance, 1)
 
 
-def _least(xs: Float64[Tensor, "batch points dim"]) -> Float64[Tensor, " batch"]:
-    return LEAST * _size(xs)
+def _least_variance(xs: Float64[Tensor, "batch points dim"]) -> Float64[Tensor, " batch"]:
+    return LEAST_VARIANCE * _variance(xs)
 
 
 def _posterior(
@@ -240,13 +247,13 @@ def _posterior(
     variance: Float64[Tensor, "batch R K"],
     weights: Float64[Tensor, "batch R K"],
 ) -> tuple[Float64[Tensor, "batch R points K"], Float64[Tensor, "batch R"]]:
-    """log p(k | x), and the log-likelihood of the prompt, less a constant, for components of one variance each."""
+    """log p(k | x), and the log-likelihood of the prompt up to a constant, for components with one variance each."""
     joint = (weights.log() - dim / 2 * variance.log())[..., None, :] - squares / (2 * variance[..., None, :])
     total = joint.logsumexp(-1, keepdim=True)
     return joint - total, total.sum((-1, -2))
 
 
-def _full(
+def _full_posterior(
     xs: Float64[Tensor, "batch points dim"],
     centres: Float64[Tensor, "batch R K dim"],
     shares: Float64[Tensor, "batch R points K"],
@@ -254,13 +261,13 @@ def _full(
     weights: Float64[Tensor, "batch R K"],
     floor: Float64[Tensor, "batch 1 1"],
 ) -> tuple[Float64[Tensor, "batch R points K"], Float64[Tensor, "batch R"]]:
-    """The same for components with a covariance matrix each, which `shares` of the points give."""
-    off = xs[:, None, None] - centres[:, :, :, None]
-    weighted = off * shares.transpose(-1, -2)[..., None]
-    covariance = weighted.transpose(-1, -2) @ off / counts[..., None, None]
+    """log p(k | x) and the log-likelihood, with the covariance matrices of the points weighted by `shares`."""
+    deviations = xs[:, None, None] - centres[:, :, :, None]
+    weighted = deviations * shares.transpose(-1, -2)[..., None]
+    covariance = weighted.transpose(-1, -2) @ deviations / counts[..., None, None]
     eye = torch.eye(xs.shape[-1], dtype=xs.dtype, device=xs.device)
     factor = torch.linalg.cholesky(covariance + floor[..., None, None] * eye)
-    white = torch.linalg.solve_triangular(factor, off.transpose(-1, -2), upper=False)
+    white = torch.linalg.solve_triangular(factor, deviations.transpose(-1, -2), upper=False)
     volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     joint = (weights.log() - volume)[..., None, :] - white.square().sum(-2).transpose(-1, -2) / 2
     total = joint.logsumexp(-1, keepdim=True)

@@ -1,7 +1,7 @@
-"""Weights that provably run an algorithm, as a baseline beside the algorithm itself and the nets that were trained.
+"""Weights that provably run an algorithm, as a baseline beside the algorithm and trained nets.
 
-The default is that of Gao et al. 2024 (AlgoFormer), theorem 4.2; `loopscale show constructions` has the others and
-their sources.
+The default is the construction of Gao et al. 2024 (AlgoFormer), theorem 4.2. `loopscale show constructions` lists all
+constructions with their sources.
 """
 
 from collections.abc import Mapping
@@ -23,34 +23,34 @@ from loopscale.theory.constructions.causal import CausalDescent
 
 
 class Constructed(Solver, kind="construction"):
-    """The construction called `name`, with its own settings beside it: `{kind: construction, name: newton, start: 1}`.
+    """A construction with its settings: `{kind: construction, name: newton, start: 1}`.
 
-    One that sees all of a prompt is asked at every query in turn, with the pairs before it.
+    A construction with full attention runs once for each query, on the pairs before the query.
     """
 
     solves: ClassVar[type] = Regression
     construction: Construction = CausalDescent()
-    """By its name, as `loopscale show constructions` has it."""
+    """The construction, by its name in `loopscale show constructions`."""
 
     @model_validator(mode="before")
     @classmethod
     def _by_name(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "construction" in data or not data:
             return data
-        given = {key: value for key, value in data.items() if key != "name"}
+        settings = {key: value for key, value in data.items() if key != "name"}
         if "name" not in data:
-            raise ValueError("this construction has no name; `loopscale show constructions` has them all")
-        able = [kind for kind, each in Construction.choices().items() if each.solves]
-        if data["name"] not in able:
+            raise ValueError("this construction has no name; `loopscale show constructions` lists all names")
+        names = [kind for kind, choice in Construction.choices().items() if choice.solves]
+        if data["name"] not in names:
             known = isinstance(data["name"], str) and data["name"] in Construction.choices()
-            what = "reads tokens that no task has" if known else "is none of the constructions"
-            raise ValueError(f"{data['name']} {what}; write one of {', '.join(able)}")
-        return {"construction": Construction.model_validate({"kind": data["name"]} | given)}
+            problem = "reads tokens that no task has" if known else "is not a construction"
+            raise ValueError(f"{data['name']} {problem}; write one of {', '.join(names)}")
+        return {"construction": Construction.model_validate({"kind": data["name"]} | settings)}
 
     @model_serializer(mode="plain")
     def _dump(self) -> dict[str, Any]:
-        given = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
-        return {"kind": self.kind, "name": self.construction.kind} | given
+        settings = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
+        return {"kind": self.kind, "name": self.construction.kind} | settings
 
     @override
     @classmethod

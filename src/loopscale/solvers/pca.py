@@ -1,7 +1,7 @@
-"""The classical ways to principal components: of A = (1/N) Σ x x', the leading eigenvectors, the largest first.
+"""Classical methods for principal components: the leading eigenvectors of A = (1/N) Σ_i x_i x_i', the largest first.
 
-All answers are unit vectors, a guess that knows nothing too, which costs more than no guess: 2 (1 - |cos|). They
-start from the prompt's own starts, which a net sees where the task has `auxiliary: start`.
+All predictions are unit vectors. So an uninformed prediction costs more than no prediction: 2 (1 - |cos|). The methods
+start from the prompt's own start vectors. A net sees these vectors if the task has `auxiliary: start`.
 """
 
 from abc import abstractmethod
@@ -27,7 +27,7 @@ class EigenvectorSolver(Solver):
     def answers(
         self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
     ) -> Float64[Tensor, "steps batch k dim"]:
-        """The eigenvectors of the matrix after 1, 2 .. `steps` steps."""
+        """The eigenvectors of the matrix after 1, 2, ..., `steps` steps."""
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float64[Tensor, "steps batch k dim"]:
@@ -38,33 +38,32 @@ class EigenvectorSolver(Solver):
 class PowerMethod(EigenvectorSolver, kind="power_method"):
     """The power method with deflation, algorithm 1 of How Transformers Perform PCA and Sparse Recovery 2025.
 
-    After step τ every component has had τ iterations, one component after the other: A <- A - λ v v' with λ = |A v|
-    removes what τ iterations have found. So k τ products in all, each of which takes the construction two layers.
+    After step τ every component has had τ iterations, one component after the other. A <- A - λ v v' with λ = |A v|
+    removes a finished component. The total is k τ products. The construction takes two layers for each product.
     """
 
     @override
     def answers(
         self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
     ) -> Float64[Tensor, "steps batch k dim"]:
-        deflated, found = matrix.expand(steps, *matrix.shape), []
+        deflated, vectors = matrix.expand(steps, *matrix.shape), []
         for start in starts.unbind(1):
             v = start.expand(steps, *start.shape)
-            ended = []
-            for step in range(steps):  # those of fewer iterations are done
+            finished = []
+            for step in range(steps):  # row k takes k + 1 iterations
                 v = normalize(_product(deflated[step:], v), dim=-1)
-                ended.append(v[0])
+                finished.append(v[0])
                 v = v[1:]
-            found.append(torch.stack(ended))
-            length = _product(deflated, found[-1]).norm(dim=-1)[..., None, None]
-            deflated = deflated - length * found[-1][..., :, None] * found[-1][..., None, :]
-        return torch.stack(found, dim=2)
+            vectors.append(torch.stack(finished))
+            length = _product(deflated, vectors[-1]).norm(dim=-1)[..., None, None]
+            deflated = deflated - length * vectors[-1][..., :, None] * vectors[-1][..., None, :]
+        return torch.stack(vectors, dim=2)
 
 
 class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
-    """Orthogonal iteration: V <- the orthonormal factor of A V, all components at once (Golub and Van Loan 2013,
-    section 7.3.2).
+    """Orthogonal iteration: V <- the orthonormal factor of A V (Golub and Van Loan 2013, section 7.3.2).
 
-    Its first component is the power method's.
+    All components are updated at once. The first component is that of the power method.
     """
 
     @override
@@ -83,8 +82,10 @@ class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
 
 
 class Eigendecomposition(EigenvectorSolver, kind="eigendecomposition"):
-    """Principal components themselves (Hotelling 1933), the same after every step: error 0 where the task asks
-    for the sample's eigenvectors, and the plug-in estimate of the population's.
+    """Principal components by eigendecomposition (Hotelling 1933), the same after every step.
+
+    The error is 0 if the task asks for the sample's eigenvectors. For the population's eigenvectors this is the plug-in
+    estimate.
     """
 
     @override
@@ -97,5 +98,5 @@ class Eigendecomposition(EigenvectorSolver, kind="eigendecomposition"):
 def _product(
     matrix: Float64[Tensor, "steps batch dim dim"], v: Float64[Tensor, "steps batch dim"]
 ) -> Float64[Tensor, "steps batch dim"]:
-    """A v; not by `matmul`, whose last bits depend on how many matrices there are."""
+    """A v. `matmul` is not used, because its last bits depend on the number of matrices."""
     return (matrix * v[..., None, :]).sum(-1)

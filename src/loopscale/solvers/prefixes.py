@@ -1,8 +1,8 @@
-"""Least squares on every prefix of every prompt at once, in the basis where it falls into scalar problems.
+"""Least squares on every prefix of every prompt at once, in the eigenbasis in which the problems become scalar.
 
-With S = X'X over the pairs that a query has seen, every method in `regression.py` has iterates M X'y where
-M is a function of S (for conjugate gradients, of S and y). In the eigenbasis of S such a method is a scalar
-recursion for each eigenvalue: one eigendecomposition, and no product of matrices after it.
+Let S = X'X over the pairs before a query. Every method in `regression.py` has iterates M X'y, where M is a function
+of S (for conjugate gradients, of S and y). In the eigenbasis of S such an iterate is a scalar recursion for each
+eigenvalue. After one eigendecomposition no matrix products are needed.
 """
 
 from collections.abc import Iterator
@@ -12,44 +12,45 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-AT_ONCE = 2**23
-"""Entries of a stack of S's, 64 MiB: so many prompts are taken at a time that it stays below."""
+MAX_ENTRIES = 2**23
+"""The largest number of float64 entries in a stack of matrices or residuals, 64 MiB. Larger batches are split."""
+
+
+def prompts_per_chunk(entries: int) -> int:
+    """The number of prompts in a chunk, if each prompt has this number of entries in the largest tensor."""
+    return max(1, MAX_ENTRIES // entries)
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """A regression before each of its queries, in coordinates that belong to the query. float64.
+    """A regression before each query, in the eigenbasis of the query's prefix. float64.
 
-    Directions that the pairs seen do not span have eigenvalue and moment 0, exactly: rounding leaves about
-    1e-15 of the largest eigenvalue there, which an iteration that divides by eigenvalues, or doubles them,
-    would blow up.
+    Directions that the visible pairs do not span have eigenvalue 0 and moment 0, exactly. Rounding leaves about
+    1e-15 of the largest eigenvalue there. Iterations that divide by eigenvalues or double them would amplify this
+    error.
     """
 
     eigenvalues: Float[Tensor, "batch points width"]
-    """Of S, ascending."""
+    """The eigenvalues of S, ascending."""
     moment: Float[Tensor, "*dim_out batch points width"]
-    """X'y, of every coordinate of y where it is a vector."""
+    """X'y, for every coordinate of y."""
     query: Float[Tensor, "batch points width"]
     """The input at which the prediction is asked for."""
     seen: Float[Tensor, " points"]
-    """The number of pairs in the prefix, 0 for the first query."""
+    """The number of pairs in the prefix. 0 for the first query."""
 
     @classmethod
     def of(
-        cls,
-        xs: Float[Tensor, "batch pairs width"],
-        ys: Float[Tensor, "batch pairs *dim_out"],
-        first: int = 0,
+        cls, xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs *dim_out"], first: int = 0
     ) -> "Prefixes":
-        """Before the queries `first` and later."""
+        """The prefixes before the queries `first` and later."""
         xs, ys = xs.double(), ys.double()
-        sooner, later = xs[:, :first], xs[:, first:]
-        gram = sooner.mT.matmul(sooner)[:, None] + before(torch.einsum("bni,bnj->bnij", later, later))
+        earlier, later = xs[:, :first], xs[:, first:]
+        gram = earlier.mT.matmul(earlier)[:, None] + sums_before(torch.einsum("bni,bnj->bnij", later, later))
         terms = xs * (ys.movedim(2, 0) if ys.ndim == 3 else ys)[..., None]
-        sums = terms[..., :first, :].sum(-2, keepdim=True) + before(terms[..., first:, :], dim=-2)
+        sums = terms[..., :first, :].sum(-2, keepdim=True) + sums_before(terms[..., first:, :], dim=-2)
         eigenvalues, basis = torch.linalg.eigh(gram)
-        # numpy's rule for the rank of a matrix, twice over: what rounding leaves was measured at 1e-15 of
-        # the largest.
+        # Twice numpy's threshold for the rank of a matrix. Measured rounding errors are 1e-15 of the largest.
         rounding = 2 * max(xs.shape[1:]) * torch.finfo(torch.float64).eps
         spanned = eigenvalues > rounding * eigenvalues[..., -1:]
         moment = torch.einsum("bnij,...bni->...bnj", basis, sums)
@@ -62,18 +63,18 @@ class Prefixes:
 
     @property
     def spanned(self) -> Tensor:
-        """Which directions the pairs seen span."""
+        """True for directions that the visible pairs span."""
         return self.eigenvalues > 0
 
     @property
     def largest(self) -> Float[Tensor, "batch points 1"]:
-        """The largest eigenvalue; 1 before the first pair, so that one may divide by it."""
+        """The largest eigenvalue. 1 before the first pair, to allow division."""
         top = self.eigenvalues[..., -1:]
         return torch.where(top > 0, top, 1)
 
     @property
     def smallest(self) -> Float[Tensor, "batch points 1"]:
-        """The smallest eigenvalue that is not zero; 1 before the first pair."""
+        """The smallest nonzero eigenvalue. 1 before the first pair."""
         low = torch.where(self.spanned, self.eigenvalues, torch.inf).amin(-1, keepdim=True)
         return torch.where(low.isfinite(), low, 1)
 
@@ -87,13 +88,13 @@ class Prefixes:
 def chunks(
     xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs *dim_out"], first: int = 0
 ) -> Iterator[Prefixes]:
-    """The prefixes before the queries `first` and later, of as many prompts at a time as fit into memory."""
-    prompts = max(1, AT_ONCE // ((xs.shape[1] - first) * xs.shape[2] ** 2))
-    for some_xs, some_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
-        yield Prefixes.of(some_xs, some_ys, first)
+    """The prefixes before the queries `first` and later, for as many prompts at a time as fit into memory."""
+    prompts = prompts_per_chunk((xs.shape[1] - first) * xs.shape[2] ** 2)
+    for chunk_xs, chunk_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
+        yield Prefixes.of(chunk_xs, chunk_ys, first)
 
 
-def before(terms: Tensor, dim: int = 1) -> Tensor:
-    """The sum of the terms strictly before each point, added up without its own term rather than less it."""
+def sums_before(terms: Tensor, dim: int = 1) -> Tensor:
+    """The sum of the terms strictly before each point, without subtraction, which would add rounding errors."""
     first, others = terms.narrow(dim, 0, 1), terms.narrow(dim, 0, terms.shape[dim] - 1)
     return torch.cat([torch.zeros_like(first), others.cumsum(dim)], dim=dim)

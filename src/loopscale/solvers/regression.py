@@ -1,7 +1,7 @@
-"""The classical ways to regress y on x from the pairs seen so far: outright, and step by step.
+"""Classical regression of y on x from the visible pairs: closed forms and iterations.
 
-Before the first pair every one of them predicts 0. Fewer pairs than unknowns lead every one of them but
-ridge and averaging to the solution of minimum norm.
+Before the first pair every solver predicts 0. With fewer pairs than unknowns every solver except ridge and averaging
+converges to the solution of minimum norm.
 """
 
 import math
@@ -23,21 +23,20 @@ from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Pairs
 
 REPRESENTED = ("representation_regression", "autoregression")
-"""Tasks whose targets are linear in Φ, with Gaussian coefficients and Gaussian noise."""
+"""Tasks with targets that are linear in Φ, with Gaussian coefficients and Gaussian noise."""
 
 
 class RegressionSolver(Solver, allow_inf_nan=False):
-    """A method that is a sequence of weights in the eigenbasis of every prefix."""
+    """A method that gives a sequence of weights in the eigenbasis of every prefix."""
 
     solves: ClassVar[type] = Pairs
     features: Literal["inputs", "representation"] = "inputs"
-    """What y is regressed on: x, or the task's Φ(x). Φ a net has to learn, and the solver is told; as it is the same in
-    all prompts, `oracle` does not count it.
-    """
+    """The regressors: x, or the Φ(x) of the task. A net has to learn Φ, and the solver knows Φ. This does not make
+    the solver an oracle, because Φ is the same in all prompts."""
 
     @abstractmethod
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
-        """The weights after step 1, 2, .., without end, in the coordinates of `prefixes`."""
+        """The weights after step 1, 2, ..., without end, in the coordinates of `prefixes`."""
 
     @override
     def accepts(self, problem: Any) -> bool:
@@ -51,7 +50,7 @@ class RegressionSolver(Solver, allow_inf_nan=False):
         inputs = problem.xs if self.features == "inputs" else problem.representation
         if inputs is None:
             raise ValueError(
-                f"{self.kind} with features: representation, but the task has none; write features: inputs"
+                f"{self.kind} has features: representation, but the task has no representation; write features: inputs"
             )
         parts = [
             self._guesses(prefixes, steps, problem) for prefixes in chunks(inputs, problem.ys, problem.first)
@@ -61,16 +60,16 @@ class RegressionSolver(Solver, allow_inf_nan=False):
     def _guesses(
         self, prefixes: Prefixes, steps: int, problem: Pairs
     ) -> Float[Tensor, "steps batch points dim_out"]:
-        weights = islice(self.told(problem).iterates(prefixes), steps)
-        return torch.stack([prefixes.predict(some) for some in weights])
+        weights = islice(self.resolved(problem).iterates(prefixes), steps)
+        return torch.stack([prefixes.predict(step_weights) for step_weights in weights])
 
-    def told(self, problem: Pairs) -> "RegressionSolver":
-        """This solver with the settings that it takes from the problem filled in."""
+    def resolved(self, problem: Pairs) -> "RegressionSolver":
+        """This solver, with default settings taken from the problem."""
         return self
 
 
 class LeastSquares(RegressionSolver, kind="least_squares"):
-    """The solution of minimum norm, X⁺y (Penrose 1956)."""
+    """The least-squares solution of minimum norm, X⁺y (Penrose 1956)."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -78,21 +77,20 @@ class LeastSquares(RegressionSolver, kind="least_squares"):
 
 
 class Ridge(RegressionSolver, kind="ridge"):
-    """The minimum of |Xw - y|² + penalty |w|², both sums (Hoerl and Kennard 1970): at its default the Bayes predictor
-    where y is linear.
+    """Ridge regression: the minimum of |Xw - y|² + penalty |w|² (Hoerl and Kennard 1970). Both terms are sums.
+
+    With the default penalty and y linear in the regressors this is the Bayes predictor.
     """
 
     penalty: NonNegativeFloat | None = None
-    """λ; by default the task's own σ²/τ². With 0 it is least squares. On x where y is linear in Φ(x), no
-    Bayes predictor.
-    """
+    """λ. By default the σ²/τ² of the task. 0 is least squares. On x the default is not Bayes if y is linear in Φ(x)."""
 
     @override
-    def told(self, problem: Pairs) -> "Ridge":
+    def resolved(self, problem: Pairs) -> "Ridge":
         if self.penalty is not None:
             return self
-        known = problem.weight_variance
-        bayes = problem.noise_variance / known if known else math.inf  # nothing to learn: predict nothing
+        variance = problem.weight_variance
+        bayes = problem.noise_variance / variance if variance else math.inf  # the weights are known to be 0
         return self.model_copy(update={"penalty": bayes})
 
     @override
@@ -102,19 +100,18 @@ class Ridge(RegressionSolver, kind="ridge"):
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
-        assert self.penalty is not None, "`told` fills it in"
+        assert self.penalty is not None, "`resolved` fills it in"
         return repeat(_divided(prefixes.moment, prefixes.eigenvalues + self.penalty, prefixes.spanned))
 
 
 class Averaging(RegressionSolver, kind="averaging"):
-    """w = scale · Σ y x / n, one gradient step from 0: a baseline of Garg et al. 2022. What least squares
-    would be if the sample were its expectation.
+    """w = scale · Σ_i y_i x_i / n, one gradient step from 0: a baseline of Garg et al. 2022.
+
+    This is least squares with X'X/n replaced by its expectation for isotropic x.
     """
 
     scale: PositiveFloat = 1.0
-    """1 in Garg et al. The best for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²): the bound
-    `one_step_best`.
-    """
+    """1 in Garg et al. The best scale for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²) (bound `one_step_best`)."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -122,16 +119,15 @@ class Averaging(RegressionSolver, kind="averaging"):
 
 
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
-    """Steps of one size down |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; for a decoder eq. 5)."""
+    """Gradient steps of one size on |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; decoder: eq. 5)."""
 
     rate: PositiveFloat | Literal["safe"] | None = None
-    """The step η for the mean over the pairs seen, the same for all prompts; stable below 2n / λmax(X'X).
+    """η, the step size for the mean over the visible pairs, the same for all prompts. Stable below 2n / λmax(X'X).
 
-    By default every prefix has its own best fixed step for the worst case, 2n / (λmin + λmax) over the
-    eigenvalues that are not zero, which contracts by (κ-1)/(κ+1) (the bound `gd_contraction`), and swings from
-    side to side in the direction of λmax. `safe` is n / λmax, with which nothing swings: k steps of Newton's
-    iteration from a multiple of the identity are 2^k of these.
-    """
+    By default every prefix has its own best fixed step for the worst case, 2n / (λmin + λmax) over the nonzero
+    eigenvalues. The error then contracts by (κ-1)/(κ+1) per step (the bound `gd_contraction`) and oscillates in the
+    direction of λmax. `safe` is n / λmax, without oscillation. k steps of Newton's iteration from a multiple of the
+    identity equal 2^k such steps."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -148,21 +144,16 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
 
 
 class Newton(RegressionSolver, kind="newton"):
-    """w_k = M_k X'y with M_{k+1} = 2 M_k - M_k S M_k, Schulz 1933's iteration for the inverse of S
-    (Gao et al. 2024, AlgoFormer, eq. 4).
+    """Newton's iteration w_k = M_k X'y, M_{k+1} = 2 M_k - M_k S M_k (Schulz 1933; Gao et al. 2024, AlgoFormer, eq. 4).
 
-    Its residual I - M_k S squares at every step, exactly; this is what is computed, for each eigenvalue, so
-    the result is that of exact arithmetic for as many steps as one likes. The iteration as written, in
-    floating point, doubles whatever rounding leaves in the null space of S at every step: with fewer pairs
-    than unknowns it diverges after about 50.
+    The residual I - M_k S squares at every step. The solver computes this residual for each eigenvalue, so that any
+    number of steps is exact. The iteration as written doubles rounding errors in the null space of S at every step.
+    With fewer pairs than unknowns it diverges after about 50 steps.
     """
 
     start: Literal["spectral", "frobenius", "identity"] = "spectral"
-    """M_0: S/|SS'|₂ (half the largest that eq. 4 prints, which never converges), S/|SS'|_F as in Fu et
-    al.'s code, or I/|S|₂.
-
-    From the multiple of the identity, k steps are exactly 2^k gradient steps of size 1/|S|₂.
-    """
+    """M_0. spectral: S/|SS'|₂, half of the largest value in eq. 4, which never converges. frobenius: S/|SS'|_F, as
+    in the code of Fu et al. identity: I/|S|₂. From `identity`, k steps equal 2^k gradient steps of size 1/|S|₂."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -175,8 +166,7 @@ class Newton(RegressionSolver, kind="newton"):
             case "identity":
                 ratio = relative
         solution = _divided(prefixes.moment, prefixes.eigenvalues, prefixes.spanned)
-        # log |I - M_0 S|, doubled at every step. Minus infinity (there already) stays so; zero (null space)
-        # as well.
+        # log |I - M_0 S|, doubled at every step. Minus infinity (converged) and 0 (null space) stay the same.
         log_residual = torch.log1p(-ratio)
         while True:
             log_residual = 2 * log_residual
@@ -184,8 +174,9 @@ class Newton(RegressionSolver, kind="newton"):
 
 
 class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
-    """Conjugate gradients on S w = X'y from 0 (Hestenes and Stiefel 1952): the least energy of all methods with as many
-    gradients, for every prompt.
+    """Conjugate gradients on S w = X'y from 0 (Hestenes and Stiefel 1952).
+
+    For every prompt no method with the same number of gradients has a smaller energy.
     """
 
     @override
@@ -194,8 +185,7 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
         residual = direction = prefixes.moment
         square = first = residual.square().sum(-1, keepdim=True)
         while True:
-            # A prefix whose residual has reached rounding stays where it is; further steps would divide 0
-            # by 0.
+            # A prefix with a residual of the size of rounding errors stops. Further steps would divide 0 by 0.
             going = square > 1e-30 * first
             image = prefixes.eigenvalues * direction
             step = _divided(square, (direction * image).sum(-1, keepdim=True), going)
@@ -207,9 +197,9 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
 
 
 def _divided(
-    above: Float[Tensor, "*dim_out batch points #width"],
-    below: Float[Tensor, "*#dim_out batch points #width"],
+    numerator: Float[Tensor, "*dim_out batch points #width"],
+    denominator: Float[Tensor, "*#dim_out batch points #width"],
     where: Tensor,
 ) -> Float[Tensor, "*dim_out batch points #width"]:
-    """above / below, and 0 elsewhere."""
-    return torch.where(where, above / torch.where(where, below, 1), 0)
+    """numerator / denominator, and 0 elsewhere."""
+    return torch.where(where, numerator / torch.where(where, denominator, 1), 0)

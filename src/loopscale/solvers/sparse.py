@@ -1,7 +1,7 @@
-"""The classical ways to regress on few coordinates, from the pairs seen so far: by l1, greedily, by an oracle.
+"""Classical sparse regression from the visible pairs: by l1 penalty, greedily, and with an oracle.
 
-Those by l1 lower |Xβ - y|² / 2n + λ |β|₁ over the n pairs that a query has seen (scikit-learn's convention), so that
-λ means the same for every prefix. Before the first pair every one of them predicts 0.
+The l1 methods minimise |Xβ - y|² / 2n + λ |β|₁ over the n pairs before a query (scikit-learn's convention). So λ has
+the same meaning for every prefix. Before the first pair every solver predicts 0.
 """
 
 from abc import abstractmethod
@@ -19,7 +19,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.solvers.feature_sign import lasso
-from loopscale.solvers.prefixes import AT_ONCE, before
+from loopscale.solvers.prefixes import prompts_per_chunk, sums_before
 from loopscale.solvers.regression import Ridge
 from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Regression
@@ -27,9 +27,9 @@ from loopscale.tasks.sparse_recovery import SparseRecovery, SparseRegression
 
 
 class Correlations:
-    """A regression before each of its queries: all that these methods read of the pairs. float64.
+    """A regression before each query: the statistics of the pairs that these methods read. float64.
 
-    With n pairs seen, `gram` is X'X/n and `moment` X'y/n; both are 0 before the first.
+    With n visible pairs, `gram` is X'X/n and `moment` is X'y/n. Both are 0 before the first pair.
     """
 
     def __init__(self, xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]) -> None:
@@ -37,54 +37,55 @@ class Correlations:
         self.seen = torch.arange(xs.shape[1], dtype=torch.float64, device=xs.device)
         pairs = self.seen.clamp_min(1)
         self.gram: Float[Tensor, "batch points dim dim"] = (
-            before(torch.einsum("bni,bnj->bnij", xs, xs)) / pairs[:, None, None]
+            sums_before(torch.einsum("bni,bnj->bnij", xs, xs)) / pairs[:, None, None]
         )
-        self.moment: Float[Tensor, "batch points dim"] = before(xs * ys[..., None]) / pairs[:, None]
+        self.moment: Float[Tensor, "batch points dim"] = sums_before(xs * ys[..., None]) / pairs[:, None]
         self.query = xs
 
     def gradient(self, weights: Float[Tensor, "batch points dim"]) -> Float[Tensor, "batch points dim"]:
-        """Of |Xβ - y|² / 2n."""
+        """The gradient of |Xβ - y|² / 2n."""
         return torch.einsum("bnij,bnj->bni", self.gram, weights) - self.moment
 
     @property
     def step(self) -> Float[Tensor, "batch points 1"]:
-        """1/L, L the largest eigenvalue of the Gram matrix; 1 before the first pair."""
+        """1/L, where L is the largest eigenvalue of the Gram matrix. 1 before the first pair."""
         largest = torch.linalg.eigvalsh(self.gram)[..., -1:]
         return 1 / torch.where(largest > 0, largest, 1)
 
 
 class SparseSolver(Solver, allow_inf_nan=False):
-    """A method that is a sequence of β for every prefix."""
+    """A method that gives a sequence of β for every prefix."""
 
     solves: ClassVar[type] = Regression
 
     @abstractmethod
     def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
-        """β after step 1, 2, .., without end."""
+        """β after step 1, 2, ..., without end."""
 
-    def told(self, problem: Regression) -> "SparseSolver":
-        """This solver with the settings that it takes from the problem filled in."""
+    def resolved(self, problem: Regression) -> "SparseSolver":
+        """This solver, with default settings taken from the problem."""
         return self
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
         xs, ys = batch.problem.xs, batch.problem.ys
-        solver, prompts = self.told(batch.problem), max(1, AT_ONCE // (xs.shape[1] * xs.shape[2] ** 2))
+        solver, prompts = self.resolved(batch.problem), prompts_per_chunk(xs.shape[1] * xs.shape[2] ** 2)
         parts = []
-        for some in zip(xs.split(prompts), ys.split(prompts), strict=True):
-            pairs = Correlations(*some)
+        for chunk in zip(xs.split(prompts), ys.split(prompts), strict=True):
+            pairs = Correlations(*chunk)
             weights = torch.stack(list(islice(solver.iterates(pairs), steps)))
             parts.append((weights * pairs.query).sum(-1, keepdim=True))
         return torch.cat(parts, dim=1)[:, :, batch.problem.first :]
 
 
 class Ista(SparseSolver, kind="ista"):
-    """β <- S_{λ/L}(β - X'(Xβ - y) / nL) from 0, S the soft threshold, L the largest eigenvalue of X'X/n: iterative soft
-    thresholding (Daubechies et al. 2004; the display before eq. 4 of the slides on Liu et al. 2025).
+    """ISTA, iterative soft thresholding (Daubechies et al. 2004; slides on Liu et al. 2025, display before eq. 4).
+
+    β <- S_{λ/L}(β - X'(Xβ - y) / nL) from 0, where S is the soft threshold and L the largest eigenvalue of X'X/n.
     """
 
     penalty: NonNegativeFloat = 0.01
-    """λ. Without noise the limit is wrong by about as much; smaller ones converge more slowly."""
+    """λ. Without noise the error of the limit is about λ. A smaller λ converges more slowly."""
 
     @override
     def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
@@ -95,7 +96,7 @@ class Ista(SparseSolver, kind="ista"):
 
 
 class Fista(SparseSolver, kind="fista"):
-    """ISTA's step from a point beyond the last one, with Nesterov's momentum (Beck, Teboulle 2009, eqs. 4.1 to 4.3)."""
+    """FISTA: ISTA's step from a point extrapolated by Nesterov's momentum (Beck and Teboulle 2009, eqs. 4.1 to 4.3)."""
 
     penalty: NonNegativeFloat = 0.01
     """λ, as in `ista`."""
@@ -112,10 +113,10 @@ class Fista(SparseSolver, kind="fista"):
 
 
 class Lasso(SparseSolver, kind="lasso"):
-    """The minimum of |Xβ - y|² / 2n + λ |β|₁ itself, by feature-sign search (Lee et al. 2007)."""
+    """The exact minimum of |Xβ - y|² / 2n + λ |β|₁, by feature-sign search (Lee et al. 2007)."""
 
     penalty: PositiveFloat = 0.01
-    """λ; 0.01 is the best of those that Garg et al. tried. Against noise, about σ √(2 ln d / n)."""
+    """λ. 0.01 is the best value in Garg et al. With noise, about σ √(2 ln d / n) is suitable."""
 
     @override
     def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
@@ -123,15 +124,17 @@ class Lasso(SparseSolver, kind="lasso"):
 
 
 class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"):
-    """In every step the coordinate whose column of X is most aligned with the residual, then least squares on all of
-    them (Pati et al. 1993; Tropp and Gilbert 2007). Columns are compared at equal length.
+    """Orthogonal matching pursuit (Pati et al. 1993; Tropp and Gilbert 2007).
+
+    Each step adds the coordinate with the normalised column of X that is most aligned with the residual. Then it solves
+    least squares on all chosen coordinates.
     """
 
     atoms: PositiveInt | None = None
-    """How many coordinates are chosen, one a step; `None` for the s of a sparse task, else until nothing is left."""
+    """The number of chosen coordinates, one per step. `None`: the s of a sparse task, else until the residual is 0."""
 
     @override
-    def told(self, problem: Regression) -> "OrthogonalMatchingPursuit":
+    def resolved(self, problem: Regression) -> "OrthogonalMatchingPursuit":
         known = problem.nonzero if isinstance(problem, SparseRegression) else None
         return OrthogonalMatchingPursuit(atoms=self.atoms or known)
 
@@ -142,7 +145,7 @@ class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"
         start = _aligned(pairs.moment, size, chosen).amax(-1)
         for _ in range(self.atoms or pairs.moment.shape[-1]):
             alignment = _aligned(pairs.gradient(weights), size, chosen)
-            # A residual that is rounding has no direction.
+            # A residual of the size of rounding errors has no direction.
             going = (alignment.amax(-1) > 1e-10 * start) & (chosen.sum(-1) < pairs.seen)
             best = torch.nn.functional.one_hot(alignment.argmax(-1), size.shape[-1]).bool()
             chosen = chosen | (best & going[..., None])
@@ -152,15 +155,16 @@ class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"
 
 
 class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
-    """Ridge on the coordinates that are not zero, which nobody else is told, as the oracle of Candes and Tao 2007 is:
-    at its default the Bayes predictor given the support where values are Gaussian, and so below every predictor's
-    error. With penalty 0, least squares, as there.
+    """Ridge regression on the true support, the oracle of Candes and Tao 2007. No other solver knows the support.
+
+    With Gaussian values the default is the Bayes predictor given the support, with a smaller error than every
+    predictor. Penalty 0 is least squares, as in the paper.
     """
 
     solves: ClassVar[type] = SparseRegression
     oracle: ClassVar[bool] = True
     penalty: NonNegativeFloat | None = None
-    """Of |Xβ - y|² + penalty |β|², both sums; by default the task's own σ²/τ²."""
+    """The penalty in |Xβ - y|² + penalty |β|², where both terms are sums. By default the σ²/τ² of the task."""
 
     @override
     def room_below(self, task: Task) -> float | None:
@@ -179,7 +183,7 @@ class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
 def soft_threshold(
     value: Float[Tensor, "*batch dim"], threshold: Float[Tensor, "*batch 1"]
 ) -> Float[Tensor, "*batch dim"]:
-    """Towards zero by `threshold`, and zero from there on."""
+    """Move each value towards 0 by `threshold`. Smaller values become 0."""
     return value - torch.maximum(torch.minimum(value, threshold), -threshold)
 
 
@@ -188,7 +192,7 @@ def _aligned(
     size: Float[Tensor, "batch points dim"],
     chosen: Bool[Tensor, "batch points dim"],
 ) -> Float[Tensor, "batch points dim"]:
-    """How much of the residual lies along each column; 0 along those that are chosen, or are 0."""
+    """The alignment of the residual with each column. 0 for chosen columns and zero columns."""
     possible = (size > 0) & ~chosen
     return torch.where(possible, moment.abs() / torch.where(possible, size, 1), 0)
 
@@ -196,7 +200,7 @@ def _aligned(
 def _least_squares(
     pairs: Correlations, chosen: Bool[Tensor, "batch points dim"]
 ) -> Float[Tensor, "batch points dim"]:
-    """On the chosen coordinates, the others being 0."""
+    """Least squares on the chosen coordinates. The others are 0."""
     both = chosen[..., :, None] & chosen[..., None, :]
     system = torch.where(both, pairs.gram, 0) + torch.diag_embed((~chosen).double())
     return torch.linalg.solve(system, torch.where(chosen, pairs.moment, 0))

@@ -1,9 +1,8 @@
-"""The Bayes predictor of sparse recovery, by counting supports (and signs): the spike and slab posterior with s known.
+"""The Bayes predictor of sparse recovery, by enumeration of supports and signs: spike-and-slab posterior with known s.
 
-Given the support, and the signs where values are ±τ, everything is Gaussian, so that the posterior is a mixture of as
-many Gaussians as there are supports (Mitchell and Beauchamp 1988, with a uniform prior on the supports of s
-coordinates). Each is brought up to date pair by pair (recursive least squares), and weighted by how likely it made
-what was seen.
+Given the support, and the signs if values are ±τ, everything is Gaussian. So the posterior is a mixture with one
+Gaussian per hypothesis (Mitchell and Beauchamp 1988, with a uniform prior on the supports of s coordinates).
+Recursive least squares updates each Gaussian pair by pair. The weights are the likelihoods of the visible pairs.
 """
 
 from itertools import combinations, product
@@ -17,25 +16,25 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
-from loopscale.solvers.prefixes import AT_ONCE
+from loopscale.solvers.prefixes import prompts_per_chunk
 from loopscale.tasks.base import Task
 from loopscale.tasks.sparse_recovery import SparseRegression
 
-MOST = 20_000
-"""Supports, with their signs, beyond which it is not run; d = 20 and s = 3 have 1,140, and 9,120 with signs."""
+MAX_HYPOTHESES = 20_000
+"""The largest number of hypotheses, supports with signs. d = 20 and s = 3 have 1,140 supports, and 9,120 with signs."""
 LEAST_NOISE = 1e-12
-"""Of σ², as a share of a pair's variance. Without noise a pair tells wrong supports by what float32 resolves of it, so
-that one in some hundred thousand still seems to fit."""
+"""The smallest σ², relative to the variance of a pair. Without noise the labels have the resolution of float32. One
+wrong support in some hundred thousand still seems to fit at this resolution."""
 
 
 class SparsePosterior(Solver, kind="sparse_posterior"):
-    """The mean of β's posterior over all supports: nothing has less error on average. It takes one step."""
+    """The posterior mean of β over all supports: no predictor has a smaller mean error. Takes one step."""
 
     solves: ClassVar[type] = SparseRegression
 
     @override
     def accepts(self, problem: Any) -> bool:
-        return self.takes(problem) and _count(problem) <= MOST
+        return self.takes(problem) and _count(problem) <= MAX_HYPOTHESES
 
     @override
     def room_below(self, task: Task) -> float | None:
@@ -45,12 +44,12 @@ class SparsePosterior(Solver, kind="sparse_posterior"):
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
         problem: SparseRegression = batch.problem
         columns, values = _hypotheses(problem)
-        prompts = max(1, AT_ONCE // (len(columns) * columns.shape[1] ** 2))
-        found = [
-            _posterior_means(problem, columns, values, some)
-            for some in torch.arange(len(problem.xs), device=problem.xs.device).split(prompts)
+        prompts = prompts_per_chunk(len(columns) * columns.shape[1] ** 2)
+        means = [
+            _posterior_means(problem, columns, values, chunk)
+            for chunk in torch.arange(len(problem.xs), device=problem.xs.device).split(prompts)
         ]
-        return torch.cat(found)[:, problem.first :, None].expand(steps, -1, -1, -1)
+        return torch.cat(means)[:, problem.first :, None].expand(steps, -1, -1, -1)
 
 
 def _count(problem: SparseRegression) -> int:
@@ -59,8 +58,8 @@ def _count(problem: SparseRegression) -> int:
 
 def _hypotheses(
     problem: SparseRegression,
-) -> tuple[Int[Tensor, "some s"], Float[Tensor, "some s"] | None]:
-    """The coordinates of every support, and with known sizes the values on it, once for every choice of signs."""
+) -> tuple[Int[Tensor, "hypotheses s"], Float[Tensor, "hypotheses s"] | None]:
+    """The coordinates of every support. For values of known size also the values, once for every choice of signs."""
     supports = torch.tensor(list(combinations(range(problem.at_work), problem.nonzero)))
     if not problem.signs:
         return supports.to(problem.xs.device), None
@@ -71,29 +70,29 @@ def _hypotheses(
 
 def _posterior_means(
     problem: SparseRegression,
-    columns: Int[Tensor, "some s"],
-    values: Float[Tensor, "some s"] | None,
+    columns: Int[Tensor, "hypotheses s"],
+    values: Float[Tensor, "hypotheses s"] | None,
     prompts: Int[Tensor, " few"],
 ) -> Float[Tensor, "few points"]:
-    """E(y | the pairs before) at every x. With values known the Gaussians have no width."""
+    """E(y | the pairs before) at every x. If the values are known, the covariances are 0."""
     xs, ys = problem.xs[prompts].double(), problem.ys[prompts].double()
-    pair = problem.nonzero * problem.value_variance * float(problem.xs.double().square().mean())
-    noise = max(problem.noise_variance, LEAST_NOISE * pair)
+    pair_variance = problem.nonzero * problem.value_variance * float(problem.xs.double().square().mean())
+    noise = max(problem.noise_variance, LEAST_NOISE * pair_variance)
     size = columns.shape[1]
     if values is None:
         mean = xs.new_zeros(len(xs), len(columns), size)
-        spread = (problem.value_variance * torch.eye(size).to(xs)).expand(*mean.shape, size)
+        covariance = (problem.value_variance * torch.eye(size).to(xs)).expand(*mean.shape, size)
     else:
-        mean, spread = values.expand(len(xs), -1, -1), xs.new_zeros(len(xs), len(columns), size, size)
-    likely, means = xs.new_zeros(len(xs), len(columns)), []
+        mean, covariance = values.expand(len(xs), -1, -1), xs.new_zeros(len(xs), len(columns), size, size)
+    log_likelihood, means = xs.new_zeros(len(xs), len(columns)), []
     for x, y in zip(xs.unbind(1), ys.unbind(1), strict=True):
-        seen = x[:, columns]
-        guess = (seen * mean).sum(-1)
-        means.append((likely.softmax(-1) * guess).sum(-1))
-        along = torch.einsum("bhij,bhj->bhi", spread, seen)
-        width, missed = (seen * along).sum(-1) + noise, y[:, None] - guess
-        likely = likely - (width.log() + missed.square() / width) / 2
-        gain = along / width[..., None]
-        mean = mean + gain * missed[..., None]
-        spread = spread - gain[..., :, None] * along[..., None, :]
+        inputs = x[:, columns]
+        guess = (inputs * mean).sum(-1)
+        means.append((log_likelihood.softmax(-1) * guess).sum(-1))
+        along = torch.einsum("bhij,bhj->bhi", covariance, inputs)
+        variance, residual = (inputs * along).sum(-1) + noise, y[:, None] - guess
+        log_likelihood = log_likelihood - (variance.log() + residual.square() / variance) / 2
+        gain = along / variance[..., None]
+        mean = mean + gain * residual[..., None]
+        covariance = covariance - gain[..., :, None] * along[..., None, :]
     return torch.stack(means, dim=1)

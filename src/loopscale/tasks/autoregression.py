@@ -1,26 +1,32 @@
-"""An autoregression with representation: x_{t+1} = A Φ([x_{t+1-q} .. x_t]) + noise, Φ fixed, A drawn for every
-prompt.
+"""Autoregression with representation: x_{t+1} = A Φ([x_{t+1-q} .. x_t]) + noise. Φ is fixed, A is drawn per prompt.
 
-AlgoFormer, section 5.1 and figure 2b: q = 3, Φ a 3-layer leaky-ReLU net from R^60 to R^20, A ~ N(0, I), noise
-N(0, I). With a homogeneous Φ such a series explodes. Simulated with 20 coordinates its mean square is 10^20 after 40
-steps even with A ~ N(0, I/20), which would keep that of an independent input, and still 10^6 with 0.6 times this A,
-since the square of a product of Gaussian matrices is carried by the few large ones. The paper does not say what it did.
+Source: AlgoFormer, section 5.1 and figure 2b. There q = 3, Φ is a 3-layer leaky-ReLU net from R^60 to R^20,
+A ~ N(0, I), and the noise is N(0, I).
 
-Here the features are brought to one length: Φ is the leaky-ReLU net of `representation_regression`, oldest x first,
-divided by its root mean square. So |Φ| = sqrt(width) at every step and the series is bounded whatever A is, by
-|A| sqrt(width) + |noise|; the paper's own A and noise can be kept; and A stays Gaussian and independent of the first
-q values, so that ridge regression on Φ with penalty σ²/τ² is exactly the Bayes predictor. A smaller or an orthogonal
-A would also be bounded, but the first leaves nothing to predict (a linear series whose mean square shrinks by ρ² has
-1 - ρ² of noise in it) and the second has no Bayes predictor in closed form.
+With a homogeneous Φ such a series explodes, because few large products of Gaussian matrices carry the mean square. In
+a simulation with 20 coordinates the mean square is 10^20 after 40 steps with A ~ N(0, I/20), although this scale
+preserves the mean square of an independent input. With 0.6 times this A the mean square is still 10^6. The paper does
+not mention the problem.
 
-The first q values are N(0, τ² width + σ²), the variance of the value after them. Later values depend on A through
-their past, which raises their variance by 1 or 2 per cent; `variances` has it at every query.
+This task therefore normalises the features. Φ is the leaky-ReLU net of `representation_regression` (oldest x first),
+divided by its root mean square, so |Φ| = sqrt(width) at every step. The choice has three advantages:
 
-The floor is σ² over the variance at the query, the noise that is added last. From the values seen so far the least
-error that there is, of one who knows Φ, is that of the Bayes predictor above: the solver `ridge` with `features:
-representation`, at its default penalty.
+- The series is bounded by |A| sqrt(width) + |noise| for every A.
+- The paper's own A and noise stay possible.
+- A stays Gaussian and independent of the first q values. So ridge regression on Φ with penalty σ²/τ² is exactly the
+  Bayes predictor.
 
-Of an easier task all of Φ's features stay at work: only coordinates of x go.
+A smaller or an orthogonal A would also bound the series. But a small A leaves nothing to predict: if the mean square
+of a linear series shrinks by ρ², the noise share is 1 - ρ². An orthogonal A has no Bayes predictor in closed form.
+
+The first q values are N(0, τ² width + σ²), like the variance of the next value. Later values depend on A through
+their past, which raises their variance by 1 to 2 %. `variances` contains the variance at every query.
+
+Floor: σ² over the variance at the query, from the noise that is added last. Given only the past values and Φ, the
+lowest error is that of the Bayes predictor: the solver `ridge` with `features: representation` and its default
+penalty.
+
+An easier task has fewer coordinates of x and keeps all features of Φ.
 """
 
 from functools import cache
@@ -39,33 +45,32 @@ from loopscale.tasks.regression import VectorRegression, only_first
 from loopscale.tasks.representation_regression import Representation
 
 BLOCKS, SERIES = 4, 4096
-"""Of the simulation behind `variances`: 16,384 series, which give them to 0.3 % (20 coordinates), 0.5 % (5)."""
+"""Size of the simulation behind `variances`: 16,384 series, for an accuracy of 0.3 % (20 coordinates), 0.5 % (5)."""
 
 SHORTEST = 1e-30
-"""Of Φ: what is negative in every layer is as small as slope^layers, and is brought to the same length as all else."""
+"""Smallest length of Φ that is normalised. Features that are negative in every layer are as small as slope^layers."""
 
 
 class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     q: PositiveInt = 3
-    """Values of the past that the next one depends on."""
+    """Number of past values that determine the next value."""
     dim: PositiveInt = 20
     """Coordinates of a value."""
     points: PositiveInt = 40
-    """Values to predict: query k = 0 .. points-1 has q + k values before it, and so has seen k pairs."""
+    """Values to predict. Query k = 0 .. points-1 has seen q + k values, which make k pairs."""
     noise: NonNegativeFloat = 1.0
-    """σ, the standard deviation of what is added to every coordinate, and fed back."""
+    """σ, the standard deviation of the noise in every coordinate. The noise is part of the later values."""
     layers: PositiveInt = 3
-    """Of Φ, each with its activation, the last one too."""
+    """Layers of Φ. Every layer has an activation, also the last layer."""
     width: PositiveInt = 20
-    """Of Φ, and so the number of its features, which have a mean square of 1 over them."""
+    """Features of Φ. Their mean square is 1."""
     slope: float = Field(0.01, ge=0.001, le=1)
-    """Of the leaky ReLU below zero; 1 makes Φ linear but for its length. Not 0: where a ReLU's features are all dead
-    they have no direction, and no length to be brought to.
-    """
+    """Slope of the leaky ReLU below zero; 1 makes Φ linear except for the normalisation. Not 0, because a ReLU net
+    can return a zero vector, which cannot be normalised."""
     w_scale: PositiveFloat = 1.0
-    """τ, the standard deviation of an entry of A: the predictable part of a coordinate has variance τ² width."""
+    """τ, the standard deviation of an entry of A. The predictable part of a coordinate has variance τ² width."""
     representation_seed: NonNegativeInt = 0
-    """Which Φ."""
+    """Seed of Φ."""
 
     @property
     @override
@@ -74,7 +79,7 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
 
     @property
     def representation(self) -> Representation:
-        """Φ before its length is set."""
+        """Φ before normalisation."""
         return Representation(
             self.q * self.dim, self.layers, self.width, self.slope, 1.0, self.representation_seed
         )
@@ -82,7 +87,7 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     @property
     @override
     def variance(self) -> float:
-        """At the first query, exactly; at the others see `variances`."""
+        """Exact at the first query. For other queries see `variances`."""
         return self._share * self.width * self.w_scale**2 + self.noise_variance
 
     @property
@@ -118,7 +123,7 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     def series(
         self, batch_size: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "batch length dim"], Float[Tensor, "batch points width"]]:
-        """Values x_1 .. x_{q+points}, and the features of the q values before each of the last `points`."""
+        """Values x_1 .. x_{q+points}, and for each of the last `points` values the features of the q values before."""
         start = (self.width * self.w_scale**2 + self.noise**2) ** 0.5
         weights = self.w_scale * torch.randn(batch_size, self.dim, self.width, generator=rng)
         first = start * torch.randn(batch_size, self.q, self.dim, generator=rng)
@@ -126,25 +131,25 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
         for _ in range(self.points):
             features.append(self.features(torch.cat(values[-self.q :], dim=-1)))
             noise = self.noise * torch.randn(batch_size, self.dim, generator=rng)
-            after = (weights @ features[-1][..., None]).squeeze(-1) + noise
-            values.append(only_first(after, self.active))
+            value = (weights @ features[-1][..., None]).squeeze(-1) + noise
+            values.append(only_first(value, self.active))
         return torch.stack(values, dim=1), torch.stack(features, dim=1)
 
     def features(self, windows: Float[Tensor, "*batch past"]) -> Float[Tensor, "*batch width"]:
-        """Φ of the last q values, oldest first, side by side."""
+        """Φ of windows of q values, oldest value first, normalised."""
         return self.width**0.5 * normalize(self.representation(windows), dim=-1, eps=SHORTEST)
 
 
 def _windows(values: Float[Tensor, "batch length dim"], q: int) -> Float[Tensor, "batch points past"]:
-    """The q values up to each, side by side, oldest first; from the q-th value on."""
+    """The windows of q consecutive values, oldest value first."""
     return values.unfold(1, q, 1).mT.flatten(2)
 
 
 @cache
 def _growth(settings: str) -> Float[Tensor, " points"]:
-    """E |x|² at every query over that at the first, by simulation of series that are always the same.
+    """E |x|² at every query divided by E |x|² at the first query, from a simulation with a fixed seed.
 
-    What the simulation has at the first query is known exactly; dividing by it takes out much of its error elsewhere.
+    E |x|² at the first query is known exactly. The ratio therefore cancels much of the simulation error.
     """
     task = Autoregression.model_validate_json(settings)
     total = torch.zeros(task.points, dtype=torch.float64)

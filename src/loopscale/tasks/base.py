@@ -1,4 +1,4 @@
-"""What a task is."""
+"""The base class of tasks."""
 
 from abc import abstractmethod
 
@@ -9,99 +9,99 @@ from torch import Tensor
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
 
+Prediction = Float[Tensor, "*steps batch points dim_out"]
+Errors = Float[Tensor, "*steps batch points"]
+"""One number per query."""
+Measures = dict[str, Float[Tensor, "*steps batch"]]
+"""One number per prompt, by the name of the measure."""
+
 
 class Task(Family, package="loopscale.tasks"):
-    """A distribution over prompts, and how far a prediction is from the truth."""
+    """A distribution over prompts, and the error of a prediction."""
 
     @property
     @abstractmethod
     def prompt(self) -> Prompt:
-        """The geometry of every prompt that `sample` draws."""
+        """The shape of every prompt from `sample`."""
 
     @property
     def whole(self) -> bool:
-        """Whether every query may see every token: no target, and nothing that tells one, stands in the prompt.
+        """Whether every query may see every token, because the prompt contains no answer.
 
-        Only then may a net that looks ahead, an encoder, be trained on it.
+        A net that looks ahead (an encoder) can only train on such a task.
         """
         return False
 
     @property
     def seen(self) -> tuple[int, ...]:
-        """How many pairs of the prompt each query has seen: 0, 1, 2 .. unless a task says otherwise."""
+        """Number of pairs before each query; by default 0, 1, 2 .."""
         return tuple(range(len(self.sample(1, torch.Generator().manual_seed(0)).queries)))
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The real data that its prompts are of, by name: what was trained on is not tested on."""
+        """Names of the real data in the prompts. Evaluation refuses tables that were used in training."""
         return ()
 
     @property
     def idle(self) -> frozenset[str]:
-        """Settings that change no prompt, as the others are: tasks that differ in these alone are one."""
+        """Names of settings that have no effect, given the other settings.
+
+        Two tasks that differ only in these settings are the same task.
+        """
         return frozenset()
 
     @property
     @abstractmethod
     def variance(self) -> float:
-        """The raw error of predicting nothing: where it is squared, the mean square of one coordinate of the
-        (noisy) target; log K for a cross entropy over K labels.
+        """The raw error of predicting zero.
+
+        For a squared error, the mean square of one coordinate of the (noisy) target. For a cross entropy over K
+        labels, log K.
         """
 
     @property
     @abstractmethod
     def noise_variance(self) -> float:
-        """The part of `variance` that nobody can predict, σ²; 0 where none is known. `excess` = raw error - σ²."""
+        """σ², the unpredictable part of `variance`; 0 if unknown. `excess` = raw error - σ²."""
 
     @property
     def variances(self) -> float | Float[Tensor, " points"]:
-        """The raw error of predicting nothing at every query, where it is not `variance` at all of them."""
+        """The raw error of predicting zero at every query. A tensor if this error differs between queries."""
         return self.variance
 
     @abstractmethod
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
-        """Fresh prompts, each an independent draw of the problem and of its data; float32, on the CPU."""
+        """Fresh prompts, float32, on the CPU. Every prompt is an independent draw of the problem and of its data."""
 
     @abstractmethod
     def easier(self, dim: int, points: int) -> "Task":
-        """The task with `dim` coordinates at work and `points` pairs, in tokens of the same size.
+        """The task with `dim` non-zero coordinates and `points` pairs, in tokens of the same size.
 
-        For a curriculum (Garg et al. 2022, section A.2). Raises ValueError where the task is not so large.
+        For a curriculum (Garg et al. 2022, section A.2). Raises ValueError if the task itself is smaller.
         """
 
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
-        """The error at every query in units of its own: squared, and averaged over the target's coordinates, unless
-        the task has another.
-        """
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
+        """The unscaled error at every query. By default the squared error, averaged over the target's coordinates."""
         return (prediction - batch.targets).square().mean(-1)
 
-    def error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
-        """The error at every query, scaled so that predicting nothing at all costs 1."""
+    def error(self, prediction: Prediction, batch: Batch) -> Errors:
+        """The error at every query, scaled so that predicting zero costs 1 on average."""
         raw, variances = self.raw_error(prediction, batch), self.variances
         if isinstance(variances, Tensor):  # under a curriculum the batch is shorter than the task
             variances = variances[: raw.shape[-1]].to(raw)
         return raw / variances
 
-    def loss(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
-        """What training lowers: the error, or what stands in for one that has no useful gradient."""
+    def loss(self, prediction: Prediction, batch: Batch) -> Errors:
+        """The training loss: the error, or a substitute if the error has no useful gradient."""
         return self.error(prediction, batch)
 
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
-        """What else is recorded of a prediction, a number a prompt, by name."""
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
+        """Other measures of a prediction."""
         return {}
 
-    def probes(
-        self, predictor: Predictor, batch: Batch, steps: int
-    ) -> dict[str, Float[Tensor, "steps some"]]:
-        """What else is recorded that takes guesses on other prompts than the batch's own, which the predictor is asked
-        for here: a number for each of as many prompts as the task likes, by name.
+    def probes(self, predictor: Predictor, batch: Batch, steps: int) -> Measures:
+        """Other measures of a predictor, from predictions on prompts outside the batch.
+
+        The task chooses the number of prompts.
         """
         return {}

@@ -1,4 +1,4 @@
-"""Random orthogonal matrices, for covariances and centres in no direction of their own."""
+"""Random orthogonal matrices, for covariances and centres in random directions."""
 
 import torch
 from jaxtyping import Float
@@ -6,6 +6,6 @@ from torch import Tensor
 
 
 def bases(batch_size: int, dim: int, rng: torch.Generator) -> Float[Tensor, "batch dim dim"]:
-    """Orthogonal matrices, uniform (Haar): the signs undo the choice that a QR factorisation makes."""
+    """Uniform (Haar) orthogonal matrices. The signs undo the sign convention of the QR factorisation."""
     q, r = torch.linalg.qr(torch.randn(batch_size, dim, dim, generator=rng))
     return q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]

@@ -1,24 +1,29 @@
-"""A chain of thought by a net drawn for every prompt: x, s^1 .. s^L, the states of its layers; predict the next one.
+"""Chain of thought of a random net: x, s^1 .. s^L, the states of its layers. The task is to predict the next state.
 
-AlgoFormer, section 5.1 and figure 2c, after Li et al. 2023: L = 6, leaky ReLU, x ~ N(0, I_20). All chains of a prompt
-are of one net, s^l = leaky_relu(W^l s^{l-1}); they stand one after another, x, s^1, .., s^L, x, s^1, .., one token a
-state, with no mark of where in its chain a token stands but its position. A prediction is asked for at every token
-but the last states: of every state of every chain. The last chain is the query, all before it its demonstrations;
-that the earlier ones are asked for as well is the paper's loss (eq. 6, over all positions).
+Source: AlgoFormer, section 5.1 and figure 2c, after Li et al. 2023: L = 6, leaky ReLU, x ~ N(0, I_20). Every prompt
+draws one net, s^l = leaky_relu(W^l s^{l-1}), and all chains of the prompt come from this net. The chains follow one
+another, x, s^1, .., s^L, x, s^1, .., with one token per state. Only the position tells where in its chain a token
+stands.
 
-The paper leaves the weights and the slope open. Here W^l has entries N(0, v), v = 2/((1 + slope²) dim), or is a
-uniform orthogonal matrix times sqrt(v dim); no biases. Given any state the next one has the same mean square on
-average, so every state of every chain has variance 1, exactly. There is no noise, so the floor is 0 once a chain has
-`dim` demonstrations. With Gaussian weights the Bayes predictor is known in closed form (solver `layer_bayes`), so
-they are the default. Their price is that the size of deep states varies from chain to chain: the mean square of |s|²
-grows by 1 + (6(1 + slope⁴)/(1 + slope²)² - 1)/dim a layer, to 3.8 after 6 layers at dim 20 and slope 0.01, to 18 at
-dim 5 and slope 0.5, where few chains carry all of the loss and small nets hardly learn. Orthogonal weights make it
-1 + 3((1 - slope²)/(1 + slope²))²/(dim + 2): 2.2 and 2.4.
+The task asks for a prediction at every token except the last state of each chain: for every state of every chain. The
+last chain is the query, and the earlier chains are demonstrations. The loss covers the earlier chains too, as in the
+paper (eq. 6, over all positions).
 
-States are not centred: the best guess before any demonstration is their mean, and costs 1 - (1 - slope)² / (π (1 +
-slope²)) with Gaussian weights, not 1.
+The paper does not give the weights and the slope. Here W^l has entries N(0, v) with v = 2/((1 + slope²) dim), or is a
+uniform orthogonal matrix times sqrt(v dim). There are no biases. Each layer keeps the mean square of its input on
+average, so every state of every chain has variance exactly 1.
 
-An easier task has fewer coordinates in every state and fewer chains; a chain keeps all of its states.
+There is no noise, so the floor is 0 after `dim` demonstrations. For Gaussian weights the Bayes predictor has a closed
+form (solver `layer_bayes`). Therefore they are the default. Their disadvantage: the size of deep states varies
+between chains. Each layer multiplies the mean square of |s|² by 1 + (6(1 + slope⁴)/(1 + slope²)² - 1)/dim. After 6
+layers this is 3.8 at dim 20 and slope 0.01, and 18 at dim 5 and slope 0.5. Then few chains carry all of the loss, and
+small nets hardly learn. With orthogonal weights the factor is 1 + 3((1 - slope²)/(1 + slope²))²/(dim + 2): 2.2 and
+2.4.
+
+States are not centred. The best prediction before any demonstration is their mean. With Gaussian weights this
+prediction costs 1 - (1 - slope)² / (π (1 + slope²)), not 1.
+
+An easier task has fewer coordinates per state and fewer chains. Every chain keeps all of its states.
 """
 
 from dataclasses import dataclass
@@ -32,45 +37,45 @@ from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.graded import GradedTask
 
 
 @dataclass(frozen=True)
 class Chains:
-    """States and what follows them, query by query: x, s^1 .. s^{L-1} of the first chain, then of the second ..
+    """States and their successors: x, s^1 .. s^{L-1} of the first chain, then of the second chain, and so on.
 
-    A query may use every query before it, and so, of its own layer, the chains before its own.
+    A query may use every earlier query. For its own layer, these are the queries of earlier chains.
     """
 
     xs: Float[Tensor, "batch queries dim"]
-    """The state before."""
+    """The current states."""
     ys: Float[Tensor, "batch queries dim"]
-    """The state after: leaky_relu(W xs), W that of the query's layer."""
+    """The next states: leaky_relu(W xs), where W belongs to the layer of the query."""
     depth: int
-    """L: queries 0, L, 2L .. share the first layer, and so on."""
+    """L. Queries 0, L, 2L .. belong to the first layer, queries 1, L+1, .. to the second."""
     slope: float
     weight_variance: float
-    """Of an entry of W."""
+    """Variance of an entry of W."""
     gaussian: bool
-    """Whether entries of W are Gaussian, and so independent."""
+    """Whether the entries of W are Gaussian and therefore independent."""
     at_work: int
-    """Coordinates of a state that may be other than 0, the first ones."""
+    """Number of coordinates of a state that can be non-zero: the first coordinates."""
 
 
 class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
     dim: PositiveInt = 20
     """Coordinates of a state."""
     points: PositiveInt = 40
-    """Chains in the prompt: chain k = 0 .. points-1 has k demonstrations before it."""
+    """Chains in the prompt. Chain k = 0 .. points-1 follows k demonstrations."""
     depth: PositiveInt = 6
-    """L, layers of the net, and so the states after x in every chain; every one of them is a query."""
+    """L, layers of the net. Every chain has L states after x, and every state is predicted."""
     slope: float = Field(0.01, ge=0.001, le=1)
-    """Of the leaky ReLU below zero; not 0, so that a state tells what the activation was applied to. States are in
-    float32: after `dim` = 20 demonstrations the Bayes predictor still errs by 2e-9 with 0.001, by 2e-4 with 1e-6.
-    """
+    """Slope of the leaky ReLU below zero. Not 0, so that a state determines the input of its activation. States are
+    float32: after `dim` = 20 demonstrations the Bayes predictor has error 2e-9 with slope 0.001, 2e-4 with 1e-6."""
     weights: Literal["gaussian", "orthogonal"] = "gaussian"
-    """How W is drawn; orthogonal ones keep the size of deep states from varying much, which small nets need."""
+    """Distribution of W. With orthogonal W the size of deep states varies less, which small nets need."""
 
     @property
     @override
@@ -89,7 +94,7 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
 
     @property
     def weight_variance(self) -> float:
-        """Of an entry of W^l: a leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
+        """Variance of an entry of W^l. A leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
         return 2 / ((1 + self.slope**2) * self.at_work)
 
     @override
@@ -99,15 +104,15 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
         for _ in range(self.depth):
             states.append(leaky_relu(states[-1] @ self._layer(batch_size, active, rng), self.slope))
         chains = torch.nn.functional.pad(torch.stack(states, dim=2), (0, self.dim - active))
-        before, after = chains[:, :, :-1].flatten(1, 2), chains[:, :, 1:].flatten(1, 2)
+        current, following = chains[:, :, :-1].flatten(1, 2), chains[:, :, 1:].flatten(1, 2)
         positions = torch.arange(self.points * (self.depth + 1)).unflatten(0, (self.points, self.depth + 1))
         return Batch(
             tokens=chains.flatten(1, 2)[:, :-1],
-            targets=after,
+            targets=following,
             queries=positions[:, :-1].flatten(),
             problem=Chains(
-                before,
-                after,
+                current,
+                following,
                 self.depth,
                 self.slope,
                 self.weight_variance,
@@ -122,9 +127,7 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
         return self.weight_variance**0.5 * torch.randn(batch_size, dim, dim, generator=rng)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
-        """`chain_step_1` .. : the error at s^1, s^2 .., averaged over chains."""
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
+        """`chain_step_1`, `chain_step_2` ..: the error at s^1, s^2 .., averaged over chains."""
         by_step = self.error(prediction, batch).unflatten(-1, (-1, self.depth)).mean(-2)
         return {f"chain_step_{step + 1}": by_step[..., step] for step in range(self.depth)}

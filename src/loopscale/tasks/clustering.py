@@ -1,30 +1,34 @@
-"""Clustering in context: a prompt is N points of a mixture of K components, and each is asked for its label.
+"""Clustering in context: a prompt has N points from a mixture of K components. The task is to label every point.
 
-Multi-class clustering and two-component Gaussian mixtures (He et al. 2025, both papers, as the project's slides
-have them). The error is the cross entropy up to relabelling, over log K; predicting nothing, zero logits,
-costs 1. Its floor is the entropy of the label given the mixture, less log(K!)/N for the free naming.
+Source: multi-class clustering and two-component Gaussian mixtures (He et al. 2025, both papers, in the version of the
+project's slides). The error is the cross entropy up to relabelling, divided by log K. Zero logits cost 1. The floor
+is the entropy of the label given the mixture, minus log(K!)/N because the names of the clusters are free.
 
-No label stands in the prompt, so nothing says which cluster is the first. A net names clusters by where they lie,
-for its read-in tells directions apart, and with learned positions by which points come first, as the fixed
-auxiliary matrix P of the papers allows: `positions` of the model is that choice.
+The prompt contains no label, so no cluster is the first by definition. A net can name clusters by their location,
+because its read-in distinguishes directions. With learned positions a net can also name clusters by the order of the
+points. This corresponds to the fixed auxiliary matrix P of the papers. The model's setting `positions` makes the
+choice.
 
-Of tables, a prompt is rows of K of its classes. In an easier task the nearest centres stay as far apart, and
-equidistant ones need K - 1 coordinates.
+The papers do not specify the centres. Here their mean is 0, and the two nearest centres have distance `snr` in
+standard deviations of the noise. `equidistant` centres are the hardest case for this distance and have an exact Bayes
+risk. The alternative is `random`.
 
-The papers leave the centres open. Here their mean is 0 and the two nearest are `snr` noise standard deviations
-apart: equidistant, the hardest for that distance and the case that has an exact Bayes risk, or random.
+With tables, a prompt has rows from K classes of one table. An easier task keeps the distance of the nearest centres.
+Equidistant centres need K - 1 coordinates.
 """
 
 import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
 from loopscale.tasks.point_clouds import PointCloud
@@ -36,29 +40,29 @@ from loopscale.tasks.tables import check_size, excerpts
 
 class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
     components: int = Field(3, ge=2)
-    """K."""
+    """K, the number of clusters."""
     dim: PositiveInt = 8
-    """Coordinates of a point, d."""
+    """d, coordinates of a point."""
     points: PositiveInt = 64
-    """N, points in the prompt; every one is a query."""
+    """N, points in the prompt. Every point is a query."""
     snr: PositiveFloat = 4.0
-    """Distance of the nearest two centres over the noise's standard deviation, which is 1."""
+    """Distance between the two nearest centres, in standard deviations of the noise (1)."""
     centres: Literal["equidistant", "random"] = "equidistant"
-    """Each as far from every other, in a random direction; or Gaussian, scaled to the least distance."""
+    """equidistant: all distances are equal, in random directions. random: Gaussian, scaled to the smallest distance."""
     condition: float = Field(1.0, ge=1)
-    """κ of the noise's covariance, the same for all components of a prompt, of trace d; 1 for isotropic noise."""
+    """κ of the noise covariance, with trace d, equal for all components of a prompt; 1 for isotropic noise."""
     imbalance: float = Field(1.0, ge=1)
-    """The largest component's weight over the smallest's, the others evenly between on a log scale."""
+    """Largest over smallest weight of the components. The weights are evenly spaced on a log scale."""
     tails: int | None = Field(None, ge=3)
-    """Degrees of freedom of the noise, Student's t scaled to the same covariance; `None` for Gaussian noise."""
+    """Degrees of freedom of Student's t noise, scaled to the same covariance; `None` for Gaussian noise."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "Clustering":
         dim = self.at_work
         if self.active is None and self.components > self.points:
             raise ValueError(
-                f"{self.points} points cannot be of {self.components} components; write points: {self.components} or "
-                f"more, or fewer components"
+                f"{self.points} points cannot come from {self.components} components; write points: {self.components} "
+                f"or more, or fewer components"
             )
         if self.condition > 1 and dim < 2:
             raise ValueError(
@@ -70,15 +74,15 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
                 f"{self.components - 1} or more, or centres: random"
             )
         check_size(self.tables, self.points, self.components)
-        if self.tables and (idle := self._changed("snr", "centres", "condition", "imbalance", "tails")):
+        if self.tables and (useless := self._changed("snr", "centres", "condition", "imbalance", "tails")):
             raise ValueError(
-                f"data names tables, of which {', '.join(idle)} can be no setting; write "
-                f"{', '.join(f'{name}: {default}' for name, default in idle.items())}, or data: gaussian"
+                f"data names tables, but {', '.join(useless)} can only describe Gaussian data; write "
+                f"{', '.join(f'{name}: {default}' for name, default in useless.items())}, or data: gaussian"
             )
         return self
 
     def _changed(self, *names: str) -> dict[str, str]:
-        """Those of these settings that are not at their defaults, and their defaults as a study has them."""
+        """The settings of `names` that differ from their defaults, with these defaults as YAML text."""
         defaults = {name: type(self).model_fields[name].default for name in names}
         changed = {name: default for name, default in defaults.items() if getattr(self, name) != default}
         return {name: "null" if default is None else str(default) for name, default in changed.items()}
@@ -95,10 +99,10 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the components, the heaviest first."""
+        """Weights of the components, largest first."""
         steps = self.components - 1
         raw = [self.imbalance ** (-k / steps) for k in range(self.components)]
-        return tuple(each / sum(raw) for each in raw)
+        return tuple(weight / sum(raw) for weight in raw)
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
@@ -109,11 +113,11 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
             problem, labels = self._mixture(batch_size, rng)
         if self.centred:
             problem = standardised(problem)
-        targets = torch.nn.functional.one_hot(labels, self.components).float()
+        targets = one_hot(labels, self.components).float()
         return Batch(problem.xs, targets, torch.arange(self.points), problem)
 
-    def _mixture(self, batch_size: int, rng: torch.Generator) -> tuple[Clusters, Tensor]:
-        """The problem, and the labels [batch, points]."""
+    def _mixture(self, batch_size: int, rng: torch.Generator) -> tuple[Clusters, Int[Tensor, "batch points"]]:
+        """The problem, and the labels of the points."""
         dim = self.at_work
         weights = torch.tensor(self.weights)
         labels = torch.multinomial(weights, batch_size * self.points, replacement=True, generator=rng)
@@ -122,19 +126,21 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         noise = torch.randn(batch_size, self.points, dim, generator=rng)
         whitener = torch.eye(dim).expand(batch_size, dim, dim)
         if self.condition > 1:
-            spread, basis = torch.tensor(two_level_spectrum(dim, self.condition)), bases(batch_size, dim, rng)
-            noise, whitener = noise * spread.sqrt() @ basis, spread.rsqrt()[:, None] * basis
+            spectrum, basis = (
+                torch.tensor(two_level_spectrum(dim, self.condition)),
+                bases(batch_size, dim, rng),
+            )
+            noise, whitener = noise * spectrum.sqrt() @ basis, spectrum.rsqrt()[:, None] * basis
         if self.tails:
             chi_square = torch.randn(batch_size, self.points, self.tails, generator=rng).square().sum(-1)
             noise = noise * ((self.tails - 2) / chi_square).sqrt()[..., None]
         xs = centres.gather(1, labels[..., None].expand(-1, -1, dim)) + noise
-        more = self.dim - dim
-        pad = torch.nn.functional.pad
+        zeros = self.dim - dim
         return Clusters(
-            pad(xs, (0, more)),
+            pad(xs, (0, zeros)),
             self.components,
-            pad(centres, (0, more)),
-            pad(whitener, (0, more, 0, more)),
+            pad(centres, (0, zeros)),
+            pad(whitener, (0, zeros, 0, zeros)),
             weights.log().expand(batch_size, -1),
             dim,
             self.tails,
@@ -146,25 +152,21 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
             return corners @ bases(batch_size, dim, rng)[:, : self.components - 1]
         centres = torch.randn(batch_size, self.components, dim, generator=rng)
         centres = centres - centres.mean(1, keepdim=True)
-        far = torch.cdist(centres, centres) + torch.full((self.components,), torch.inf).diag()
-        return self.snr / far.amin((1, 2))[:, None, None] * centres
+        distances = torch.cdist(centres, centres) + torch.full((self.components,), torch.inf).diag()
+        return self.snr / distances.amin((1, 2))[:, None, None] * centres
 
     @override
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The cross entropy up to relabelling, in nats."""
         return cross_entropy(prediction, batch.targets)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         return agreement(prediction, batch.targets)
 
 
 def _simplex(corners: int) -> Float[Tensor, "corners corners-1"]:
-    """Points with mean 0, each √2 from every other."""
+    """Points with mean 0 and pairwise distance √2."""
     centred = torch.eye(corners, dtype=torch.float64) - 1 / corners
     values, vectors = torch.linalg.eigh(centred)
     return vectors[:, values > 0.5].float()

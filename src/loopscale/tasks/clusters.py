@@ -1,43 +1,41 @@
-"""What clustering solvers read: points, and for a Bayesian the mixture that they came from."""
+"""The problem that clustering solvers read: points, and the true mixture for Bayesian solvers."""
 
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from loopscale.tasks.point_clouds import mean_and_size
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Prompts to cluster; all points of a prompt are seen at once.
+    """Prompts to cluster. Solvers see all points of a prompt at once.
 
-    What follows `components` is the mixture, where there is one that somebody could know: point = centre of its
-    component + noise, which the whitener makes isotropic and of variance 1.
+    The fields after `components` describe the true mixture, if the mixture is known. A point is the centre of its
+    component plus noise.
     """
 
     xs: Float[Tensor, "batch points dim"]
     components: int
     """K."""
     centres: Float[Tensor, "batch K dim"] | None = None
-    """`None` for tables, of which nobody knows a mixture."""
+    """`None` for tables, because their mixture is unknown."""
     whitener: Float[Tensor, "batch dim dim"] | None = None
-    """W, with W'W the inverse of the noise's covariance; zero for coordinates that are not at work."""
+    """W, where W'W is the inverse of the noise covariance. Zero for unused coordinates."""
     log_weights: Float[Tensor, "batch K"] | None = None
     at_work: int = 0
-    """Coordinates that are at work."""
+    """Number of coordinates that can be non-zero."""
     tails: int | None = None
-    """Degrees of freedom of the noise, Student's t; `None` for Gaussian noise."""
+    """Degrees of freedom of Student's t noise; `None` for Gaussian noise."""
 
 
 def standardised(problem: Clusters) -> Clusters:
-    """The same prompts with mean 0 and a mean square of 1 per coordinate, the mixture changed alike."""
-    mean = problem.xs.mean(1, keepdim=True)
-    centred = problem.xs - mean
-    size = centred.square().mean((1, 2), keepdim=True).sqrt()
-    size = torch.where(size > 0, size, 1)
+    """The prompts, shifted and scaled to mean 0 and mean square 1 per coordinate, together with the mixture."""
+    mean, size = mean_and_size(problem.xs)
     return replace(
         problem,
-        xs=centred / size,
+        xs=(problem.xs - mean) / size,
         centres=None if problem.centres is None else (problem.centres - mean) / size,
         whitener=None if problem.whitener is None else problem.whitener * size,
     )

@@ -1,15 +1,17 @@
-"""Mixtures of linear regressions in context: y = <β_z, x> + noise, with a hidden component z drawn for every pair.
+"""Mixtures of linear regressions in context: y = <β_z, x> + noise, with a hidden component z for every pair.
 
-Jin et al. 2024 (from slides). K components are drawn anew for every prompt, x ~ N(0, I), and which of them made a y
-is never told. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even for one who knows all
-β_k: what is left, σ² and the spread of the components, is `noise_variance`: over the variance of y, the floor. Of two
-components ±β with equal weights that mean is 0, and predicting nothing is best: nothing is learned from their labels.
-There, as in theorem 3.2, ask for the components themselves (`target: components`): any order, and of ±β either sign,
-will do. The floor is then 0, which the solver `mixture_oracle` has, who is told them; what pairs allow has no formula
-here.
+Source: Jin et al. 2024 (from slides). Every prompt draws K components, x ~ N(0, I), and the component of a pair is
+never given. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even if all β_k are known. The
+remaining error is `noise_variance`: σ² plus the spread of the components. The floor is `noise_variance` over the
+variance of y.
 
-Decided here, where the slides say nothing: η is the root mean square of |β_k| over σ, and σ follows from it; components
-are independent Gaussians, or on a sphere, where η is the same in every prompt.
+For two components ±β with equal weights the mean component is 0. Then the prediction 0 is best, and labels teach
+nothing. In this case, as in theorem 3.2, ask for the components (`target: components`). Any order of the components
+counts as correct, and for ±β either sign. The floor is then 0, which the solver `mixture_oracle` reaches because it
+reads the components. There is no formula for the lowest error given only the pairs.
+
+The slides leave two choices open. Here η is the root mean square of |β_k| over σ, and σ follows from η. Components
+are independent Gaussians, or lie on a sphere, where η is the same in every prompt.
 """
 
 from dataclasses import dataclass, replace
@@ -23,96 +25,95 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
+from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
-"""Components whose order is tried out: 120 orders."""
+"""Largest number of components for which all orders are tried: 120 orders."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture(Regression):
-    """The pairs, the components, and what an observer knows: shares, σ, τ, and whether components are ±β.
+    """The pairs with the true components and the known constants.
 
-    As a regression on the mean component, what the components spread is noise, and `weight_variance` is that mean's.
+    Seen as a regression on the mean component, the spread of the components is part of `noise_variance`, and
+    `weight_variance` is the variance of the mean component.
     """
 
     components: Float[Tensor, "batch K dim"]
     shares: tuple[float, ...]
-    """π, in all 1."""
+    """π, the probabilities of the components. Their sum is 1."""
     symmetric: bool
+    """Whether the components are ±β."""
     label_noise_variance: float
-    """σ², of y given its component."""
+    """σ², the variance of y given its component."""
     component_variance: float
-    """τ², of a coordinate of a component."""
+    """τ², the variance of a coordinate of a component."""
 
 
 @dataclass(frozen=True)
 class Components:
-    """The same, with the components asked for."""
+    """A mixture whose components are the target."""
 
     mixture: Mixture
 
 
 class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan=False):
-    dim: PositiveInt = 20
-    """Coordinates of x, d; x ~ N(0, I)."""
-    points: PositiveInt = 40
-    """Pairs in the prompt: query k = 0 .. points-1 has seen k of them."""
     components: PositiveInt = 2
-    """K."""
+    """K, the number of components."""
     weights: tuple[PositiveFloat, ...] | None = None
-    """The components' shares, in proportion; `None` for equal ones."""
+    """Relative weights of the components; `None` for equal weights."""
     symmetric: bool = False
-    """Whether the components are β and -β, two."""
+    """Whether there are two components, β and -β."""
     snr: PositiveFloat = 5.0
-    """η, the root mean square of |β| over σ."""
+    """η, the signal-to-noise ratio: root mean square of |β| over σ."""
     w_scale: PositiveFloat = 1.0
-    """τ, the root mean square of a coordinate of a component."""
+    """τ, root mean square of a coordinate of a component."""
     prior: Literal["gaussian", "sphere"] = "gaussian"
-    """Components N(0, τ² I), or uniform on the sphere of radius τ √d, where η is exact in every prompt."""
+    """gaussian: N(0, τ² I). sphere: uniform on the sphere of radius τ √d, so that η is equal in all prompts."""
     target: Literal["label", "components"] = "label"
-    """What is asked for: y, or the components, up to their order (of ±β: β, up to its sign)."""
+    """label: predict y. components: predict the components, in any order (for ±β: predict β, with any sign)."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "MixtureRegression":
         if self.symmetric and self.components != 2:
             raise ValueError(
-                f"symmetric components are 2, β and -β, not {self.components}; write components: 2"
+                f"symmetric means two components, β and -β, not {self.components}; write components: 2"
             )
         if self.weights is not None and len(self.weights) != self.components:
             raise ValueError(
-                f"{len(self.weights)} weights are not one for each of {self.components} components; "
+                f"there are {len(self.weights)} weights for {self.components} components; "
                 f"write {self.components} weights"
             )
         if self.target == "components" and self.components > MOST_ORDERED:
             raise ValueError(
-                f"target components tries every order, of {MOST_ORDERED} components at most, not {self.components}; "
-                f"write fewer, or target: label"
+                f"target: components tries every order of at most {MOST_ORDERED} components, not {self.components}; "
+                f"write fewer components, or target: label"
             )
         return self
 
     @property
     @override
     def prompt(self) -> Prompt:
-        told = super().prompt
+        prompt = super().prompt
         if self.target == "label":
-            return told
-        return replace(told, dim_out=self.wanted * self.dim, pairs=None)  # no y is asked for
+            return prompt
+        return replace(prompt, dim_out=self.wanted * self.dim, pairs=None)  # the target is not y
 
     @property
     def wanted(self) -> int:
-        """How many components there are to find: of ±β one."""
+        """Number of components in the target: 1 for ±β."""
         return 1 if self.symmetric else self.components
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """π, in all 1."""
+        """π, the probabilities of the components. Their sum is 1."""
         weights = self.weights or (1.0,) * self.components
         return tuple(weight / sum(weights) for weight in weights)
 
     @property
     def concentration(self) -> float:
-        """E |Σ π_k β_k|² / E |β|²: 1/K for K independent components of equal weights, 0 for such ±β."""
+        """E |Σ π_k β_k|² / E |β|². With equal weights: 1/K for K independent components, 0 for ±β."""
         shares = self.shares
         return (shares[0] - shares[1]) ** 2 if self.symmetric else sum(share**2 for share in shares)
 
@@ -123,7 +124,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
 
     @property
     def label_noise(self) -> float:
-        """σ, of y given its component; a curriculum leaves it as it is."""
+        """σ, the standard deviation of y given its component. A curriculum does not change σ."""
         return self.dim**0.5 * self.w_scale / self.snr
 
     @property
@@ -136,7 +137,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
     @property
     @override
     def noise_variance(self) -> float:
-        """Of a label σ², and what it varies by for the component's being unknown; of components nothing."""
+        """For labels: σ² plus the variance caused by the unknown component. For components: 0."""
         if self.target == "components":
             return 0.0
         return self.label_noise**2 + self.signal * (1 - self.concentration)
@@ -144,51 +145,55 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         xs = only_first(torch.randn(batch_size, self.points, self.dim, generator=rng), self.active)
-        drawn = only_first(torch.randn(batch_size, self.wanted, self.dim, generator=rng), self.active)
+        betas = only_first(torch.randn(batch_size, self.wanted, self.dim, generator=rng), self.active)
         if self.prior == "sphere":
-            drawn = drawn / drawn.norm(dim=-1, keepdim=True) * self.at_work**0.5
-        drawn = self.w_scale * drawn
-        components = torch.cat([drawn, -drawn], 1) if self.symmetric else drawn
+            betas = betas / betas.norm(dim=-1, keepdim=True) * self.at_work**0.5
+        betas = self.w_scale * betas
+        components = torch.cat([betas, -betas], 1) if self.symmetric else betas
         shares = torch.tensor(self.shares)
-        of = torch.multinomial(shares, batch_size * self.points, replacement=True, generator=rng)
-        own = components.gather(1, of.view(batch_size, -1, 1).expand_as(xs))
+        labels = torch.multinomial(shares, batch_size * self.points, replacement=True, generator=rng)
+        weights = components.gather(1, labels.view(batch_size, -1, 1).expand_as(xs))
         noise = self.label_noise * torch.randn(batch_size, self.points, generator=rng)
-        ys = (xs * own).sum(-1) + noise
-        spread = self.label_noise**2 + self.signal * (1 - self.concentration)
+        ys = (xs * weights).sum(-1) + noise
         mixture = Mixture(
-            xs, ys, spread, self.concentration * self.w_scale**2, components=components, shares=self.shares,
-            symmetric=self.symmetric, label_noise_variance=self.label_noise**2,
+            xs,
+            ys,
+            noise_variance=self.label_noise**2 + self.signal * (1 - self.concentration),
+            weight_variance=self.concentration * self.w_scale**2,
+            components=components,
+            shares=self.shares,
+            symmetric=self.symmetric,
+            label_noise_variance=self.label_noise**2,
             component_variance=self.w_scale**2,
-        )  # fmt: skip
+        )
         batch = pose(mixture, self.format)
         if self.target == "label":
             return batch
-        wanted = drawn.flatten(1)[:, None].expand(-1, len(batch.queries), -1)
-        return replace(batch, targets=wanted, problem=Components(batch.problem))
+        targets = betas.flatten(1)[:, None].expand(-1, len(batch.queries), -1)
+        return replace(batch, targets=targets, problem=Components(batch.problem))
 
     @override
-    def raw_error(
-        self, prediction: Float[Tensor, "*steps batch points dim_out"], batch: Batch
-    ) -> Float[Tensor, "*steps batch points"]:
-        """Of components, in the order that is nearest: a guess that knows nothing may thereby cost less than 0 does."""
+    def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
+        """For components, the squared error in the best order. A random prediction can cost less than predicting 0."""
         if self.target == "label":
             return super().raw_error(prediction, batch)
-        found, truth = (each.unflatten(-1, (self.wanted, self.dim)) for each in (prediction, batch.targets))
+        shape = (self.wanted, self.dim)
+        guess, truth = prediction.unflatten(-1, shape), batch.targets.unflatten(-1, shape)
         if self.symmetric:
-            ways = [truth, -truth]
+            versions = [truth, -truth]
         else:
-            ways = [truth[..., list(order), :] for order in permutations(range(self.wanted))]
-        return torch.stack([(found - way).square().mean((-2, -1)) for way in ways]).amin(0)
+            versions = [truth[..., list(order), :] for order in permutations(range(self.wanted))]
+        return torch.stack([(guess - version).square().mean((-2, -1)) for version in versions]).amin(0)
 
     @override
-    def measures(
-        self, prediction: Float[Tensor, "steps batch points dim_out"], batch: Batch
-    ) -> dict[str, Float[Tensor, "steps batch"]]:
-        """Of labels `oracle_distance`: the squared distance from the guess of one who knows the components, over the
-        variance of y: the excess without the noise of the labels that it is measured on.
+    def measures(self, prediction: Prediction, batch: Batch) -> Measures:
+        """`oracle_distance` for labels, `parameter_error` for components.
 
-        Of components `parameter_error`: |β̂ - β| at the last query over the root mean square of |β|, of ±β and of K
-        components alike; its square is what `error_last` averages.
+        `oracle_distance`: the squared distance to the prediction that knows the components, over the variance of y.
+        This is the excess without the noise of the evaluation labels.
+
+        `parameter_error`: |β̂ - β| at the last query over the root mean square of |β|, also for K components.
+        `error_last` averages its square.
         """
         if self.target == "label":
             mixture: Mixture = batch.problem

@@ -1,6 +1,9 @@
-"""What tasks share whose prompt is a cloud of points: drawn anew for every prompt, or rows of real tables."""
+"""Tasks whose prompt is a cloud of points: random points, or rows of real tables."""
 
+import torch
+from jaxtyping import Float
 from pydantic import model_validator
+from torch import Tensor
 from typing_extensions import override
 
 from loopscale.tasks.graded import GradedTask
@@ -8,14 +11,13 @@ from loopscale.tasks.tables import TABLES
 
 
 class PointCloud(GradedTask):
-    """N = `points` points of d = `dim` coordinates, seen by every query; no target stands in the prompt."""
+    """N = `points` points with d = `dim` coordinates. Every query sees all points. The prompt contains no target."""
 
     data: str | tuple[str, ...] = "gaussian"
-    """Gaussian points, of the settings below; or tables, of which a prompt is rows of one, under a random projection
-    to d coordinates, standardised. Of tables, the settings that describe a distribution are not asked.
-    """
+    """gaussian: random points. Or names of tables: a prompt has rows of one table, randomly projected to d
+    coordinates and standardised. Settings of the distribution do not apply to tables."""
     standardised: bool = False
-    """Whether every prompt is centred and has mean square 1, as those of tables always are."""
+    """Whether every prompt is scaled to mean 0 and mean square 1. Prompts of tables always are."""
 
     @model_validator(mode="after")
     def _tables_are_there(self) -> "PointCloud":
@@ -43,5 +45,14 @@ class PointCloud(GradedTask):
     @property
     @override
     def noise_variance(self) -> float:
-        """0: `excess` is then the error itself. What nobody can know of these points is no setting, but a bound."""
+        """0, so `excess` equals the error. The unpredictable part of these targets has no formula here."""
         return 0.0
+
+
+def mean_and_size(
+    xs: Float[Tensor, "batch points dim"],
+) -> tuple[Float[Tensor, "batch 1 dim"], Float[Tensor, "batch 1 1"]]:
+    """The mean of the points, and the root mean square of a centred coordinate (1 if all points are equal)."""
+    mean = xs.mean(1, keepdim=True)
+    size = (xs - mean).square().mean((1, 2), keepdim=True).sqrt()
+    return mean, torch.where(size > 0, size, 1)

@@ -1,13 +1,13 @@
-"""What the regression tasks share: the pairs that a solver reads, and the tokens that a model reads.
+"""Regression tasks: the pairs for solvers, and the tokens for models.
 
-A prompt comes in one of two formats (slides on He et al. 2025, definitions of the inputs). In a decoder's, x_1, y_1,
-x_2, y_2, .., every x is a query, which under a causal mask sees the pairs before it. In an encoder's a token holds a
-pair, and the last one the only query: it sees all pairs, and nothing in the prompt tells its answer, so that a net may
-look ahead.
+A prompt has one of two formats (slides on He et al. 2025, definitions of the inputs). Decoder: x_1, y_1, x_2, y_2,
+.., where every x is a query and a causal mask shows the query only the earlier pairs. Encoder: one token per pair,
+and the last token is the only query. This query sees all pairs, and no token contains its answer, so a net may look
+ahead.
 
-Whether the loss is that of every query or of the last one alone follows from the format, and is no setting beside it.
-A decoder is trained on all, and its `error_last` reports the last. An encoder cannot be: in its prompt every other x
-stands in one token with its y, and all tokens see that one, so that a query there would only have to copy its answer.
+The format also decides whether the loss covers every query or only the last query. A decoder trains on all queries,
+and its `error_last` reports the last one. An encoder cannot train on all queries: every other x shares a token with
+its y, and all tokens see this token. A query there would only copy its answer.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
@@ -22,48 +23,54 @@ from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.graded import GradedTask
 
 Format = Literal["decoder", "encoder"]
-"""Of a prompt: x_1, y_1, x_2, y_2, .. with a query at every x, or pairs side by side with one query at the end."""
+"""decoder: x_1, y_1, x_2, y_2, .. with a query at every x. encoder: one token per pair, with one query at the end."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs themselves, and what a Bayesian would know of them. The k-th query may use only the k pairs
-    before it. Regression solvers take any; a y is a number (`Regression`) or a vector (`VectorRegression`).
+    """Pairs (x, y) with the constants that a Bayes predictor knows.
+
+    Query k may use only the k earlier pairs. A y is a number (`Regression`) or a vector (`VectorRegression`).
+    Regression solvers accept both.
     """
 
     xs: Float[Tensor, "batch points dim"]
     ys: Float[Tensor, "batch points *dim_out"]
     noise_variance: float
-    """σ², of every y."""
+    """σ², the noise variance of every y."""
     weight_variance: float
-    """τ², of every weight before a pair is seen: of w on `xs`, or on `representation` where there is one."""
+    """τ², the prior variance of every weight: of w on `representation` if given, otherwise of w on `xs`."""
     representation: Float[Tensor, "batch points width"] | None = None
-    """Φ(x), where y is linear in that rather than in x."""
+    """Φ(x), if y is linear in Φ(x) and not in x."""
     first: int = 0
-    """The first x at which a prediction is asked for, and then at all after it: 0, or the last one alone."""
+    """Index of the first query. All later x are queries too. 0, or the index of the last x."""
 
 
 @dataclass(frozen=True)
 class Regression(Pairs):
-    """Pairs in one of the two formats, every y a number."""
+    """Pairs whose y is a number, in one of the two formats."""
 
     ys: Float[Tensor, "batch points"]
 
 
 @dataclass(frozen=True)
 class VectorRegression(Pairs):
-    """Pairs whose y is a vector: coordinates with weights of their own, alike and independent."""
+    """Pairs whose y is a vector. The coordinates of y have independent weights with the same distribution."""
 
     ys: Float[Tensor, "batch points dim_out"]
 
 
 class RegressionTask(GradedTask):
-    """N = `points` pairs of x, of d = `dim` coordinates, and a y that is a number."""
+    """N = `points` pairs of an x with d = `dim` coordinates and a number y."""
 
+    dim: PositiveInt = 20
+    """d, coordinates of x."""
+    points: PositiveInt = 40
+    """Pairs in the prompt. Query k = 0 .. points-1 has seen k pairs."""
     format: Format = "decoder"
-    """Of the prompt, and thereby of the loss. decoder: x_1, y_1, x_2, .., asked and judged at every x. encoder: pairs
-    side by side, asked and judged at the last x alone, for nets that look ahead: they would see any other answer.
-    """
+    """Format of the prompt and of the loss. decoder: tokens x_1, y_1, x_2, .., with queries and loss at every x.
+    encoder: one token per pair, with query and loss at the last x only, for nets that look ahead and would see other
+    answers."""
 
     @property
     @override
@@ -83,10 +90,21 @@ class RegressionTask(GradedTask):
         return (self.points - 1,) if self.whole else tuple(range(self.points))
 
 
-def pose(problem: Regression, format: Format = "decoder") -> Batch:
-    """The problem as a prompt.
+class NoisyRegressionTask(RegressionTask):
+    noise: NonNegativeFloat = 0.0
+    """σ, the standard deviation of the noise in y."""
 
-    For a decoder the last y is fed as well, as in Garg et al. and Yang et al.; under a causal mask no query sees it.
+    @property
+    @override
+    def noise_variance(self) -> float:
+        return self.noise**2
+
+
+def pose(problem: Regression, format: Format = "decoder") -> Batch:
+    """The problem as a batch of prompts.
+
+    A decoder's prompt also contains the last y, as in Garg et al. and Yang et al. A causal mask hides it from all
+    queries.
     """
     points = problem.ys.shape[1]
     if format == "encoder":
@@ -107,9 +125,9 @@ def pose(problem: Regression, format: Format = "decoder") -> Batch:
 def side_by_side(
     xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]
 ) -> Float[Tensor, "batch points dim+2"]:
-    """(x_1, 1, y_1), .., (x_N, 0, 0): a pair a token, its flag 1, and last the query, its flag and its y 0.
+    """Tokens (x_1, 1, y_1), .., (x_N, 0, 0): one pair per token. The flag is 1 if y is known; the query has y = 0.
 
-    The slides put the flag last, after a position, which a net here has of its own; y stays the last coordinate.
+    The slides append a position and then the flag. Here nets have their own positions, and y is the last coordinate.
     """
     known = torch.ones_like(ys)
     known[:, -1] = 0
@@ -119,10 +137,10 @@ def side_by_side(
 def interleave(
     xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]
 ) -> Float[Tensor, "batch 2*points dim+1"]:
-    """x1, y1, x2, y2, ...: an x fills the first `dim` coordinates of its token, a y the last one.
+    """Tokens x1, y1, x2, y2, ... An x fills the first `dim` coordinates of its token, a y the last coordinate.
 
-    A coordinate of its own for y tells the tokens apart without a type flag; Yang et al. put y in x's first
-    one.
+    The separate coordinate for y distinguishes the tokens without a type flag. Yang et al. put y into the first
+    coordinate of x.
     """
     x_tokens = torch.nn.functional.pad(xs, (0, 1))
     y_tokens = torch.nn.functional.pad(ys[..., None], (xs.shape[-1], 0))
@@ -130,9 +148,7 @@ def interleave(
 
 
 def only_first(xs: Float[Tensor, "*batch dim"], active: int | None) -> Float[Tensor, "*batch dim"]:
-    """`xs` with every coordinate after the first `active` at zero, as the curriculum of Garg et al. truncates
-    them.
-    """
+    """`xs` with zeros after the first `active` coordinates, as in the curriculum of Garg et al."""
     if active is None:
         return xs
     return xs * (torch.arange(xs.shape[-1]) < active)

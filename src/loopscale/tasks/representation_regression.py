@@ -1,19 +1,19 @@
-"""Regression with representation: y = A Φ(x) + noise, Φ one fixed leaky-ReLU net, A drawn anew for every
-prompt.
+"""Regression with representation: y = A Φ(x) + noise. Φ is one fixed leaky-ReLU net, A is drawn for every prompt.
 
-AlgoFormer, section 5.1. The paper leaves open Φ's weights, its slope and A's distribution. Here: A ~ N(0,
-w_scale² I); Φ has a seed of its own, so that every trial of every study sees the same Φ; its weights are
-orthogonal (rows or columns of a uniform orthogonal matrix where a layer changes the width), without biases,
-and scaled so that a layer keeps the mean square of isotropic inputs. Then y varies about as much as in
-linear regression of the same size, and the paper's σ = 0.1 and 1 mean the same there and here. Gaussian
-weights were tried: over ten seeds the variance of y then ranges from 8 to 49 instead of 11 to 26, and their
-products are near-singular. Either way the features have a large common mean, so that a few pairs already
-halve the error.
+Source: AlgoFormer, section 5.1. The paper does not give the weights of Φ, its slope and the distribution of A. Here A
+~ N(0, w_scale² I). Φ has its own seed, so every trial of every study uses the same Φ. The weights of Φ are orthogonal
+(rows or columns of a uniform orthogonal matrix if a layer changes the width), without biases. They are scaled so that
+a layer keeps the mean square of isotropic inputs. So y varies about as much as in linear regression of the same size,
+and the paper's σ = 0.1 and 1 have the same meaning in both tasks.
 
-The floor is σ² over the variance of y. From the pairs seen so far the least error that there is, of one who knows Φ, is
-that of the Bayes predictor: the solver `ridge` with `features: representation`, at its default penalty.
+Gaussian weights are worse. Over ten seeds the variance of y then ranges from 8 to 49 instead of 11 to 26, and
+products of Gaussian matrices are near-singular. In both cases the features have a large common mean, so a few pairs
+already halve the error.
 
-Of an easier task all of Φ's features stay at work: only coordinates of x go.
+Floor: σ² over the variance of y. Given only the pairs seen so far and Φ, the lowest error is that of the Bayes
+predictor: the solver `ridge` with `features: representation` and its default penalty.
+
+An easier task has fewer coordinates of x and keeps all features of Φ.
 """
 
 from dataclasses import dataclass, fields
@@ -22,48 +22,42 @@ from itertools import pairwise
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
-from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
+from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
 MONTE_CARLO = 2**18
-"""Inputs behind `variance`, which is thereby right to about 0.2 %."""
+"""Sample size of the simulation of `variance`, for an accuracy of about 0.2 %."""
 
 TINY = 1e-30
-"""A mean square that float32 still holds with room to spare."""
+"""A mean square well above the smallest float32 number."""
 
 
-class RepresentationRegression(RegressionTask, kind="representation_regression", allow_inf_nan=False):
+class RepresentationRegression(NoisyRegressionTask, kind="representation_regression", allow_inf_nan=False):
     dim: PositiveInt = 20
-    """Coordinates of x, each N(0, 1). There is no scale of x: Φ is homogeneous, so `w_scale` is that as well.
-    """
-    points: PositiveInt = 40
-    """Pairs in the prompt: query k = 0 .. points-1 has seen k of them."""
-    noise: NonNegativeFloat = 0.0
-    """σ, the standard deviation of what is added to y."""
+    """Coordinates of x, each N(0, 1). Φ is homogeneous, so `w_scale` also acts as a scale of x."""
     layers: PositiveInt = 3
-    """Of Φ, each with its activation, the last one too."""
+    """Layers of Φ. Every layer has an activation, also the last layer."""
     width: PositiveInt = 20
-    """Of Φ, and so the number of its features."""
+    """Features of Φ."""
     slope: float = Field(0.01, ge=0, le=1)
-    """Of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear. A Φ that is 0 everywhere, as a small ReLU net may
-    be, is refused.
-    """
+    """Slope of the leaky ReLU below zero; 0 is the ReLU, 1 makes Φ linear. A small ReLU net can be 0 everywhere,
+    which is an error."""
     gain: PositiveFloat = 1.0
-    """How much Φ's layers amplify, each by this factor; 1 keeps the mean square as it is."""
+    """Amplification factor of every layer of Φ; 1 keeps the mean square."""
     w_scale: PositiveFloat = 1.0
     """τ, the standard deviation of a coordinate of A."""
     representation_seed: NonNegativeInt = 0
-    """Which Φ."""
+    """Seed of Φ."""
 
     @model_validator(mode="after")
     def _representation_is_not_dead(self) -> "RepresentationRegression":
-        # Where all features are negative in every layer, |Φ|² is as small as this.
+        # |Φ|² has about this size if all features are negative in every layer.
         if self.slope ** (2 * self.layers) < TINY and _mean_square(self.representation, self.active) < TINY:
             raise ValueError(
                 f"the Φ of representation_seed {self.representation_seed} is 0 everywhere, with {self.width} features "
@@ -81,11 +75,6 @@ class RepresentationRegression(RegressionTask, kind="representation_regression",
     def variance(self) -> float:
         return self.w_scale**2 * _mean_square(self.representation, self.active) + self.noise_variance
 
-    @property
-    @override
-    def noise_variance(self) -> float:
-        return self.noise**2
-
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         xs = only_first(torch.randn(batch_size, self.points, self.dim, generator=rng), self.active)
@@ -98,7 +87,7 @@ class RepresentationRegression(RegressionTask, kind="representation_regression",
 
 @dataclass(frozen=True)
 class Representation:
-    """Φ as a function; settings as in the task."""
+    """Φ as a function. The settings are those of the task."""
 
     dim: int
     layers: int
@@ -109,7 +98,7 @@ class Representation:
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """Of its layers, [in, out] each."""
+        """The weights of the layers, each [in, out]."""
         return _weights(self)
 
     def __call__(self, xs: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
@@ -120,20 +109,18 @@ class Representation:
 
 @cache
 def _weights(representation: Representation) -> tuple[Tensor, ...]:
-    """An orthogonal matrix a layer; leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq.
-    15).
-    """
+    """One orthogonal matrix per layer. A leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
     rng = stream(representation.representation_seed, "representation")
     sizes = [representation.dim] + [representation.width] * representation.layers
-    keep = representation.gain * (2 / (1 + representation.slope**2)) ** 0.5
+    scale = representation.gain * (2 / (1 + representation.slope**2)) ** 0.5
     return tuple(
-        keep * (b / min(a, b)) ** 0.5 * nn.init.orthogonal_(torch.empty(a, b), generator=rng)
+        scale * (b / min(a, b)) ** 0.5 * nn.init.orthogonal_(torch.empty(a, b), generator=rng)
         for a, b in pairwise(sizes)
     )
 
 
 @cache
 def _mean_square(representation: Representation, active: int | None) -> float:
-    """E |Φ(x)|², by Monte Carlo on inputs that are always the same."""
+    """E |Φ(x)|², by Monte Carlo with a fixed seed."""
     xs = torch.randn(MONTE_CARLO, representation.dim, generator=stream("mean square of a representation"))
     return representation(only_first(xs, active)).double().square().sum(-1).mean().item()

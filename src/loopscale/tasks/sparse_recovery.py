@@ -1,111 +1,104 @@
-"""Sparse recovery in context: y = <x, β> + noise, where few coordinates of β are not zero.
+"""Sparse recovery in context: y = <x, β> + noise, where only a few coordinates of β are non-zero.
 
-The sparse part of the slides on Liu et al. 2025; the sparse linear functions of Garg et al. 2022, section 3.1. The
-pairs (x, y) are the rows of a measurement matrix and what was measured, and a prediction is asked for at every x.
+Sources: the sparse part of the slides on Liu et al. 2025; the sparse linear functions of Garg et al. 2022, section
+3.1. The pairs (x, y) are the rows of a measurement matrix with their measurements. Every x is a query.
 
-Conventions, where the sources differ or say nothing. The support is uniform among the coordinates at work, as in
-Garg et al., so that an easier task has as many non-zeros, or all that fit. (Yang et al. draw it among all of them
-and then cut, which leaves fewer.) With `matrices: fixed` one Gaussian matrix, by its seed, is that of all prompts,
-and its rows are rescaled to the length that a Gaussian row has in the root mean square, without which predicting
-nothing would not cost the same at every query. What its last row would measure, though, is a linear function of what
-the others do but for little, the same in all prompts: with d = 8 and 7 rows the best one, which knows of no β, is left
-with .06 of the variance. Only who finds β can answer a query of its own, which is `query: drawn`. The source gives no
-sizes: d = 20 and s = 3 are those of Garg et al.
+Conventions, where the sources differ or leave a choice open:
 
-The floor is σ², and below it nothing; the Bayes predictor averages over all supports, which is the solver
-`sparse_posterior` where these can be counted. `oracle_support`, which is told the support, is below that.
+- The support is uniform among the coordinates in use, as in Garg et al. So an easier task has as many non-zeros, or
+  all that fit. (Yang et al. draw the support among all coordinates and then truncate, which leaves fewer non-zeros.)
+- With `matrices: fixed` all prompts share one Gaussian matrix, given by its seed. Its rows are rescaled to the root
+  mean square length of a Gaussian row. Otherwise predicting zero would not cost the same at every query.
+- The last row of a fixed matrix is almost a linear combination of the other rows, the same in all prompts. With d = 8
+  and 7 rows the best such combination, which does not use β, leaves .06 of the variance. Only a predictor that finds
+  β can answer a new random query: this is `query: drawn`.
+- The source gives no sizes. d = 20 and s = 3 come from Garg et al.
+
+Floor: σ². The Bayes predictor averages over all supports: the solver `sparse_posterior`, if the supports can be
+enumerated. `oracle_support` reads the true support and can fall below the Bayes predictor.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
+from loopscale.tasks.base import Measures
 from loopscale.tasks.induced import induced_weights
-from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
+from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
 PROBED = 4
-"""One prompt in so many is asked for its β, which takes as many predictions as β has coordinates."""
+"""β is probed in one of this many prompts, because a probe needs one prediction per coordinate of β."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRegression(Regression):
-    """A regression whose weights are sparse, and what an oracle would know of them."""
+    """A regression with sparse weights. The fields describe the weights for oracles and Bayesian solvers."""
 
     weights: Float[Tensor, "batch dim"]
     """β."""
     value_variance: float
-    """τ², of a coordinate of β that is not zero."""
+    """τ², the variance of a non-zero coordinate of β."""
     nonzero: int
-    """s, how many are not."""
+    """s, the number of non-zero coordinates of β."""
     at_work: int
-    """Of how many that may be other than zero, the first."""
+    """Number of coordinates that can be non-zero: the first coordinates."""
     signs: bool
-    """Whether each of them is ±τ rather than normal."""
+    """Whether a non-zero coordinate is ±τ. Otherwise it is normal."""
 
     @property
     def support(self) -> Bool[Tensor, "batch dim"]:
-        """Which are not."""
+        """Which coordinates of β are non-zero."""
         return self.weights != 0
 
 
-class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False):
-    dim: PositiveInt = 20
-    """Coordinates of x and β, d."""
+class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=False):
     points: PositiveInt = 21
-    """Pairs in the prompt: query k = 0 .. points-1 has seen k of them."""
     nonzero: PositiveInt = 3
-    """s, the coordinates of β that are not zero; all that are at work, where an easier task has fewer."""
+    """s, non-zero coordinates of β; all coordinates if an easier task has fewer than s."""
     matrices: Literal["drawn", "fixed"] = "drawn"
-    """drawn: fresh x's for every prompt. fixed: the same x's, in the same order, in all of them."""
+    """drawn: every prompt draws its x. fixed: all prompts have the same x in the same order."""
     query: Literal["row", "drawn"] = "row"
-    """Of a fixed matrix: whether the last x, which has seen all pairs, is its last row, or drawn for every prompt."""
+    """The last x for a fixed matrix. row: the last row of the matrix. drawn: random in every prompt."""
     matrix_seed: NonNegativeInt = 0
-    """Which matrix, where it is fixed."""
+    """Seed of a fixed matrix."""
     values: Literal["gaussian", "signs"] = "gaussian"
-    """Of the coordinates that are not zero: normal with standard deviation τ, or ±τ."""
-    noise: NonNegativeFloat = 0.0
-    """σ, the standard deviation of what is added to y."""
+    """Non-zero coordinates of β. gaussian: normal with standard deviation τ. signs: ±τ."""
     x_scale: PositiveFloat = 1.0
-    """The root mean square of a coordinate of x."""
+    """Root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
-    """τ, the root mean square of a coordinate of β that is not zero."""
+    """τ, root mean square of a non-zero coordinate of β."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "SparseRecovery":
         if self.nonzero > self.dim:
             raise ValueError(
-                f"nonzero {self.nonzero} is more than the dim {self.dim} coordinates that there are; "
+                f"nonzero {self.nonzero} is more than the dim {self.dim} coordinates; "
                 f"write {self.dim} or less"
             )
         if self.matrices == "drawn" and (self.query, self.matrix_seed) != ("row", 0):
             raise ValueError(
-                "query and matrix_seed are of a fixed matrix, and here every x is drawn; "
+                "query and matrix_seed describe a fixed matrix, but here every x is random; "
                 "leave them out, or write matrices: fixed"
             )
         return self
 
     @property
     def present(self) -> int:
-        """Coordinates of β that are other than zero."""
+        """Number of non-zero coordinates of β."""
         return min(self.nonzero, self.at_work)
 
     @property
     @override
     def variance(self) -> float:
         return self.present * (self.w_scale * self.x_scale) ** 2 + self.noise_variance
-
-    @property
-    @override
-    def noise_variance(self) -> float:
-        return self.noise**2
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
@@ -140,43 +133,37 @@ class SparseRecovery(RegressionTask, kind="sparse_recovery", allow_inf_nan=False
         )
 
     @override
-    def probes(
-        self, predictor: Predictor, batch: Batch, steps: int
-    ) -> dict[str, Float[Tensor, "steps some"]]:
-        """How well β itself is found from all pairs but the last one, by its weights at the last query.
+    def probes(self, predictor: Predictor, batch: Batch, steps: int) -> Measures:
+        """How well the predictor recovers β from all pairs except the last pair.
 
-        `support_recovery`: the share of the s largest |β^| that are in the support of β. As many are chosen as there
-        are, so precision and recall are the same. By chance it is s/d. `weights_error`: |β^ - β|² over what it is
-        on average for β^ = 0. Both are of every fourth prompt. For a net trained with `matrices: fixed, query: row`
-        the queries that are asked for are new ones.
+        β^ are the effective weights at the last query (see `induced_weights`), in every fourth prompt. For a net
+        trained with `matrices: fixed, query: row` these queries are new.
+
+        `support_recovery`: the share of the s largest |β^| in the support of β. Precision equals recall, because both
+        sets have s elements. Chance level is s/d. `weights_error`: |β^ - β|² over its mean for β^ = 0.
         """
-        some = _every(batch, PROBED)
-        problem: SparseRegression = some.problem
-        found = induced_weights(predictor, some, steps, self.at_work, self.x_scale)
-        largest = found.abs().topk(self.present, dim=-1).indices
-        hits = problem.support.expand(found.shape).gather(-1, largest)
+        probed = _every(batch, PROBED)
+        problem: SparseRegression = probed.problem
+        weights = induced_weights(predictor, probed, steps, self.at_work, self.x_scale)
+        largest = weights.abs().topk(self.present, dim=-1).indices
+        hits = problem.support.expand(weights.shape).gather(-1, largest)
         scale = self.present * self.w_scale**2
         return {
-            "support_recovery": hits.to(found.dtype).mean(-1),
-            "weights_error": (found - problem.weights).square().sum(-1) / scale,
+            "support_recovery": hits.to(weights.dtype).mean(-1),
+            "weights_error": (weights - problem.weights).square().sum(-1) / scale,
         }
 
 
 @cache
 def _matrix(seed: int, dim: int, points: int, at_work: int) -> Float[Tensor, "points dim"]:
-    """The fixed matrix for x_scale 1. A row does not depend on how many there are."""
+    """The fixed matrix for x_scale 1. A row does not depend on the number of rows."""
     rows = [torch.randn(dim, generator=stream(seed, "measurement", row)) for row in range(points)]
     matrix = only_first(torch.stack(rows), at_work)
     return matrix * (at_work**0.5 / matrix.norm(dim=-1, keepdim=True))
 
 
-def _every(batch: Batch, each: int) -> Batch:
-    """The first prompt, and every so many'th after it."""
+def _every(batch: Batch, step: int) -> Batch:
+    """Prompts 0, `step`, 2 `step` .. of the batch."""
     problem = batch.problem
-    parts = {name: value[::each] for name, value in vars(problem).items() if isinstance(value, Tensor)}
-    return Batch(
-        batch.tokens[::each],
-        batch.targets[::each],
-        batch.queries,
-        type(problem)(**(vars(problem) | parts)),
-    )
+    tensors = {name: value[::step] for name, value in vars(problem).items() if isinstance(value, Tensor)}
+    return Batch(batch.tokens[::step], batch.targets[::step], batch.queries, replace(problem, **tensors))

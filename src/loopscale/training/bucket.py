@@ -1,12 +1,15 @@
-"""A shelf in a bucket: S3 and what speaks its language, Google's and Azure's, through pyarrow.
+"""A store of checkpoints in a bucket, through pyarrow: S3 and compatible servers, Google Cloud Storage and Azure.
 
-Credentials come from the environment of whoever asks (AWS_ACCESS_KEY_ID, instance profiles and so on), never from the
-URL, which is shown and passed on. A file is one object and one request where it is small (10 MiB); pyarrow sends
-larger ones in parts, of which nobody sees any before the last has come. Parts of a writer that was killed stay
-invisible in the bucket and are not free: a lifecycle rule that aborts incomplete uploads clears them.
+Credentials come from the environment of the process (AWS_ACCESS_KEY_ID, instance profiles and so on). They never
+come from the URL, because the URL is printed and passed on.
+
+A file up to 10 MiB is one object and one request. pyarrow uploads larger files in parts, and readers see nothing
+before the last part is complete. The parts of a killed writer stay invisible in the bucket, but the provider charges
+for them. A lifecycle rule that aborts incomplete uploads removes these parts.
 """
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +20,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from typing_extensions import override
 
 from loopscale.training.storage import (
-    SCHEMES,
     BadAddress,
     CheckpointStore,
     StorageDenied,
@@ -25,23 +27,26 @@ from loopscale.training.storage import (
     StorageUnavailable,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pyarrow is slow to import, and a store that nobody uses does not need pyarrow
     from pyarrow.fs import FileSystem
 
+SCHEMES = ("s3", "gs", "abfs", "abfss")
 OPTIONS = ("endpoint_override", "region", "scheme")
-"""What an s3:// URL may say after its question mark."""
+"""Valid options of an s3:// URL, after the question mark."""
 CONNECT, REQUEST = 5.0, 60.0
-"""Seconds to wait for a connection, and for an answer on it."""
-DENIED = ("ACCESS_DENIED", "HTTP status 403", "INVALID_ACCESS_KEY", "INVALID_CLIENT_TOKEN", "SIGNATURE",
-          "HTTP status 401", "PermissionDenied", "AuthorizationFailure", "No credentials")  # fmt: skip
-MISSING = ("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "bucket does not exist")
-WRONG = "; give --storage a folder, or s3://, gs:// or abfs:// with bucket and prefix"
+"""Timeouts in seconds: for a connection, and for an answer on the connection."""
+DENIED = re.compile(
+    "ACCESS_DENIED|AuthorizationFailure|HTTP status 40[13]|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|No credentials"
+    "|PermissionDenied|SIGNATURE"
+)
+MISSING = re.compile("NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist")
+REMEDY = "give --storage a folder, or s3://, gs:// or abfs:// with bucket and prefix"
 READS = 5
-"""How often a file that is replaced while it is read is read again."""
+"""Attempts to read a file that is replaced during the read."""
 
 
 class Bucket(CheckpointStore):
-    """A bucket, or what lies below a prefix of it."""
+    """A bucket, or the objects below a prefix of a bucket."""
 
     patience = 300.0
 
@@ -49,15 +54,15 @@ class Bucket(CheckpointStore):
         try:
             parts = urlsplit(url)
             login = parts.username
-        except ValueError as problem:
-            raise BadAddress(f"{url} is no address ({problem}){WRONG}") from problem
+        except ValueError as error:
+            raise BadAddress(f"{url} is no valid address ({error}); {REMEDY}") from error
         if login is not None and not parts.scheme.startswith("abfs"):
-            shown = f"{parts.scheme}://{parts.hostname}{parts.path}"
+            safe = f"{parts.scheme}://{parts.hostname}{parts.path}"
             raise BadAddress(
-                f"{shown} is given with a key, which would be shown; put credentials into the environment"
+                f"the address of {safe} contains a key, and addresses are printed; put credentials into the environment"
             )
         if parts.scheme not in SCHEMES or not parts.netloc:
-            raise BadAddress(f"checkpoints cannot be kept at {url}{WRONG}")
+            raise BadAddress(f"checkpoints cannot be kept at {url}; {REMEDY}")
         self.patience, self._parts = patience, parts
         self._options = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = set(self._options) - set(OPTIONS)
@@ -70,7 +75,7 @@ class Bucket(CheckpointStore):
         return self._parts.geturl()
 
     def below(self, folder: str) -> "Bucket":
-        """The part of it whose names begin so."""
+        """The store below `folder`."""
         path = f"{self._parts.path.rstrip('/')}/{quote(folder)}"
         return Bucket(self._parts._replace(path=path).geturl(), self.patience)
 
@@ -80,53 +85,53 @@ class Bucket(CheckpointStore):
 
     @override
     def make(self) -> None:
-        """Nothing: a bucket is not ours to make, and a prefix needs no making."""
+        """Does nothing: users create buckets, and prefixes need no creation."""
 
     @override
     def get(self, name: str) -> bytes:
-        return self._patiently(lambda: self._read(name))
+        return self._retry(lambda: self._read(name))
 
     @override
     def put(self, name: str, content: bytes) -> None:
         def write() -> None:
-            with self._said(name), self._system.open_output_stream(self._path(name)) as file:
+            with self._explained(name), self._system.open_output_stream(self._path(name)) as file:
                 file.write(content)
 
-        self._patiently(write)
+        self._retry(write)
 
     @override
     def delete(self, name: str) -> None:
         def remove() -> None:
-            with self._said(name):
+            with self._explained(name):
                 self._system.delete_file(self._path(name))
 
         with suppress(FileNotFoundError):
-            self._patiently(remove)
+            self._retry(remove)
 
     @override
     def names(self) -> list[str]:
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileSelector
 
-        def listed() -> list[str]:
-            with self._said():
-                found = self._system.get_file_info(FileSelector(self._root, allow_not_found=True))
-            return sorted(info.base_name for info in found if info.type == FileType.File)
+        def list_files() -> list[str]:
+            with self._explained():
+                entries = self._system.get_file_info(FileSelector(self._root, allow_not_found=True))
+            return sorted(entry.base_name for entry in entries if entry.is_file)
 
-        return [name for name in self._patiently(listed) if name[0] != "."]
+        return [name for name in self._retry(list_files) if name[0] != "."]
 
     @override
     def sweep(self) -> int:
         return 0
 
     def _read(self, name: str) -> bytes:
-        """Size and content are two requests: where another object came in between, ask again."""
+        """Size and content are two requests. If a write came in between, the two disagree: read again."""
         for _ in range(READS):
-            with self._said(name):
+            with self._explained(name):
                 with self._system.open_input_file(self._path(name)) as file:
                     content = file.read()
                 if self._system.get_file_info(self._path(name)).size == len(content):
                     return content
-        raise StorageUnavailable(f"{self.describe(name)} is replaced all the time; try again")
+        raise StorageUnavailable(f"{self.describe(name)} was replaced during every read; try again")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -141,7 +146,7 @@ class Bucket(CheckpointStore):
 
     @cached_property
     def _opened(self) -> "tuple[FileSystem, str]":
-        """pyarrow's file system, and the path in it that begins with the bucket."""
+        """The file system of pyarrow, and the path of this store in the file system (bucket and prefix)."""
         from pyarrow import fs
 
         if self._parts.scheme != "s3":
@@ -156,36 +161,38 @@ class Bucket(CheckpointStore):
             region=region or "us-east-1",
             endpoint_override=endpoint.rpartition("://")[2].rstrip("/") or None,
             scheme=scheme,
-            allow_delayed_open=True,  # else even the smallest file is an upload in parts
+            allow_delayed_open=True,  # otherwise even the smallest file is an upload in parts
             connect_timeout=CONNECT,
             request_timeout=REQUEST,
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),  # ours waits, and says why
+            retry_strategy=fs.AwsStandardS3RetryStrategy(
+                max_attempts=1
+            ),  # `_retry` waits, and reports the reason
         )
         return system, self._parts.netloc + unquote(self._parts.path)
 
     @contextmanager
-    def _said(self, name: str = "") -> Iterator[None]:
-        """Say what pyarrow says as what it means; its errors differ in their text alone."""
+    def _explained(self, name: str = "") -> Iterator[None]:
+        """Translate errors of pyarrow into errors of storage. pyarrow's errors differ in their text only."""
         try:
             yield
         except FileNotFoundError:
             raise
-        except OSError as problem:
-            if isinstance(problem, StorageUnavailable):
+        except OSError as error:
+            if isinstance(error, StorageUnavailable):
                 raise
-            said = " ".join(str(problem).split())
-            where, here = self.describe(name), socket.gethostname()
-            if any(word in said for word in MISSING):
+            reason = " ".join(str(error).split())
+            place, host = self.describe(name), socket.gethostname()
+            if MISSING.search(reason):
                 raise StorageMissing(
-                    f"there is no bucket {self._parts.netloc} ({said}); make it, or give another --storage"
-                ) from problem
-            if isinstance(problem, PermissionError) or any(word in said for word in DENIED):
+                    f"there is no bucket {self._parts.netloc} ({reason}); make it, or give another --storage"
+                ) from error
+            if isinstance(error, PermissionError) or DENIED.search(reason):
                 raise StorageDenied(
-                    f"{here} may not use {where} ({said}); give credentials that may, in the environment"
-                ) from problem
+                    f"{host} may not use {place} ({reason}); give credentials with access, in the environment"
+                ) from error
             raise StorageUnavailable(
-                f"{here} cannot reach {where} ({said}); try again when it answers, or give another --storage"
-            ) from problem
+                f"{host} cannot reach {place} ({reason}); try again when it answers, or give another --storage"
+            ) from error
 
 
 def _environment(*names: str) -> str:

@@ -1,4 +1,4 @@
-"""What a trial will cost, counted beforehand on the meta device, where shapes are real and nothing else."""
+"""The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
 import time
 from collections.abc import Iterable
@@ -16,39 +16,41 @@ from loopscale.models.base import Net
 from loopscale.training.device import dtype
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
-from loopscale.training.trial import Trial
+from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
-    "lr": 1.0, "steps": 1, "warmup": 0, "schedule": "constant", "decay": None, "decay_every": 1, "clip": None,
-    "curriculum": None,
-}  # fmt: skip
-"""Settings of `training` that leave the cost of a step as it is: what is tuned most often is among them."""
+    name: Training.model_fields[name].default
+    for name in ("lr", "steps", "warmup", "schedule", "decay", "decay_every", "clip", "curriculum")
+}
+"""Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
 HEADER_BYTES = 4096
-"""Of a checkpoint, besides its tensors; each report of the history adds some 120."""
+"""Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of training alone, on prompts of full size: validation is not counted, and a curriculum costs less."""
+    """The cost of training on prompts of full size. Validation is not counted. A curriculum costs less."""
 
     parameters: int
     """Weights that receive a gradient."""
     flops_forward: int
-    """Of one step: T loops, of which ΔT are read out."""
+    """FLOPs of one forward pass: T loops, and the read-out of ΔT loops. A multiply-add is two FLOPs."""
     flops_step: int
-    """Forward and backward: T loops forwards and, where `truncate`, ΔT backwards. A multiply-add is two."""
+    """FLOPs of one step: T loops forward and, with `truncate`, ΔT loops backward."""
     flops_total: int
+    """FLOPs of all steps."""
     memory_bytes: int
-    """Of tensors at the peak of a step: weights, gradients, Adam, the batch, what is saved for the backward
-    pass. The process (Python, torch) adds about 300 MiB on a CPU. For bf16 an upper bound, since autocast is
-    not counted."""
+    """Tensors at the peak of a step: weights, gradients, Adam, the batch, tensors saved for the backward pass. The
+    process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because autocast is not
+    counted."""
     checkpoint_bytes: int
+    """Size of the checkpoint file."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """Of one step, on the meta device."""
+    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass."""
 
     forward: int
     step: int
@@ -65,26 +67,29 @@ class Count:
 
 
 def cost(trial: Trial) -> Cost:
-    """Exact FLOPs of matrix products (the only ones counted), and an estimate of memory."""
+    """The exact FLOPs of all matrix products (other operations are not counted) and an estimate of memory."""
     options = trial.training
     net = _on_meta(trial)
     batch = _prompts(trial)
     count, names = _by_loops(trial)
     trained = [weight for name, weight in net.named_parameters() if name in names]
-    weights, moving = _bytes(net.parameters()), _bytes(trained)
-    kept = round(count.saved * trial.model.kept_factor)
+    weights, trained_bytes = _bytes(net.parameters()), _bytes(trained)
+    saved = round(count.saved * trial.model.kept_factor)
     return Cost(
         parameters=sum(weight.numel() for weight in trained),
         flops_forward=count.forward,
         flops_step=count.step,
         flops_total=count.step * options.steps,
-        memory_bytes=weights + 3 * moving + _bytes([batch.tokens, batch.targets]) + kept,
-        checkpoint_bytes=weights + 2 * moving + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
+        memory_bytes=weights + 3 * trained_bytes + _bytes([batch.tokens, batch.targets]) + saved,
+        checkpoint_bytes=weights
+        + 2 * trained_bytes
+        + HEADER_BYTES
+        + 120 * -(-options.steps // options.eval_every),
     )
 
 
 def training_flops(trial: Trial) -> float:
-    """`cost(trial).flops_total`, and nothing that takes longer; trials of equal shape are counted once."""
+    """`cost(trial).flops_total`, faster: trials of equal shape are counted once."""
     alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
     return _step_flops(alike.model_dump_json()) * trial.training.steps
 
@@ -95,31 +100,30 @@ def _step_flops(trial: str) -> float:
 
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
-    """One real training step of `net`, on the meta device, followed operation by operation."""
-    kept = _Kept(net)
+    """The cost of one training step of `net`, counted operation by operation on the meta device."""
+    saved = _SavedTensors(net)
     with FlopCounterMode(display=False) as counter:
-        with saved_tensors_hooks(kept.see, lambda tensor: tensor):
+        with saved_tensors_hooks(saved.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
         forward = counter.get_total_flops()
         loss.backward()
-        return Count(forward, counter.get_total_flops(), kept.bytes)
+        return Count(forward, counter.get_total_flops(), saved.bytes)
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
-    """`count`, and the names of the weights that get a gradient, from steps of two or three loops.
+    """The result of `count` and the names of the weights that receive a gradient.
 
-    A loop costs what the one before it did.
-
-    Following 30 loops takes seconds, and a plan asks for hundreds of trials. A test holds it against `count`.
+    Only steps of two or three loops are counted, because counting 30 loops takes seconds and a plan asks for hundreds
+    of trials. All further loops cost the same as the last counted loop. A test compares the result with `count`.
     """
     options, trained = trial.training, set[str]()
     before, window = options.loops - options.window, options.window
 
     def small(before: int, window: int) -> Count:
         few = options.model_copy(update={"loops": before + window, "window": window} | IRRELEVANT)
-        found, names = _followed(trial.model_copy(update={"training": few, "seed": 0}))
+        counted, names = _count_once(trial.model_copy(update={"training": few, "seed": 0}))
         trained.update(names)
-        return found
+        return counted
 
     if trial.model.depth is not None:
         return small(0, 1), trained
@@ -132,18 +136,18 @@ def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
     return total, trained
 
 
-def _followed(trial: Trial) -> tuple[Count, frozenset[str]]:
-    """Once for all trials of a study that differ in loops, window and what costs nothing: it takes 0.1 s.
+def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
+    """As `_by_loops`, for few loops, and counted once for all trials that share this result. One count takes 0.1 s.
 
-    A prompt costs what another does: of three batch sizes and more, two are followed, and a single prompt, of
-    which torch copies less. A test holds it against `count`.
+    The cost is linear in the batch size from 2 on: two sizes are counted, other sizes lie on the line through them. A
+    batch of one prompt is counted by itself, because torch copies less for it. A test compares with `count`.
     """
     size = trial.training.batch_size
     shape = trial.model_copy(update={"training": trial.training.model_copy(update={"batch_size": 1})})
     known, names = _known(shape.model_dump_json())
     if size not in known:
-        line = [each for each in known.items() if each[0] > 1][:2]
-        if size > 1 and len(line) == 2 and (between := _between(size, *line)):
+        counted = [(other, count) for other, count in known.items() if other > 1][:2]
+        if size > 1 and len(counted) == 2 and (between := _on_line(size, *counted)):
             return between, frozenset(names)
         net = _on_meta(trial)
         known[size] = count(trial, net, _prompts(trial))
@@ -153,29 +157,29 @@ def _followed(trial: Trial) -> tuple[Count, frozenset[str]]:
 
 @cache
 def _known(shape: str) -> tuple[dict[int, Count], set[str]]:
-    """By batch size what has been followed of a shape; the names of weights that get a gradient."""
+    """The counts of a shape by batch size, and the names of the weights that receive a gradient. Callers fill both."""
     return {}, set()
 
 
-def _between(size: int, one: tuple[int, Count], other: tuple[int, Count]) -> Count | None:
-    """On the straight line through two counts; None if no whole number lies there."""
-    (first, base), (second, more) = one, other
-    rise, run = more - base, second - first
-    if any(each % run for each in (rise.forward, rise.step, rise.saved)):
+def _on_line(size: int, first: tuple[int, Count], second: tuple[int, Count]) -> Count | None:
+    """The count at `size` on the straight line through two counts; `None` if the result is no whole number."""
+    (base_size, base), (other_size, other) = first, second
+    rise, run = other - base, other_size - base_size
+    if any(part % run for part in (rise.forward, rise.step, rise.saved)):
         return None
     slope = Count(rise.forward // run, rise.step // run, rise.saved // run)
-    return base + (size - first) * slope
+    return base + (size - base_size) * slope
 
 
 def _prompts(trial: Trial) -> Batch:
-    shape = dtype(trial.training.precision)
-    return trial.task.sample(trial.training.batch_size, stream(0)).to("meta", shape)
+    precision = dtype(trial.training.precision)
+    return trial.task.sample(trial.training.batch_size, stream(0)).to("meta", precision)
 
 
 def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
-    """Seconds that a training step takes here and now: the median of `steps`, after two that warm up.
+    """Seconds per training step on this machine: the median of `steps` steps, after two steps of warm-up.
 
-    On the threads that torch has. The trial is trained for so many steps, and what it learns is thrown away.
+    Uses torch's current number of threads. The trained weights are thrown away.
     """
     learner, times = Learner(trial, device), list[float]()
     for step in range(1, steps + 3):
@@ -190,8 +194,8 @@ def _on_meta(trial: Trial) -> Net:
         return trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
 
 
-class _Kept:
-    """What autograd keeps for the backward pass: each storage once, the net's own weights left out."""
+class _SavedTensors:
+    """Counts the bytes that autograd saves for the backward pass: each storage once, without the net's weights."""
 
     def __init__(self, net: nn.Module) -> None:
         self.storages = {weight.untyped_storage()._cdata for weight in net.parameters()}

@@ -1,4 +1,4 @@
-"""A shelf in a folder: part file, fsync, rename."""
+"""A store of checkpoints in a folder. A write fills a partial file, calls fsync and renames the file."""
 
 import errno
 import os
@@ -13,11 +13,11 @@ from typing_extensions import override
 from loopscale.training.storage import CheckpointStore, StorageDenied, StorageMissing, StorageUnavailable
 
 LONGEST_WRITE = 3600.0
-"""Seconds after which a part file of another machine, whose processes we cannot see, has no writer."""
+"""Seconds until a partial file of another machine counts as abandoned. The processes of that machine are invisible."""
 
 
 class Folder(CheckpointStore):
-    """A folder of this machine, or one that several machines have mounted."""
+    """A folder of this machine, or a folder that several machines have mounted."""
 
     patience = 15.0
 
@@ -35,22 +35,22 @@ class Folder(CheckpointStore):
 
     @override
     def make(self) -> None:
-        with self._said():
+        with self._explained():
             self.path.mkdir(parents=True, exist_ok=True)
 
     @override
     def get(self, name: str) -> bytes:
         def read() -> bytes:
-            with self._said():
+            with self._explained():
                 return (self.path / name).read_bytes()
 
-        return self._patiently(read)
+        return self._retry(read)
 
     @override
     def put(self, name: str, content: bytes) -> None:
         def replace() -> None:
             part = self.path / f"{name}.{socket.gethostname()}.{os.getpid()}.part"
-            with self._said(name):
+            with self._explained(name):
                 try:
                     with part.open("wb") as file:
                         file.write(content)
@@ -61,20 +61,20 @@ class Folder(CheckpointStore):
                     part.unlink(missing_ok=True)
                 _flush(self.path)
 
-        self._patiently(replace)
+        self._retry(replace)
 
     @override
     def delete(self, name: str) -> None:
-        with self._said():
+        with self._explained():
             (self.path / name).unlink(missing_ok=True)
 
     @override
     def names(self) -> list[str]:
         if not self.path.exists():
             return []
-        with self._said():
-            found = [path for path in self.path.iterdir() if path.is_file()]
-        return sorted(path.name for path in found if path.suffix != ".part" and path.name[0] != ".")
+        with self._explained():
+            files = [path for path in self.path.iterdir() if path.is_file()]
+        return sorted(path.name for path in files if path.suffix != ".part" and path.name[0] != ".")
 
     @override
     def sweep(self) -> int:
@@ -84,32 +84,28 @@ class Folder(CheckpointStore):
         return len(dead)
 
     @contextmanager
-    def _said(self, name: str = "") -> Iterator[None]:
-        """Say what the operating system says as what it means for the folder."""
+    def _explained(self, name: str = "") -> Iterator[None]:
+        """Translate errors of the operating system into errors of storage."""
         try:
             yield
-        except OSError as problem:
-            if isinstance(problem, FileNotFoundError) and not name and self.path.is_dir():
-                raise  # of a file that is not there
-            place = self.path / name
-            if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not name and self.path.is_dir():
+                raise  # the folder exists, the file does not
+            place, host = self.path / name, socket.gethostname()
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
                 raise StorageMissing(
-                    f"there is no folder {self.path} on {socket.gethostname()}; mount it there, "
+                    f"there is no folder {self.path} on {host}; mount it there, "
                     "or give a folder that all machines have, or a bucket, with --storage"
-                ) from problem
-            kind = (
-                StorageDenied
-                if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-                else StorageUnavailable
-            )
-            raise kind(
-                f"{socket.gethostname()} cannot use {place} ({problem.strerror or problem}); make room or mend it, "
+                ) from error
+            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            raise (StorageDenied if denied else StorageUnavailable)(
+                f"{host} cannot use {place} ({error.strerror or error}); make room or repair it, "
                 "or give another folder with --storage"
-            ) from problem
+            ) from error
 
 
 def _flush(folder: Path) -> None:
-    """Wait until the folder's list of names is on the disk."""
+    """Wait until the list of files in the folder is on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -118,6 +114,7 @@ def _flush(folder: Path) -> None:
 
 
 def _is_dead(part: Path) -> bool:
+    """Whether the writer of a partial file has ended."""
     name, _, process = part.name.removesuffix(".part").rpartition(".")
     try:
         if name.endswith(f".{socket.gethostname()}") and process.isdecimal():

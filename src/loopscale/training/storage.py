@@ -1,7 +1,7 @@
-"""Where checkpoints lie: files by name, in a folder or a bucket, each replaced whole or not at all.
+"""A store of checkpoints: files by name, in a folder or a bucket. A write replaces a whole file or nothing.
 
-What a shelf cannot do is the machine's fault or the network's, never the trial's, and has an exception of its own.
-Nothing here imports torch: verbs that only read records open a shelf without looking into it.
+The errors of a store come from the machine or the network, never from the trial. They have their own exceptions.
+This module does not import torch, because commands that only read records open a store without using the store.
 """
 
 import os
@@ -9,87 +9,70 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
-SCHEMES = ("s3", "gs", "abfs", "abfss")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Seconds between tries while a shelf cannot be used; doubled each time."""
+"""Seconds between two attempts while a store is unavailable. The pause doubles after every attempt."""
 
 Result = TypeVar("Result")
 
 
 class StorageUnavailable(OSError):
-    """Files cannot be kept or had here and now. The text: `<what is wrong>; <what would be right>`."""
+    """Files cannot be read or written at the moment. The text is `<the fault>; <the remedy>`."""
 
 
 class StorageDenied(StorageUnavailable):
-    """Whoever asks may not. Asking again would change nothing."""
+    """The user has no permission. Another attempt would fail in the same way."""
 
 
 class StorageMissing(StorageUnavailable):
-    """There is no such folder or bucket. Asking again would change nothing."""
+    """The folder or bucket does not exist. Another attempt would fail in the same way."""
 
 
 class BadAddress(ValueError):
-    """Nothing can lie at an address like this. Text as in StorageUnavailable."""
+    """The address is no valid place for files. The text is as in StorageUnavailable."""
 
 
 class CheckpointStore(ABC):
-    """Files by name. All methods but `describe` raise StorageUnavailable, after `patience` seconds of trying again."""
+    """Files by name.
+
+    All methods except `describe` retry for `patience` seconds and then raise StorageUnavailable.
+    """
 
     patience: float
-
-    @staticmethod
-    def open(where: str | Path, patience: float | None = None) -> "CheckpointStore":
-        """The shelf at a folder or URL; nothing is reached for yet. Raises BadAddress.
-
-        `patience` is in seconds; by default what the kind has: little for a disk, minutes for a server.
-        """
-        text = str(where)
-        if text.startswith("file:"):
-            text = unquote(urlsplit(text).path)
-        if "://" not in text:
-            from loopscale.training.folder import Folder
-
-            return Folder(Path(text), Folder.patience if patience is None else patience)
-        from loopscale.training.bucket import Bucket
-
-        return Bucket(text, Bucket.patience if patience is None else patience)
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """What `open` takes on another machine."""
+        """The address that opens this store on another machine."""
 
     @abstractmethod
     def describe(self, name: str) -> str:
-        """Where a file lies, for a person."""
+        """The location of a file, as text for users."""
 
     @abstractmethod
     def make(self) -> None:
-        """Make the place if that is ours to do. For drivers: a worker that finds no folder has it not mounted."""
+        """Create the folder. Only drivers call this: on a worker, a missing folder means that it is not mounted."""
 
     @abstractmethod
     def get(self, name: str) -> bytes:
-        """The whole file, the old or the new one if it is being replaced. Raises FileNotFoundError."""
+        """The whole file. During a write, the old or the new content. Raises FileNotFoundError."""
 
     @abstractmethod
     def put(self, name: str, content: bytes) -> None:
-        """Replace the file: whoever reads sees the old one or the new one, also after a power cut."""
+        """Replace the file. Readers see the old or the new content, also after a power failure."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove the file, if it is there."""
+        """Remove the file if it exists."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """All files, sorted; none where the place is missing."""
+        """The names of all files, sorted. Empty if the place does not exist."""
 
     @abstractmethod
     def sweep(self) -> int:
-        """Delete what writers that died have left; how many there were. Safe beside writers at work."""
+        """Delete the partial files of dead writers and return their number. Safe while other writers work."""
 
     def check(self) -> None:
         """Write a file and delete it."""
@@ -97,11 +80,11 @@ class CheckpointStore(ABC):
         self.put(probe, b"")
         self.delete(probe)
 
-    def _patiently(self, act: Callable[[], Result]) -> Result:
+    def _retry(self, action: Callable[[], Result]) -> Result:
         until, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
             try:
-                return act()
+                return action()
             except (StorageDenied, StorageMissing):
                 raise
             except StorageUnavailable:

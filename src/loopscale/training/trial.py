@@ -1,4 +1,4 @@
-"""A trial: everything that one training run depends on, and nothing it does not."""
+"""A trial: all settings that one training run depends on, and no others."""
 
 import hashlib
 import json
@@ -13,79 +13,78 @@ from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 
 UNHASHED = ("eval_every", "checkpoint_every")
-"""When to look, not what is trained: two trials that differ in these settings of `training` are one."""
+"""Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
-
 
 LATER: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row"},
     "model": {"causal": True, "registers": 0},
     "training": {"start": None, "decay": None, "decay_every": 1},
 }
-"""Settings that older trials have not got, with what was so for them: they keep their identity."""
+"""Settings added after the first release, with the value that reproduces older trials. At this value a setting does not
+count for the key, so older trials keep their keys."""
 
 
 class Curriculum(Config):
-    """Few coordinates and few pairs first, more and more of them (Garg et al. 2022, section A.2)."""
+    """A schedule from easy to full prompts: few coordinates and few pairs first (Garg et al. 2022, section A.2)."""
 
     dim: PositiveInt
-    """Coordinates at work at first; grows by `dim_by` up to the task's own."""
+    """Non-zero coordinates at the start. They grow by `dim_by` up to the task's own `dim`."""
     points: PositiveInt
-    """Pairs in the prompt at first; grows by `points_by` up to the task's own."""
+    """Pairs in the prompt at the start. They grow by `points_by` up to the task's own `points`."""
     every: PositiveInt
-    """Steps between increments: 2,000 in Garg et al., 5,000 in Yang et al."""
+    """Steps between two increments: 2,000 in Garg et al., 5,000 in Yang et al."""
     dim_by: PositiveInt = 1
-    """Coordinates more at every increment."""
+    """Coordinates added by each increment."""
     points_by: PositiveInt = 2
-    """Pairs more at every increment."""
+    """Pairs added by each increment."""
 
 
 class Training(Config):
-    """How a net is trained: eq. 6 of AlgoFormer by Adam on fresh prompts."""
+    """How a net is trained: Adam on fresh prompts, with the loss of AlgoFormer's eq. 6."""
 
     steps: PositiveInt = 1000
-    """Steps of Adam, each on a batch of its own."""
+    """Steps of Adam. Every step draws a new batch."""
     batch_size: PositiveInt = 64
-    """Prompts of a step."""
+    """Prompts per step."""
     lr: PositiveFloat = 1e-3
-    """Adam's learning rate once the warm-up is over."""
+    """Learning rate of Adam after the warm-up."""
     loops: PositiveInt = 10
-    """T: how often the net loops in training."""
+    """T, the number of loops in training."""
     window: PositiveInt = 10
-    """ΔT: the loss counts the last so many loops, T-ΔT+1 .. T."""
+    """ΔT, the number of supervised loops. The loss averages over the last ΔT loops, T-ΔT+1 .. T."""
     truncate: bool = True
     """Whether the loops before the window run without gradient, as in Yang et al."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate after the warm-up: constant, or falling to zero along a half cosine."""
+    """Learning rate after the warm-up: constant, or falling to zero along a half cosine."""
     decay: float | None = Field(default=None, gt=0, le=1)
-    """What the rate is multiplied by after every `decay_every` steps past the warm-up; `None` for 1. He et al. 2025
-    write 0.995 for their 300 iterations.
-    """
+    """Factor on the learning rate after every `decay_every` steps past the warm-up; `None` for 1. He et al. 2025 use
+    0.995 for their 300 iterations."""
     decay_every: PositiveInt = 1
-    """Steps between two such factors."""
+    """Steps between two decays of the learning rate."""
     warmup: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from zero."""
     clip: PositiveFloat | None = None
-    """The largest norm of the gradient; `None` for no clipping."""
+    """Largest norm of the gradient; `None` for no clipping."""
     curriculum: Curriculum | None = None
-    """Easier prompts first, where the task has `dim` and `points`; `None` for the task itself from the first step."""
+    """Easier prompts first, for tasks with `dim` and `points`; `None` for full prompts from the first step."""
     start: Construction | None = None
-    """The construction whose weights are trained on, by its `kind`; `None` for weights drawn anew. The model has to
-    be its net: what to write, the mistake says."""
+    """A construction, by its `kind`, whose weights training starts from; `None` for random weights. The model must be
+    the net of the construction. The error message names the settings to write."""
     precision: Literal["float32", "bf16", "float64"] = "float32"
-    """Of the net. bf16 is autocast: weights, loss and read-out stay in float32."""
+    """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32."""
     eval_every: PositiveInt = 100
-    """Steps between reports of the validation error."""
+    """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
-    """Steps between checkpoints; `None` for one at every report. Rounded up to the next report."""
+    """Steps between two checkpoints, rounded up to the next report; `None` for a checkpoint at every report."""
 
     @model_validator(mode="after")
     def _window_within_loops(self) -> "Training":
         if self.window > self.loops:
             raise ValueError(
-                f"window {self.window} is more than the {self.loops} loops, of which it counts the last; "
+                f"window {self.window} is more than the {self.loops} loops; "
                 f"write a window of {self.loops} or less, or {self.window} loops or more"
             )
         if self.warmup > self.steps:
@@ -96,16 +95,16 @@ class Training(Config):
 
 
 class Trial(Config):
-    """Task, model, training and seed. A frozen value; its `key` is its identity."""
+    """Task, model, training and seed: an immutable value. Its `key` is its identity."""
 
     task: Task
-    """What is learned: a task's kind and its settings."""
+    """The task to learn: its kind and settings."""
     model: Model
-    """What learns it: a model's kind and its settings."""
+    """The model that learns: its kind and settings."""
     training: Training = Training()
-    """How: steps, learning rate, loops."""
+    """How the model is trained: steps, learning rate, loops."""
     seed: NonNegativeInt = 0
-    """Of the weights and of the prompts trained on: 0 in tuning, 1 and up for replicates."""
+    """Seed of the weights and of the training prompts: 0 in tuning, 1 and above for replicates."""
 
     @model_validator(mode="after")
     def _model_reads_the_prompts(self) -> "Trial":
@@ -118,20 +117,19 @@ class Trial(Config):
         if self.model.truncatable or not training.truncate or training.window == training.loops:
             return self
         raise ValueError(
-            f"with injection none, or positions in the first loop alone, truncate needs window = loops, not "
-            f"window {training.window} of {training.loops} loops: no gradient reaches what enters before the "
-            f"first; set window to {training.loops}, truncate to false, or injection to add and "
-            f"repeat_positions to true"
+            f"truncate needs window = loops, not window {training.window} of {training.loops} loops, because this "
+            f"model adds the prompt or its positions before the first loop only, and truncate cuts their gradient; set "
+            f"window to {training.loops}, truncate to false, or injection to add and repeat_positions to true"
         )
 
     @model_validator(mode="after")
     def _no_query_sees_its_answer(self) -> "Trial":
         if self.task.whole or not self.model.looks_ahead:
             return self
-        asks = "format: encoder, " if "format" in type(self.task).model_fields else ""
+        remedy = "format: encoder, " if "format" in type(self.task).model_fields else ""
         raise ValueError(
-            f"model {self.model.kind} looks ahead, and would see the answers that stand in prompts of "
-            f"{self.task.kind}; write causal: true, {asks}or a model that does not look ahead"
+            f"model {self.model.kind} looks ahead, and would see the answers in the prompts of "
+            f"{self.task.kind}; write causal: true, {remedy}or a model that does not look ahead"
         )
 
     @model_validator(mode="after")
@@ -140,29 +138,35 @@ class Trial(Config):
         if start is None:
             return self
         if not start.every_query or start.solves is None:
-            able = [kind for kind, each in Construction.choices().items() if each.every_query and each.solves]
+            valid = [
+                kind
+                for kind, choice in Construction.choices().items()
+                if choice.every_query and choice.solves
+            ]
             raise ValueError(
-                f"training.start {start.kind} does not guess at every query of a prompt; write a kind that does, "
-                f"{' or '.join(able)}"
+                f"training.start {start.kind} does not answer every query of a prompt; write {' or '.join(valid)}"
             )
         if self.task.whole:
             raise ValueError(
-                f"training.start {start.kind} guesses at every query, and this task asks at the end of a prompt alone; "
+                f"training.start {start.kind} answers every query, but this task asks only at the end of a prompt; "
                 f"write format: decoder"
             )
-        wanted = start.model(self.task.prompt)
-        if wanted != self.model:
-            plain = type(wanted)().model_dump()
-            told = {name: value for name, value in wanted.model_dump().items() if value != plain[name]}
-            told = ", ".join(f"{name}: {json.dumps(value)}" for name, value in told.items())
+        required = start.model(self.task.prompt)
+        if required != self.model:
+            defaults = type(required)().model_dump()
+            settings = ", ".join(
+                f"{name}: {json.dumps(value)}"
+                for name, value in required.model_dump().items()
+                if value != defaults[name]
+            )
             raise ValueError(
-                f"training.start {start.kind} is another net than this model; write model: "
-                f"{{kind: {wanted.kind}, {told}}}"
+                f"the net of training.start {start.kind} differs from this model; write model: "
+                f"{{kind: {required.kind}, {settings}}}"
             )
         return self
 
     def net(self) -> Net:
-        """With the weights that training starts from, on the CPU."""
+        """The net with its weights before training, on the CPU."""
         if self.training.start is None:
             return self.model.build(self.task.prompt, stream(self.seed, "weights"))
         return self.training.start.net(self.task.prompt).requires_grad_(True)
@@ -173,30 +177,30 @@ class Trial(Config):
         return self
 
     def stage(self, step: int) -> Task:
-        """The task at `step`, counted from 1: the trial's own, or an easier one as the curriculum has it."""
+        """The task at `step`, counted from 1. A curriculum makes the task of early steps easier."""
         curriculum = self.training.curriculum
         if curriculum is None:
             return self.task
-        sizes, grown = self.task.model_dump(), (step - 1) // curriculum.every
+        sizes, increments = self.task.model_dump(), (step - 1) // curriculum.every
         if not {"dim", "points"} <= sizes.keys():
             raise ValueError(
-                f"task {self.task.kind} has no dim and points for a curriculum; leave curriculum out"
+                f"task {self.task.kind} has no dim and points, which a curriculum changes; leave curriculum out"
             )
         for name in ("dim", "points"):
-            if getattr(curriculum, name) > sizes[name]:
-                start = getattr(curriculum, name)
+            start = getattr(curriculum, name)
+            if start > sizes[name]:
                 raise ValueError(
-                    f"the curriculum starts with {name} {start}, the task has {sizes[name]}; "
+                    f"the curriculum starts with {name} {start}, but the task has {name} {sizes[name]}; "
                     f"start it with {sizes[name]} or less"
                 )
         return self.task.easier(
-            min(curriculum.dim + grown * curriculum.dim_by, sizes["dim"]),
-            min(curriculum.points + grown * curriculum.points_by, sizes["points"]),
+            min(curriculum.dim + increments * curriculum.dim_by, sizes["dim"]),
+            min(curriculum.points + increments * curriculum.points_by, sizes["points"]),
         )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the outcome depends on: every setting that applies to this trial, defaults included."""
+        """All settings that the outcome depends on, with defaults. Settings that do not apply are left out."""
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
@@ -204,17 +208,17 @@ class Trial(Config):
 
     @property
     def key(self) -> str:
-        """Its identity, 16 hexadecimal digits: the hash of its settings, however they were written down."""
+        """The identity of the trial: a hash of its settings, 16 hexadecimal digits."""
         return identity(self)
 
     @property
     def steps_per_prompt(self) -> int:
-        """How many loops or layers the trained net runs: the T of the objective."""
+        """Loops or layers of the trained net: T of the objective."""
         return self.model.depth or self.training.loops
 
 
 def as_before(tree: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a trial, or of a baseline, without those of `LATER` that are what was so before."""
+    """The settings of a trial or a baseline, without the settings that equal their value in `LATER`."""
     for part in LATER.keys() & tree.keys():
         for name, old in LATER[part].items():
             if tree[part].get(name) == old:
@@ -223,10 +227,10 @@ def as_before(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:
-    """The hash of a trial's settings that differ from their defaults, leaving out dotted paths.
+    """The hash of a trial's settings, without the dotted paths in `without`.
 
-    Only what differs counts, so that a new setting with a default leaves every recorded key as it was. A
-    released default must therefore never change (a golden test keeps keys).
+    Only settings that differ from their defaults count. So a new setting with a default leaves every recorded key as
+    before. A released default must therefore never change (a golden test keeps keys).
     """
     tree = _changed(trial, trial.settings)
     for path in without:
@@ -240,7 +244,7 @@ def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:
 
 
 def _changed(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
-    """`settings` of a config without those that are at their defaults; `kind` always stays."""
+    """`settings` of a config without the settings at their defaults; `kind` always stays."""
     changed = {name: value for name, value in settings.items() if name == "kind"}
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)

@@ -5,29 +5,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.best import best, replicate_noise
-from loopscale.analysis.answers.cost import costs
+from loopscale.analysis.answers.best import best
+from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import Findings, find
-from loopscale.analysis.answers.open_questions import Needed, needed
-from loopscale.analysis.answers.pruning import alike, close_calls
-from loopscale.analysis.tables import by_task
+from loopscale.analysis.answers.open_questions import OpenQuestion, open_questions, replicate_noise
+from loopscale.analysis.answers.search_limits import close_calls, run_factor
 from loopscale.stats.intervals import PooledVariance
 from tests.analysis.planted import Planted, comparison
 
 
 def noise_of(planted: Planted) -> PooledVariance | None:
-    return replicate_noise(planted.study, planted.tables[0])
+    return replicate_noise(planted.results)
 
 
 def findings(planted: Planted) -> Findings:
-    return find(planted.study, *planted.tables)
+    return find(planted.results)
 
 
 def test_the_first_sentence_is_the_answer_and_says_whether_the_next_cell_is_told_apart():
     found = findings(comparison())
     assert found.sentences[0].startswith("Lowest error: 0.12")
     assert "by model.kind=algoformer" in found.sentences[0]
-    assert found.sentences[0].endswith("their intervals are apart.")
+    assert found.sentences[1].startswith("Next is model.kind=gpt2 with 1.")
+    assert found.sentences[1].endswith("times the error of model.kind=algoformer: the difference is decided.")
 
 
 def test_findings_hold_what_each_part_of_the_analysis_says():
@@ -36,21 +36,21 @@ def test_findings_hold_what_each_part_of_the_analysis_says():
     assert [one.label for one in found.answers] == [cell["label"] for cell in planted.study["cells"]]
     assert len(found.standings) == 6
     assert {law.along for law in found.laws} == {"loop"}
-    assert found.missing == []
+    assert found.unfitted == []
 
 
 def test_the_replicates_asked_for_are_those_of_the_textbook_and_three_times_as_many_do_it():
     """Two cells 10 % apart, with a noise of 10 %: 2 (1.96 s / log 1.1)² runs each where the noise is known."""
 
-    def asked(seed: int, runs: int) -> list[Needed]:
+    def asked(seed: int, runs: int) -> list[OpenQuestion]:
         rng = np.random.default_rng(seed)
         planted = Planted()
         for label, middle in (("a", 0.2), ("b", 0.22)):
             cell = planted.cell(label)
             for number in range(runs):
                 planted.trial(cell, "replicate", number, middle * float(np.exp(0.1 * rng.standard_normal())))
-        trials, _, history = planted.tables
-        return needed(planted.study, trials, history, best(trials, planted.study), [], [], [])
+        results = planted.results
+        return open_questions(results, best(results), [], [], [])
 
     known = 2 * (1.96 * 0.1 / np.log(1.1)) ** 2
     few = [one for seed in range(10) for one in asked(seed, 4)]
@@ -79,9 +79,14 @@ def test_errors_are_compared_within_a_task_alone():
     found = findings(_two_tasks(noise=0.01))
     answers = [sentence for sentence in found.sentences if "lowest error" in sentence]
     assert [sentence.split(",")[0] for sentence in answers] == ["With task.points=8", "With task.points=4"]
-    assert all("by points=8, looped; next is points=8, gpt2" in answers[0] for _ in answers)
+    assert "by points=8, looped" in answers[0]
     assert "by points=4, looped" in answers[1]
-    assert all(sentence.endswith("their intervals are apart.") for sentence in answers)
+    following = [sentence for sentence in found.sentences if sentence.startswith("Next is ")]
+    assert [sentence.split(" with ")[0] for sentence in following] == [
+        "Next is points=8, gpt2",
+        "Next is points=4, gpt2",
+    ]
+    assert all(sentence.endswith("the difference is decided.") for sentence in following)
 
 
 def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
@@ -92,23 +97,25 @@ def test_tasks_that_differ_in_what_changes_no_prompt_are_one():
     trials = planted.tables[0].drop(columns=["task.points", "task.dim"])
     gaps = trials["cell"].map({"cell0": 0.2, "cell1": 0.6})
     trained = trials.assign(**{"task.kind": "pca", "task.gap": gaps})
-    assert list(by_task(planted.study, trained)) == ["task.gap=0.2", "task.gap=0.6"]
+    assert list(planted.changed(trials=trained).tasks) == ["task.gap=0.2", "task.gap=0.6"]
     tested = trained.assign(
         **{"evaluate.task.kind": "pca", "evaluate.task.gap": gaps, "evaluate.task.data": '["iris"]'}
     )
-    assert by_task(planted.study, tested) == {"": ["cell0", "cell1"]}
+    assert {
+        name: [cell.key for cell in cells] for name, cells in planted.changed(trials=tested).tasks.items()
+    } == {"": ["cell0", "cell1"]}
 
 
 def test_a_cell_level_with_an_algorithm_is_open_and_one_that_is_exact_is_not():
     """5 % apart, with a noise of 8 %: (1.96 s / log 1.05)² runs, where the noise is known."""
     found = findings(_two_tasks(noise=0.08))
-    asked = [one for one in found.needed if "newton" in one.what]
+    asked = [one for one in found.open if "newton" in one.what]
     assert asked
     known = (1.96 * 0.08 / np.log(1.05)) ** 2
     assert all(one.replicates is not None and one.replicates > 3 for one in asked)
     assert all(one.more_trials == one.replicates - 3 for one in asked)
     assert known / 4 < np.median([one.replicates for one in asked]) < 25 * known
-    assert not any("eigendecomposition" in one.what for one in found.needed)
+    assert not any("eigendecomposition" in one.what for one in found.open)
     assert not any("eigendecomposition" in sentence and "times" in sentence for sentence in found.sentences)
 
 
@@ -116,7 +123,7 @@ def test_one_replicate_each_asks_for_two():
     planted = Planted()
     for label, middle in (("a", 0.2), ("b", 0.3)):
         planted.replicated(planted.cell(label), middle, runs=1)
-    (one,) = findings(planted).needed
+    (one,) = findings(planted).open
     assert (one.replicates, one.more_trials) == (2, 2)
 
 
@@ -129,7 +136,7 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     (law,) = found.laws
     assert law.verdict is not None
     assert law.verdict.word == "undecided"
-    (one,) = [one for one in found.needed if "falls as ista says" in one.what]
+    (one,) = [one for one in found.open if "falls as ista says" in one.what]
     assert one.replicates is not None
     assert one.replicates > 3
     assert one.more_trials == 5 * (one.replicates - 3)
@@ -146,7 +153,7 @@ def test_a_verdict_over_several_tasks_comes_before_their_errors():
     found = findings(planted)
     (law,) = found.laws
     assert law.verdict
-    assert found.sentences[0].startswith("Error along task.dim")
+    assert found.sentences[0].startswith("Error grows as dim^")
     assert found.sentences[1].startswith("With task.dim=2")
 
 
@@ -170,18 +177,18 @@ def _pruned_at(behind: float, *, runs: int = 3, noise: float = 0.05) -> Planted:
 
 def test_a_trial_pruned_no_further_behind_than_two_runs_of_one_point_differ_is_named():
     planted = _pruned_at(1.01)
-    (call,) = close_calls(*planted.tables[::2], noise_of(planted))
+    (call,) = close_calls(planted.results, noise_of(planted))
     assert (call.trial, call.step) == ("tuning-cell0-1", 600)
     assert call.ratio == pytest.approx(1.01)
-    (one,) = findings(planted).needed
+    (one,) = findings(planted).open
     assert one.what == "Whether pruning ended the best point of a"
-    assert "at step 600 with 1.01 times the error of the best" in one.because
+    assert "had 1.01 times its error at step 600" in one.because
     assert (one.more_trials, one.seconds) == (1, 3.0)
 
 
 @pytest.mark.parametrize("planted", [_pruned_at(1.3), _pruned_at(1.01, runs=1)])
 def test_a_trial_that_was_clearly_behind_and_one_of_a_study_without_noise_are_not_named(planted):
-    assert close_calls(*planted.tables[::2], noise_of(planted)) == []
+    assert close_calls(planted.results, noise_of(planted)) == []
 
 
 def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
@@ -206,7 +213,7 @@ def _tuned_to(lr: dict[str, Any], *rates: float) -> Planted:
 )
 def test_a_range_whose_end_was_best_is_named_with_its_cells(lr, side, end):
     found = findings(_tuned_to(lr, 1e-2, 9.8e-3))
-    named = [one for one in found.needed if "training.lr" in one.what]
+    named = [one for one in found.open if "training.lr" in one.what]
     if side is None:
         assert not named
         return
@@ -218,14 +225,14 @@ def test_a_range_whose_end_was_best_is_named_with_its_cells(lr, side, end):
 
 def test_nothing_lies_beyond_an_end_of_zero():
     planted = _tuned_to({"real": [0.0, 1.0]}, 0.0)
-    assert not any("training.lr" in one.what for one in findings(planted).needed)
+    assert not any("training.lr" in one.what for one in findings(planted).open)
 
 
 def test_what_two_runs_differ_by_is_the_noise_that_was_planted():
     planted = _pruned_at(1.01, runs=400, noise=0.1)
     noise = noise_of(planted)
     assert noise is not None
-    assert alike(noise) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
+    assert run_factor(noise) == pytest.approx(np.exp(0.1 * np.sqrt(2)), rel=0.02)
 
 
 def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
@@ -240,7 +247,7 @@ def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
     plan = {"key": cell, "tuning": 2, "replicates": 2, "flops": [1e9, 1e9], "trained_share": 0.5}
     planted.study["plan"] = [plan]
     trials = planted.tables[0].assign(**{"training.steps": 1000})
-    (one,), total = costs(planted.study, trials)
+    (one,), total = training_costs(planted.changed(trials=trials))
     assert (one.begun, one.planned) == (4, 4)
     assert one.flops == total.flops == pytest.approx(2.75e9)
     assert one.flops_planned == (4e9, 4e9)
@@ -251,7 +258,7 @@ def test_cost_is_that_of_the_steps_trained_and_stands_beside_the_plan():
 
 def test_a_study_without_a_recorded_plan_still_says_what_it_cost():
     planted = comparison()
-    cells, total = costs(planted.study, planted.tables[0])
+    cells, total = training_costs(planted.results)
     assert [one.planned for one in cells] == [None] * 3
     assert total.planned == 14
     assert total.flops_planned is None

@@ -1,14 +1,16 @@
 """What no predictor can reach is reported as a bug; what is merely very good is not."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis import figures
-from loopscale.analysis.answers.impossible import Impossible, impossible
-from loopscale.analysis.report.study_page import report
+from loopscale.analysis.answers.impossible import Impossible, impossible_results
+from loopscale.analysis.figures.curves import against_points
+from loopscale.analysis.report.study_page import study_page
+from loopscale.analysis.results import Results
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.solvers.regression import Ridge
@@ -44,14 +46,12 @@ def study(*curves: pd.DataFrame) -> Planted:
     return planted
 
 
-def tables(planted: Planted) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    trials, curves, history = planted.tables
-    return trials.assign(**{"task.noise": NOISE}), curves, history
+def results(planted: Planted, **columns: Any) -> Results:
+    return planted.changed(trials=planted.tables[0].assign(**{"task.noise": NOISE} | columns))
 
 
-def found(planted: Planted) -> list:
-    trials, curves, _ = tables(planted)
-    return impossible(trials, curves)
+def found(planted: Planted) -> list[Impossible]:
+    return impossible_results(results(planted))
 
 
 def test_the_best_predictor_itself_is_not_suspected():
@@ -63,13 +63,13 @@ def test_a_leak_at_every_query_is_reported_on_average():
     (one,) = found(study(measured(0), measured(1, leak=0.2)))
     assert (one.trial, one.point, one.bound) == ("replicate-cell0-1", None, "bayes_ridge")
     assert one.error < one.floor - 3 * one.standard_error
-    assert "a bug, or answers that leak into the prompts" in one.text
+    assert "a bug, or answers that leak into the prompts" in one.sentence
 
 
 def test_a_leak_at_one_query_is_reported_there():
     (one,) = found(study(measured(2, leak=0.6, at=4)))
     assert one.point == 4
-    assert "after 4 pairs" in one.text
+    assert "after 4 pairs" in one.sentence
 
 
 def test_solvers_and_tasks_without_a_floor_are_left_alone():
@@ -79,19 +79,17 @@ def test_solvers_and_tasks_without_a_floor_are_left_alone():
         ("task.kind", "representation_regression"),
         ("outcome", "pruned"),
     ):
-        trials, curves, _ = tables(planted)
-        assert impossible(trials.assign(**{column: value}), curves) == []
-    trials, curves, _ = tables(planted)
-    assert impossible(trials.assign(**{"task.condition": 10.0}), curves) == []
+        assert impossible_results(results(planted, **{column: value})) == []
+    assert impossible_results(results(planted, **{"task.condition": 10.0})) == []
 
 
 def test_the_page_says_so_first():
     planted = study(measured(1, leak=0.2))
-    page = report(planted.study, *tables(planted))
+    page = study_page(results(planted))
     assert page.index("answers that leak into the prompts") < page.index("Lowest error")
     assert 'role="alert"' in page
     clean = study(measured(0))
-    assert 'role="alert"' not in report(clean.study, *tables(clean))
+    assert 'role="alert"' not in study_page(results(clean))
 
 
 @pytest.mark.parametrize("points", [1, 40])
@@ -103,12 +101,9 @@ def test_the_chance_of_a_false_alarm_does_not_grow_with_the_queries(points: int)
 
 def test_the_floor_is_drawn_where_it_is():
     planted = study(measured(0))
-    trials, curves, _ = tables(planted)
-    cells = [cell["key"] for cell in planted.study["cells"]]
+    read = results(planted)
     (drawn,) = [
-        trace
-        for trace in figures.against_points(planted.study, trials, curves, cells).data
-        if trace.name == "bayes ridge, exact"
+        trace for trace in against_points(read, read.cells).data if trace.name == "bayes ridge, exact"
     ]
     bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": DIM, "noise": NOISE})
     raw = bayes.along("point", range(POINTS)) + NOISE**2
@@ -133,15 +128,16 @@ def beside_its_bayes_predictor(task: Task, solver: Solver, shares: Sequence[floa
         planted.curve.append(
             pd.DataFrame({"trial": trial, "loop": 1, "point": np.arange(raw.shape[1])} | table)
         )
-    trials, curves, _ = planted.tables
-    return impossible(trials.assign(**{name: [value] * len(trials) for name, value in names.items()}), curves)
+    trials, *_ = planted.tables
+    columns = {name: [value] * len(trials) for name, value in names.items()}
+    return impossible_results(planted.changed(trials=trials.assign(**columns)))
 
 
 def test_where_no_formula_gives_the_floor_the_bayes_predictor_that_was_run_does():
     task = Autoregression(dim=3, width=3, points=10)
     (one,) = beside_its_bayes_predictor(task, Ridge(features="representation"), (0.0, 0.01, 0.5))
     assert (one.trial, one.point, one.bound) == ("replicate-cell0-3", None, "ridge, on the same prompts")
-    assert "which no predictor beats (ridge, on the same prompts)" in one.text
+    assert "which no predictor beats (ridge, on the same prompts)" in one.sentence
 
 
 def test_a_solver_that_others_may_beat_is_no_floor():

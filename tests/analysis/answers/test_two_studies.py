@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.two_studies import Comparison, compare
-from loopscale.analysis.report.two_studies_page import comparison_page, sentences
+from loopscale.analysis.answers.two_studies import TwoStudies, compare
+from loopscale.analysis.report.two_studies_page import two_studies_page
 from tests.analysis.planted import Planted
 
 
@@ -22,8 +22,8 @@ def study(name: str, errors: dict[tuple[float, ...], float], paths: tuple[str, .
     return planted
 
 
-def compared(one: Planted, other: Planted) -> Comparison:
-    return compare(*((side.study, *side.tables[:2]) for side in (one, other)))
+def compared(one: Planted, other: Planted) -> TwoStudies:
+    return compare(one.results, other.results)
 
 
 LOOPS = ("training.loops",)
@@ -40,10 +40,10 @@ def test_cells_of_the_same_axis_are_matched_and_the_ratio_is_the_planted_one():
     ]
     for pair in found.pairs:
         assert pair.ratio == pytest.approx(0.5, rel=0.2)
-        assert pair.low is not None
-        assert pair.high is not None
-        assert pair.low < pair.ratio < pair.high
-        assert pair.word == "lower"
+        assert pair.comparison.low is not None
+        assert pair.comparison.high is not None
+        assert pair.comparison.low < pair.ratio < pair.comparison.high
+        assert pair.comparison.word == "less"
     assert found.alone == ([], [])
 
 
@@ -53,7 +53,7 @@ def test_the_interval_of_a_ratio_covers_the_planted_one_as_often_as_it_says():
     for seed in range(25):
         one = study("one", THREE, LOOPS, seed=2 * seed, noise=0.1)
         other = study("other", THREE, LOOPS, seed=2 * seed + 1, noise=0.3)
-        covered += sum(pair.low < 1 < pair.high for pair in compared(one, other).pairs)  # pyright: ignore
+        covered += sum(pair.comparison.low < 1 < pair.comparison.high for pair in compared(one, other).pairs)  # pyright: ignore
     assert covered / 75 >= 0.87
 
 
@@ -77,7 +77,7 @@ def test_where_nothing_matches_every_cell_stands_beside_every_other_and_it_is_sa
     found = compared(one, other)
     assert found.matched == ()
     assert len(found.pairs) == 4
-    assert "every cell stands beside every other" in found.how
+    assert "every cell is compared with every other" in found.how
 
 
 def test_without_replicates_there_is_a_ratio_and_no_interval_and_without_trials_neither():
@@ -85,8 +85,8 @@ def test_without_replicates_there_is_a_ratio_and_no_interval_and_without_trials_
     other.cell("training.loops=32", **{"training.loops": 32.0})
     one.cell("training.loops=32", **{"training.loops": 32.0})
     found = compared(one, other)
-    assert [pair.word for pair in found.pairs] == ["no interval"] * 3 + ["no answer"]
-    assert found.pairs[0].low is None
+    assert [pair.comparison.word for pair in found.pairs] == ["no interval"] * 3 + ["no answer"]
+    assert found.pairs[0].comparison.low is None
 
 
 def test_laws_stand_side_by_side_and_the_interval_of_their_difference_is_from_both():
@@ -112,7 +112,7 @@ def test_what_differs_is_named_and_what_is_the_same_is_not():
     both = compared(one, other)
     found = both.different
     assert set(both.unlike) == {"task.dim", "evaluate.prompts"}
-    assert "not of the same prompts" in next(sentences(both))
+    assert "describe different prompts" in both.sentences[0]
     assert found["task.dim"] == (2, 5)
     assert found["evaluate.prompts"] == (64, 999)
     assert "evaluate.loops" not in found
@@ -124,8 +124,8 @@ def test_the_page_says_it_in_words_and_loads_nothing():
     evil = "<img src=x onerror=alert(1)>"
     one, other = study("one", THREE, LOOPS), study(evil, {place: 3 * e for place, e in THREE.items()}, LOOPS)
     found = compared(one, other)
-    assert next(sentences(found)) == f"Of 3 pairs of cells the error of {evil} is higher in 3, against one."
-    page = comparison_page(found)
+    assert found.sentences[0] == f"Of 3 pairs of cells, the error of {evil} against one is: more in 3."
+    page = two_studies_page(found)
     assert len(page.encode()) < 5_000_000
     before = page.split("<script>")[0]
     assert "<img" not in before
@@ -138,5 +138,5 @@ def test_a_comparison_of_nothing_finished_says_so():
     one, other = Planted(), Planted()
     one.cell("a"), other.cell("b")
     found = compared(one, other)
-    assert "too little has finished" in next(sentences(found))
-    assert "No law of the one" in comparison_page(found)
+    assert "too little has finished" in found.sentences[0]
+    assert "The studies share no law" in two_studies_page(found)

@@ -1,11 +1,14 @@
 """Slices, parallel coordinates and importance, on tuning trials whose best settings are planted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from loopscale.analysis.answers.importance import LEAST, RELIABLE, importance
-from loopscale.analysis.figures.tuning import importances, parallel, tuned, tuning_slice
+from loopscale.analysis.figures.tuning import importances, parallel_coordinates, tuning_slice, varied_settings
+from loopscale.analysis.results import Results
 from tests.analysis.planted import Planted
 
 NUISANCE = {
@@ -15,7 +18,7 @@ NUISANCE = {
 }
 
 
-def searched(count: int, seed: int = 0) -> tuple[dict, pd.DataFrame]:
+def searched(count: int, seed: int = 0) -> Results:
     """A cell whose error depends on the rate alone."""
     planted, rng = Planted(), np.random.default_rng(seed)
     planted.study["nuisance"] = NUISANCE
@@ -27,11 +30,15 @@ def searched(count: int, seed: int = 0) -> tuple[dict, pd.DataFrame]:
         more.append(
             {"training.lr": rate, "model.width": width, "model.norm": str(rng.choice(["pre", "none"]))}
         )
-    return planted.study, planted.tables[0].assign(**pd.DataFrame(more).to_dict("list"))
+    return planted.changed(trials=planted.tables[0].assign(**pd.DataFrame(more).to_dict("list")))
+
+
+def with_nuisance(results: Results, nuisance: dict) -> Results:
+    return replace(results, study=dict(results.study) | {"nuisance": nuisance})
 
 
 def test_the_setting_that_matters_has_the_largest_share():
-    found = [importance(*searched(40, seed))[0] for seed in range(5)]
+    found = [importance(searched(40, seed))[0] for seed in range(5)]
     assert all(one.reliable and not one.note for one in found)
     assert all(sum(one.shares.values()) == pytest.approx(1) for one in found)
     assert all(set(one.shares) == set(NUISANCE) for one in found)
@@ -39,52 +46,54 @@ def test_the_setting_that_matters_has_the_largest_share():
 
 
 def test_importance_from_few_trials_is_said_to_be_unreliable_and_from_fewer_left_out():
-    (few,) = importance(*searched(RELIABLE - 1))
+    (few,) = importance(searched(RELIABLE - 1))
     assert few.shares
     assert "unreliable" in few.note
-    (none,) = importance(*searched(LEAST - 1))
+    (none,) = importance(searched(LEAST - 1))
     assert none.shares == {}
     assert none.note == "3 finished trials, and fewer than 4 say nothing"
 
 
 def test_importance_of_a_single_setting_or_of_equal_errors_is_left_out_with_the_reason():
-    study, trials = searched(12)
-    (one,) = importance(study | {"nuisance": {"training.lr": NUISANCE["training.lr"]}}, trials)
+    results = searched(12)
+    (one,) = importance(with_nuisance(results, {"training.lr": NUISANCE["training.lr"]}))
     assert (one.shares, one.note) == ({}, "a single tuned setting is all that could matter")
-    (same,) = importance(study, trials.assign(error=0.2))
+    (same,) = importance(replace(results, trials=results.trials.assign(error=0.2)))
     assert (same.shares, same.note) == ({}, "all errors are the same")
 
 
 def test_trials_outside_the_ranges_of_today_give_a_reason_and_no_failure():
-    study, trials = searched(12)
+    results = searched(12)
     moved = {"training.lr": {"real": [0.1, 1.0], "scale": "log"}}
-    (one,) = importance(study | {"nuisance": NUISANCE | moved}, trials)
+    (one,) = importance(with_nuisance(results, NUISANCE | moved))
     assert one.shares == {}
     assert "outside the ranges" in one.note
 
 
 def test_a_slice_has_a_mark_a_trial_and_a_cross_for_what_diverged():
-    study, trials = searched(10)
+    results = searched(10)
+    trials = results.trials
     trials.loc[3, ["outcome", "error"]] = ["diverged", np.nan]
-    assert tuned(study, trials) == list(NUISANCE)
-    good, bad = tuning_slice(study, trials, "training.lr").data
+    assert varied_settings(results) == list(NUISANCE)
+    good, bad = tuning_slice(results, "training.lr").data
     kept = trials.drop(index=3)
     assert list(good.x) == pytest.approx(kept["training.lr"].tolist())
     assert list(good.y) == pytest.approx(kept["error"].tolist(), rel=1e-3)
     assert list(bad.x) == [trials.loc[3, "training.lr"]]
     assert bad.y[0] > max(good.y)
-    assert tuning_slice(study, trials, "training.lr").layout.xaxis.type == "log"
-    assert tuning_slice(study, trials, "model.norm").layout.xaxis.type == "category"
+    assert tuning_slice(results, "training.lr").layout.xaxis.type == "log"
+    assert tuning_slice(results, "model.norm").layout.xaxis.type == "category"
 
 
 def test_parallel_coordinates_have_a_line_a_trial_from_the_lowest_value_to_the_highest():
-    study, trials = searched(10)
-    figure = parallel(study, trials, "cell0", tuned(study, trials))
+    results = searched(10)
+    figure = parallel_coordinates(results, results.cells[0], varied_settings(results))
     heights = np.array([y for trace in figure.data for y in trace.y if y is not None]).reshape(-1, 4)
     assert len(heights) == 10
     assert heights.min() == 0
     assert heights.max() == 1
     best = next(trace for trace in figure.data if trace.name == "best fifth")
+    trials = results.trials
     lowest = trials.sort_values("error").head(2)
     shown = [text for text in best.text if text is not None]
     assert {f"{error:.3g}" for error in lowest["error"]} == {shown[3], shown[7]}
@@ -95,6 +104,6 @@ def test_parallel_coordinates_have_a_line_a_trial_from_the_lowest_value_to_the_h
 
 
 def test_the_figure_of_importance_has_a_mark_for_every_share():
-    found = importance(*searched(12))
+    found = importance(searched(12))
     (trace,) = importances(found).data
     assert dict(zip(trace.y, trace.x, strict=True)) == pytest.approx(dict(found[0].shares), rel=1e-3)

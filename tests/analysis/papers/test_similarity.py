@@ -15,7 +15,7 @@ from loopscale.solvers.base import Solver
 from loopscale.solvers.construction import Constructed
 from loopscale.solvers.regression import ConjugateGradient, GradientDescent, LeastSquares, Newton
 from loopscale.tasks.base import Task
-from loopscale.theory.constructions.newton import iteration
+from loopscale.theory.constructions.newton import newton_iterates
 
 TASK = Task.model_validate({"kind": "linear_regression", "dim": 4, "points": 10, "condition": 20})
 STEEP = Task.model_validate({"kind": "linear_regression", "dim": 6, "points": 24, "condition": 100})
@@ -30,7 +30,8 @@ class NewtonFrom(Predictor):
     def predict(self, batch: Batch, steps: int) -> Tensor:
         xs, ys = batch.problem.xs.double(), batch.problem.ys.double()[..., None]
         answers = [torch.zeros(steps, len(xs), 1, dtype=torch.float64)] + [
-            iteration(xs[:, :n], ys[:, :n], xs[:, n], self.start, steps, 1 / n) for n in range(1, xs.shape[1])
+            newton_iterates(xs[:, :n], ys[:, :n], xs[:, n], self.start, steps, 1 / n)
+            for n in range(1, xs.shape[1])
         ]
         return torch.stack(answers, dim=2)
 

@@ -24,7 +24,7 @@ def test_bounds_along_a_setting_have_gaps_where_they_do_not_hold():
 
 
 def test_a_bound_that_holds_nowhere_is_an_error():
-    with pytest.raises(ValueError, match="first_order_best holds for noise 0"):
+    with pytest.raises(ValueError, match="first_order_best requires noise 0"):
         theorems.bounds_along("points", [10, 20], ["bayes_ridge", "first_order_best"], noise=1.0)
 
 

@@ -17,8 +17,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from loopscale.analysis.answers.two_studies import compare
-from loopscale.analysis.report.study_page import report
-from loopscale.analysis.report.two_studies_page import comparison_page
+from loopscale.analysis.report.study_page import study_page
+from loopscale.analysis.report.two_studies_page import two_studies_page
+from loopscale.analysis.results import Results
 from tests.analysis.planted import comparison
 
 pytestmark = pytest.mark.slow
@@ -62,12 +63,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     trials["training.lr"] = trials["training.lr"].where(~tuning, rates)
     trials["model.width"] = rng.choice([8, 16, 32], len(trials))
     about = {"Study": {"command": LONG}, "The study's file": f"question: {LONG}\n"}
-    made = {"report": report(planted.study, trials, curves, history, about)}
+    results = Results(planted.study, trials, curves, history)
+    made = {"report": study_page(results, about)}
     other = comparison(seed=7)
     other.study["name"] = "other"
-    made["comparison"] = comparison_page(
-        compare((planted.study, trials, curves), (other.study, *other.tables[:2]))
-    )
+    made["comparison"] = two_studies_page(compare(results, other.results))
     folder = tmp_path_factory.mktemp("pages")
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

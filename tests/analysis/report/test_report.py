@@ -8,10 +8,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from loopscale.analysis import figures
 from loopscale.analysis.answers.findings import find
-from loopscale.analysis.figures.style import blank, ticked
-from loopscale.analysis.report.study_page import report
+from loopscale.analysis.axes import independent_axes
+from loopscale.analysis.figures.cells import replicates
+from loopscale.analysis.figures.curves import against_loops
+from loopscale.analysis.figures.settings import against_axis
+from loopscale.analysis.figures.style import blank, with_decimal_ticks
+from loopscale.analysis.report.study_page import study_page
 from tests.analysis.planted import Planted, comparison
 
 
@@ -54,7 +57,7 @@ class Page(HTMLParser):
 
 
 def page(planted: Planted) -> str:
-    return report(planted.study, *planted.tables, {"commit": "abc123", "study file": "question: ?\n"})
+    return study_page(planted.results, {"commit": "abc123", "study file": "question: ?\n"})
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +130,11 @@ def test_the_page_says_cost_reasons_and_what_is_open():
         for cell in planted.study["cells"]
     ]
     planted.study["plan"] = plan
-    found = find(planted.study, *planted.tables)
-    assert found.needed
+    found = find(planted.results)
+    assert found.open
     text = Page(page(planted)).text
-    assert "What would decide what is open" in text
-    assert found.needed[0].what in text
+    assert "Open questions and what would decide them" in text
+    assert found.open[0].what in text
     assert "KeyError: 'x'" in text
     assert "7e+09" in text  # of one cell, without pruning
     assert "2.1e+10" in text
@@ -141,7 +144,7 @@ def test_the_page_says_cost_reasons_and_what_is_open():
 def test_a_logarithmic_axis_has_ticks_enough_and_not_too_many(low, high):
     figure = blank("x", "y", log_x=False)
     figure.add_scatter(x=[1, 2], y=[low, high])
-    axis = ticked(figure).layout.yaxis
+    axis = with_decimal_ticks(figure).layout.yaxis
     bottom, top = (10**end for end in axis.range)
     shown = [text for place, text in zip(axis.tickvals, axis.ticktext, strict=True) if bottom <= place <= top]
     assert 3 <= len(shown) <= 25
@@ -152,15 +155,15 @@ def test_an_algorithm_far_off_does_not_press_together_what_was_measured():
     figure = blank("x", "y", log_x=False)
     figure.add_scatter(x=[1, 2], y=[0.1, 0.3])
     figure.add_scatter(x=[1, 2], y=[1e-9, 1e5], line={"dash": "dash"})
-    bottom, top = ticked(figure).layout.yaxis.range
+    bottom, top = with_decimal_ticks(figure).layout.yaxis.range
     assert (10**bottom, 10**top) == (pytest.approx(0.01, rel=0.3), pytest.approx(3, rel=0.3))
 
 
 def test_a_figure_shows_the_whole_of_every_interval():
     planted = comparison(noise=0.5)
-    trials, *_ = planted.tables
-    cells = [cell["key"] for cell in planted.study["cells"]]
-    drawn = ticked(figures.replicates(planted.study, trials, cells))
+    results = planted.results
+    cells = results.cells
+    drawn = with_decimal_ticks(replicates(results, cells))
     low, high = (10**end for end in drawn.layout.xaxis.range)
     bars = [trace for trace in drawn.data if trace.error_x.array is not None]
     assert len(bars) == len(cells)
@@ -204,24 +207,21 @@ def test_names_are_text_and_never_markup():
     found = page(planted)
     assert Page(found).loads == []
     assert Page(found).scripts == 2
-    trials, curves, _ = planted.tables
-    names = [trace.name for trace in figures.against_loops(planted.study, trials, curves, [cell]).data]
+    results = planted.results
+    names = [trace.name for trace in against_loops(results, results.cells).data]
     assert not any("<" in (name or "") for name in names), "plotly reads tags in names"
     assert "<img" not in re.sub(r"<script>.*?</script>", "", found, flags=re.S)
 
 
 def test_error_against_loops_draws_the_models_means_the_baselines_and_t():
     planted = comparison()
-    trials, curves, _ = planted.tables
-    cells = [cell["key"] for cell in planted.study["cells"]]
-    drawn = {trace.name: trace for trace in figures.against_loops(planted.study, trials, curves, cells).data}
+    curves, results = planted.tables[1], planted.results
+    drawn = {trace.name: trace for trace in against_loops(results, results.cells).data}
     runs = curves[curves["trial"].str.startswith("replicate-cell0")]
     expected = runs.groupby("loop")["error"].mean().tolist()
     assert list(drawn["model.kind=algoformer"].y) == pytest.approx(expected, rel=1e-3)
     assert drawn["gradient descent"].line.dash is not None
-    assert [
-        t.x for t in figures.against_loops(planted.study, trials, curves, cells).data if t.marker.size == 14
-    ] == ([(6,)] * 3)
+    assert [t.x for t in against_loops(results, results.cells).data if t.marker.size == 14] == ([(6,)] * 3)
 
 
 def test_best_answers_without_torch_plotly_or_mlflow():
@@ -236,12 +236,8 @@ def test_a_scientific_axis_has_a_figure_with_a_line_for_each_of_the_others():
         for loops in (4, 8, 16):
             values = {"training.loops": loops, "training.window": window}
             planted.replicated(planted.cell(f"loops={loops}, window={window}", **values), window / loops)
-    trials, *_ = planted.tables
-    assert figures.axes(planted.study) == ["training.loops"]
-    drawn = {
-        trace.name: trace
-        for trace in figures.against_axis(planted.study, trials, planted.tables[1], "training.loops").data
-    }
+    assert independent_axes(planted.results, 3) == ["training.loops"]
+    drawn = {trace.name: trace for trace in against_axis(planted.results, "training.loops").data}
     assert set(drawn) == {"window=2", "window=4"}
     assert list(drawn["window=2"].x) == [4, 8, 16]
     middle, below = np.array(drawn["window=2"].y), np.array(drawn["window=2"].error_y.arrayminus)

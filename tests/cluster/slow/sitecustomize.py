@@ -1,6 +1,6 @@
-"""On every host's PYTHONPATH: saves leave a line, as in the kill tests, and disks are slow while $SLOW_DISK exists.
+"""On every host's PYTHONPATH: traces saves as the kill tests do, and slows disks while the file $SLOW_DISK exists.
 
-The file holds the seconds that each `fsync` and each replacing of a file takes longer.
+The file holds the seconds that are added to each `fsync` and each replacement of a file.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Gradient descent in a decoder, held against descent on every prefix, and against the solver on the task."""
+"""Gradient descent in a decoder, compared with descent on every prefix and with the solver on the task."""
 
 import math
 
@@ -9,16 +9,23 @@ from loopscale.core.prompt import Prompt
 from loopscale.core.seeds import stream
 from loopscale.solvers.regression import GradientDescent
 from loopscale.tasks.linear_regression import LinearRegression
-from loopscale.theory.constructions.causal import CausalDescent, descents, rates
-from loopscale.theory.constructions.regression import paired, problem
+from loopscale.theory.constructions.causal import CausalDescent, effective_rates, prefix_descents
+from loopscale.theory.constructions.regression import interleaved_tokens, random_linear_regression
 
 
 def distance(dim: int = 4, pairs: int = 14, steps: int = 25, **settings) -> float:
-    xs, ys = problem(torch.Generator().manual_seed(1000 * dim + pairs), dim, pairs, prompts=3)
+    xs, ys = random_linear_regression(
+        torch.Generator().manual_seed(1000 * dim + pairs), dim, pairs, prompts=3
+    )
     net = CausalDescent.model_validate(settings).net(Prompt(2 * pairs + 1, dim + 1, 1))
-    own = torch.full((pairs + 1,), 0.1, dtype=torch.float64)
-    steps_of = rates(0.1, pairs + 1) if settings.get("variant") in ("relu", "linear") else own
-    return (net(paired(xs, ys), steps)[:, :, ::2] - descents(xs, ys, steps_of, steps)).abs().max().item()
+    nominal = torch.full((pairs + 1,), 0.1, dtype=torch.float64)
+    rates = effective_rates(0.1, pairs + 1) if settings.get("variant") in ("relu", "linear") else nominal
+    return (
+        (net(interleaved_tokens(xs, ys), steps)[:, :, ::2] - prefix_descents(xs, ys, rates, steps))
+        .abs()
+        .max()
+        .item()
+    )
 
 
 @pytest.mark.parametrize(("dim", "pairs"), [(1, 2), (4, 14), (8, 20)])
@@ -38,7 +45,7 @@ def test_relu_and_linear_attention_descend_exactly(variant: str, dim: int, pairs
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_softmax_nears_descent_with_the_order_of_its_expansion(settings: dict, scales: tuple[float, float]):
+def test_softmax_error_has_the_order_of_the_expansion(settings: dict, scales: tuple[float, float]):
     near, far = (distance(steps=5, scale=scale, **settings) for scale in scales)
     slope = math.log(near / far) / math.log(scales[0] / scales[1])
     assert slope == pytest.approx(settings["expansion"], abs=0.1 if settings["expansion"] < 4 else 0.2)
@@ -48,17 +55,17 @@ def test_mirrored_keys_come_within_rounding_of_descent():
     assert distance() < 1e-9
 
 
-def test_it_is_the_solver_on_the_task():
+def test_construction_matches_the_solver_on_the_task():
     task = LinearRegression(dim=4, points=12)
     batch = task.sample(5, stream(0)).to("cpu", torch.float64)
     net = CausalDescent(rate=0.2).net(task.prompt)
-    told = GradientDescent(rate=0.2).predict(batch, 20)
-    torch.testing.assert_close(net.predict(batch, 20), told, atol=1e-8, rtol=0)
+    expected = GradientDescent(rate=0.2).predict(batch, 20)
+    torch.testing.assert_close(net.predict(batch, 20), expected, atol=1e-8, rtol=0)
 
 
-def test_no_query_sees_what_follows_it():
+def test_predictions_do_not_depend_on_later_tokens():
     net = CausalDescent().net(Prompt(17, 4, 1))
-    whole = paired(*problem(torch.Generator().manual_seed(0), 3, 8))
+    whole = interleaved_tokens(*random_linear_regression(torch.Generator().manual_seed(0), 3, 8))
     changed = whole.clone()
     changed[:, 7:] += 1
     torch.testing.assert_close(net(changed, 3)[:, :, :7], net(whole, 3)[:, :, :7], atol=0, rtol=0)

@@ -1,4 +1,4 @@
-"""The last q tokens copied to every token: to the bit by softmax, and by relu without large weights."""
+"""Copies of the last q tokens: bitwise exact with softmax, and without large weights with relu."""
 
 import pytest
 import torch
@@ -12,15 +12,15 @@ from loopscale.theory.constructions.copying import Copying, lagged
 SIZES = pytest.mark.parametrize(("dim", "length", "lags"), [(1, 1, 1), (3, 20, 4), (2, 5, 8), (4, 150, 3)])
 
 
-def series(dim: int, length: int) -> Tensor:
+def random_tokens(dim: int, length: int) -> Tensor:
     rng = torch.Generator().manual_seed(100 * dim + length)
     return torch.randn(3, length, dim, generator=rng, dtype=torch.float64)
 
 
 @SIZES
 @pytest.mark.parametrize("causal", [True, False])
-def test_softmax_copies_to_the_bit(dim: int, length: int, lags: int, causal: bool):
-    xs = series(dim, length)
+def test_softmax_copies_are_bitwise_exact(dim: int, length: int, lags: int, causal: bool):
+    xs = random_tokens(dim, length)
     net = Copying(lags=lags, causal=causal).net(Prompt(length, dim, (lags + 1) * dim))
     assert (net(xs, 1)[0] == lagged(xs, lags)).all()
 
@@ -28,7 +28,7 @@ def test_softmax_copies_to_the_bit(dim: int, length: int, lags: int, causal: boo
 @SIZES
 @pytest.mark.parametrize("causal", [True, False])
 def test_relu_copies_exactly_with_scores_of_one(dim: int, length: int, lags: int, causal: bool):
-    xs = series(dim, length)
+    xs = random_tokens(dim, length)
     net = Copying(lags=lags, causal=causal, attention="relu").net(Prompt(length, dim, (lags + 1) * dim))
     torch.testing.assert_close(net(xs, 1)[0], lagged(xs, lags), rtol=0, atol=1e-14)
     assert isinstance(net, LayeredNet)
@@ -42,6 +42,8 @@ def test_it_is_one_layer_of_q_heads_without_an_mlp():
     assert (net.depth, block.attention.heads, block.mlp) == (1, 5, None)
 
 
-def test_prompts_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="construction copying is for 4 times as many outputs"):
+def test_unsuitable_prompts_raise():
+    with pytest.raises(
+        ValueError, match="construction copying requires 8 outputs: 4 times the 2 coordinates of x"
+    ):
         Copying().net(Prompt(9, 2, 6))

@@ -1,4 +1,4 @@
-"""Conversion of formats: every y gets the x of its pair, at every length, with the published size."""
+"""Conversion of formats: every y receives the x of its pair, at every length, with the published sizes."""
 
 import pytest
 import torch
@@ -7,16 +7,18 @@ from torch import Tensor
 from loopscale.core.prompt import Prompt
 from loopscale.models.layered import LayeredNet
 from loopscale.theory.constructions.base import blocks
-from loopscale.theory.constructions.format_conversion import FormatConversion, converted
-from loopscale.theory.constructions.regression import paired
+from loopscale.theory.constructions.format_conversion import FormatConversion, with_repeated_x
+from loopscale.theory.constructions.regression import interleaved_tokens
 
 SIZES = [(1, 1, 1), (3, 10, 1), (5, 100, 1), (4, 7, 3)]
 
 
 def drawn(dim: int, pairs: int, targets: int) -> Tensor:
-    """x_1, y_1, .., x_N, y_N, x_{N+1}, of 3 prompts."""
+    """x_1, y_1, ..., x_N, y_N, x_{N+1}, for 3 prompts."""
     rng = torch.Generator().manual_seed(100 * dim + pairs)
-    return paired(*(torch.randn(3, pairs + 1, k, generator=rng, dtype=torch.float64) for k in (dim, targets)))
+    return interleaved_tokens(
+        *(torch.randn(3, pairs + 1, k, generator=rng, dtype=torch.float64) for k in (dim, targets))
+    )
 
 
 def converter(dim: int, pairs: int, targets: int) -> LayeredNet:
@@ -30,20 +32,18 @@ def converter(dim: int, pairs: int, targets: int) -> LayeredNet:
 def test_every_y_gets_the_x_of_its_pair(dim: int, pairs: int, targets: int):
     tokens = drawn(dim, pairs, targets)
     out = converter(dim, pairs, targets)(tokens, 2)[-1]
-    torch.testing.assert_close(out, converted(tokens, targets), rtol=0, atol=1e-11)
+    torch.testing.assert_close(out, with_repeated_x(tokens, targets), rtol=0, atol=1e-11)
 
 
-def test_nothing_else_changes():
+def test_all_other_rows_are_unchanged():
     net = converter(3, 20, 1)
     before = net.stack.place(net.read_in(drawn(3, 20, 1)))
     after = net.stack.run(before)
-    assert (after[..., 3:] == before[..., 3:]).all(), (
-        "y, the numbers of the tokens, and the room used on the way"
-    )
+    assert (after[..., 3:] == before[..., 3:]).all(), "y, the positions and the scratch rows"
     assert (after[:, 0::2] == before[:, 0::2]).all()
 
 
-def test_no_y_is_seen_before_its_turn():
+def test_outputs_do_not_depend_on_later_tokens():
     net, tokens = converter(3, 20, 1), drawn(3, 20, 1)
     changed = tokens.clone()
     changed[:, 20:] += 1
@@ -55,7 +55,7 @@ def spectral(matrix: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("dim", "pairs", "targets"), SIZES)
-def test_it_is_as_small_as_the_proposition_says(dim: int, pairs: int, targets: int):
+def test_norms_and_sizes_match_the_proposition(dim: int, pairs: int, targets: int):
     net = converter(dim, pairs, targets)
     sizes = []
     for block in blocks(net):
@@ -75,8 +75,8 @@ def test_it_is_as_small_as_the_proposition_says(dim: int, pairs: int, targets: i
 
 @pytest.mark.parametrize(
     ("prompt", "condition"),
-    [(Prompt(9, 1, 1), "x's coordinates"), (Prompt(9, 4, 1), "of the shape of the tokens")],
+    [(Prompt(9, 1, 1), "x's coordinates"), (Prompt(9, 4, 1), "of the same size as the tokens")],
 )
-def test_prompts_that_do_not_fit_are_refused(prompt: Prompt, condition: str):
+def test_unsuitable_prompts_raise(prompt: Prompt, condition: str):
     with pytest.raises(ValueError, match=condition):
         FormatConversion().net(prompt)

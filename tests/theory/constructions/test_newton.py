@@ -1,4 +1,4 @@
-"""Newton's iteration by full attention, held against the iteration itself."""
+"""Newton's iteration with full attention, compared with the iteration."""
 
 import math
 
@@ -33,8 +33,8 @@ def distance(dim: int = 5, pairs: int = 20, steps: int = 12, **settings) -> floa
     start = largest_start(xs[:, :-1])
     net = Newton.model_validate({"start": start} | settings).net(Prompt(2 * pairs + 1, dim + 1, 1))
     guesses = net(tokens(xs, ys), steps)[:, :, -1, 0]
-    told = iterated(xs[:, :-1], ys[:, :-1], xs[:, -1], start, steps, 1 / pairs)
-    return (guesses - told).abs().max().item()
+    expected = iterated(xs[:, :-1], ys[:, :-1], xs[:, -1], start, steps, 1 / pairs)
+    return (guesses - expected).abs().max().item()
 
 
 @pytest.mark.parametrize(("dim", "pairs"), [(1, 1), (5, 20), (5, 3), (20, 40)])
@@ -55,7 +55,7 @@ def test_loops_are_steps_of_newton(settings: dict, dim: int, pairs: int):
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_softmax_nears_newton_with_the_order_of_its_expansion(settings: dict, scales: tuple[float, float]):
+def test_softmax_error_has_the_order_of_the_expansion(settings: dict, scales: tuple[float, float]):
     near, far = (distance(steps=6, scale=scale, **settings) for scale in scales)
     slope = math.log(near / far) / math.log(scales[0] / scales[1])
     assert slope == pytest.approx(settings["expansion"], abs=0.1 if settings["expansion"] < 4 else 0.2)
@@ -68,7 +68,7 @@ def test_enough_loops_solve_the_regression():
 
 
 def test_the_papers_own_start_does_not_converge():
-    """With α = 2/|S|² the residual of the largest eigenvalue is -1, and squares to 1 for ever."""
+    """With α = 2/|S|² the residual of the largest eigenvalue is -1, and never shrinks."""
     xs, ys = problem(4, 12, prompts=1)
     half, whole = (
         (
@@ -83,7 +83,7 @@ def test_the_papers_own_start_does_not_converge():
     assert whole[10:].min() > 0.01
 
 
-def test_it_is_an_algoformer_of_the_layers_that_the_theorem_has():
+def test_the_net_is_an_algoformer_with_the_layers_of_the_theorem():
     net = Newton().net(Prompt(9, 4, 1))
     assert isinstance(net, AlgoformerNet)
     assert [len(blocks(part)) for part in (net.pre, net.loop, net.post)] == [2, 1, 1]

@@ -1,4 +1,4 @@
-"""Gradient descent by full attention, on x and on a representation, held against gradient descent itself."""
+"""Gradient descent with full attention, on x and on a representation, compared with gradient descent."""
 
 import math
 
@@ -24,14 +24,14 @@ def problem(dim: int, pairs: int, targets: int = 1, prompts: int = 3) -> tuple[T
 
 
 def tokens(xs: Tensor, ys: Tensor) -> Tensor:
-    """x_1, y_1, .., x_N, y_N, x_test."""
+    """x_1, y_1, ..., x_N, y_N, x_test."""
     dim, targets = xs.shape[-1], ys.shape[-1]
     x, y = torch.nn.functional.pad(xs, (0, targets)), torch.nn.functional.pad(ys, (dim, 0))
     return torch.stack([x, y], 2).flatten(1, 2)[:, :-1]
 
 
 def descended(features: Tensor, ys: Tensor, rate: float, steps: int) -> Tensor:
-    """What descent from 0 guesses at the last x, [steps, prompts, targets]."""
+    """The prediction of descent from 0 at the last x, [steps, prompts, targets]."""
     pairs, weights, guesses = (
         features[:, :-1],
         torch.zeros(features.shape[0], features.shape[2], ys.shape[2]),
@@ -73,27 +73,27 @@ def test_loops_are_steps_of_descent(settings: dict, dim: int, pairs: int, target
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_softmax_nears_descent_with_the_order_of_its_expansion(settings: dict, scales: tuple[float, float]):
+def test_softmax_error_has_the_order_of_the_expansion(settings: dict, scales: tuple[float, float]):
     near, far = (distance(steps=5, scale=scale, **settings) for scale in scales)
     slope = math.log(near / far) / math.log(scales[0] / scales[1])
-    made = GradientDescent.model_validate(settings)
-    assert made.order is not None
-    assert slope == pytest.approx(made.order, abs=0.1 if made.order < 4 else 0.2)
+    construction = GradientDescent.model_validate(settings)
+    assert construction.order is not None
+    assert slope == pytest.approx(construction.order, abs=0.1 if construction.order < 4 else 0.2)
 
 
-def test_the_sinks_depth_matters_as_its_exponential():
+def test_error_falls_exponentially_with_the_depth_of_the_sink():
     depths = np.array([8.0, 10.0, 12.0, 14.0])
     errors = [distance(steps=1, variant="sink", depth=depth, scale=1e-3) for depth in depths]
     assert np.polyfit(depths, np.log(errors), 1)[0] == pytest.approx(-1, abs=0.05)
 
 
-def test_mirrored_weights_hold_for_every_number_of_pairs():
+def test_mirrored_weights_do_not_depend_on_the_number_of_pairs():
     large, small = (GradientDescent().net(Prompt(2 * pairs + 1, 6, 1)) for pairs in (20, 7))
     loops = [blocks(net)[1].state_dict() for net in (large, small)]
     assert all((loops[0][name] == loops[1][name]).all() for name in loops[0])
 
 
-def test_pairs_are_copied_to_the_bit():
+def test_copies_of_pairs_are_bitwise_exact():
     xs, ys = problem(3, 6)
     net = GradientDescent(variant="relu", rate=1e-300).net(Prompt(13, 4, 1))
     state = net(tokens(xs, ys), 1)[0, ..., 0]
@@ -111,8 +111,8 @@ def test_descent_on_a_representation_is_descent_on_its_features():
         features = torch.nn.functional.leaky_relu(features @ weight.double(), task.slope)
     ys = features @ torch.randn(3, 8, 1, generator=torch.Generator().manual_seed(0)).double()
     for variant in ("relu", "linear", "mirrored"):
-        made = RepresentationDescent(rate=0.2, variant=variant, width=8, slope=0.1)
-        guesses = made.net(Prompt(2 * pairs + 1, dim + 1, 1))(tokens(xs, ys), steps)[:, :, -1]
+        construction = RepresentationDescent(rate=0.2, variant=variant, width=8, slope=0.1)
+        guesses = construction.net(Prompt(2 * pairs + 1, dim + 1, 1))(tokens(xs, ys), steps)[:, :, -1]
         assert (guesses - descended(features, ys, 0.2, steps)).abs().max() < EXACT, variant
 
 
@@ -120,10 +120,10 @@ def test_descent_on_a_representation_is_descent_on_its_features():
     ("settings", "prompt", "condition"),
     [
         ({}, Prompt(12, 4, 1), "an odd number of tokens"),
-        ({}, Prompt(13, 1, 1), "tokens of x's coordinates"),
+        ({}, Prompt(13, 1, 1), "tokens that hold x's coordinates"),
         ({"expansion": 1}, Prompt(13, 4, 1), "expansion 2 or 4"),
     ],
 )
-def test_prompts_that_do_not_fit_are_refused(settings: dict, prompt: Prompt, condition: str):
-    with pytest.raises(ValueError, match=f"construction gradient_descent is for .*{condition}"):
+def test_unsuitable_prompts_raise(settings: dict, prompt: Prompt, condition: str):
+    with pytest.raises(ValueError, match=f"construction gradient_descent requires .*{condition}"):
         GradientDescent.model_validate(settings).net(prompt)

@@ -8,7 +8,7 @@ WORKED = [
     ("bayes_optimal_2arm", {}, "1.7482"),
     ("ts_bayes", {}, "28.37"),
     ("ts_linear_bayes", {}, "101.8"),
-    ("lai_robbins", {}, "33.843"),  # catalogued as 4.8993 ln T
+    ("lai_robbins", {}, "33.843"),  # 4.8993 ln T in the catalogue
     ("ucb1", {}, "553.05"),
     ("minimax", {}, "1.0476"),
     ("linucb", {}, "1417.2"),

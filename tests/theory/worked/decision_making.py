@@ -1,4 +1,4 @@
-"""What Lin, Bai and Mei prove of transformers as decision makers."""
+"""Transformers as decision makers (Lin, Bai, Mei)."""
 
 WORKED = [
     ("icrl_gap", {}, "5680"),

@@ -1,4 +1,4 @@
-"""Risks of in-context linear regression against the pairs seen."""
+"""Excess of in-context linear regression against the number of pairs."""
 
 WORKED = [
     ("zero", {}, "20"),

@@ -1,4 +1,4 @@
-"""What pretraining takes."""
+"""Cost of pretraining."""
 
 WORKED = [
     ("bai_pretrain", {"kappa": 2, "steps": 1000, "batch_size": 100, "point": 40}, ".62661"),
@@ -11,5 +11,5 @@ WORKED = [
     ),
     ("bai_ls", {"noise": 1, "point": 40}, ".5"),  # by hand
     ("bai_lasso", {"noise": 0.5, "point": 40}, ".1123"),
-    ("bai_near_bayes", {"noise": 1, "point": 40, "layers": 30}, ".9501"),  # `bayes_ridge`
+    ("bai_near_bayes", {"noise": 1, "point": 40, "layers": 30}, ".9501"),  # equals `bayes_ridge`
 ]

@@ -2,7 +2,7 @@
 
 WORKED = [
     ("lista_vm", {}, "6.849e-5"),
-    # Not catalogued, by hand: 3^-10 + 10 · 3^-9/√10⁵.
+    # Not in the catalogue. By hand: 3^-10 + 10 · 3^-9/√10⁵.
     ("lista_readout", {}, "1.8542e-5"),
     ("lista_readout", {"readout": "query"}, "6.849e-5"),
     ("lista_cp", {}, ".0029297"),

@@ -1,14 +1,14 @@
-"""What He et al. prove of transformers on spectral problems."""
+"""Spectral methods by transformers (He et al.)."""
 
 import math
 
 WORKED = [
-    # The catalogue puts ε₀ = ln τ/τ for the solution of τ = ln(1/(ε₀δ))/ε₀; that is its solution at δ = 1/ln τ.
+    # The catalogue uses ε₀ = ln τ/τ, which solves τ = ln(1/(ε₀δ))/ε₀ for δ = 1/ln τ.
     ("he_pca", {"eigenvalues": (1.0,), "overlap": 1 / math.log(100)}, ".2146"),
-    # Not catalogued: W(100)/100 = .03386 at δ = 1.
+    # Not in the catalogue: W(100)/100 = .03386 at δ = 1.
     ("he_pca", {"eigenvalues": (1.0,), "overlap": 1}, ".1840"),
     ("he_pca", {"eigenvalues": (1.0,), "overlap": 1, "accuracy": 0.01}, "1.1840"),
-    # Not catalogued, by hand: √((12 · 4 · 400 ln 2 + ln 20)/10⁶), and powers of 10⁶.
+    # Not in the catalogue. By hand: √((12 · 4 · 400 ln 2 + ln 20)/10⁶), and powers of 10⁶.
     ("he_pca_n", {}, ".11538"),
     ("he_pca_tuned", {}, ".2512"),
     ("he_pca_tuned", {"iterations": "fixed", "term": "linear"}, ".0631"),

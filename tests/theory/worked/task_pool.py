@@ -2,7 +2,7 @@
 
 SETTING = {"dim": 8, "point": 16, "noise": 0.5}
 
-# The catalogue has simulated means over pools beside these, and for `dmmse` slopes alone: see test_task_pool.py.
+# The catalogue also has simulated means over pools, and for `dmmse` only slopes: see test_task_pool.py.
 WORKED = [
     ("lsa_task_pool", SETTING | {"measured_on": "new"}, "2.9307"),
     ("lsa_task_pool", SETTING | {"measured_on": "pool"}, "2.9307"),

@@ -100,14 +100,10 @@ def compare_studies(
 
     Trials that both studies share count once.
     """
-    known: dict[str, CellResult] = {}
-    for study in results:
-        for cell in study.cells:
-            known.setdefault(repr(sorted(run.trial for run in cell.runs)), cell)
-    seeds = sorted({run.seed for cell in known.values() for run in cell.runs if run.seed is not None})
-    rows = {name: _row(cell, seeds, of) for name, cell in known.items()}
-    places = [list(rows).index(repr(sorted(run.trial for run in cell.runs))) for cell in (first, second)]
-    logs = np.array(list(rows.values())).reshape(len(rows), len(seeds))
+    cells = {_identity(cell, of): cell for study in results for cell in study.cells}
+    seeds = sorted({run.seed for cell in cells.values() for run in cell.runs if run.seed is not None})
+    logs = np.array([_row(cell, seeds, of) for cell in cells.values()]).reshape(len(cells), len(seeds))
+    places = [list(cells).index(_identity(cell, of)) for cell in (first, second)]
     return _compared((first.label, second.label), logs, *places)
 
 
@@ -148,6 +144,11 @@ def baseline_error(baseline: TrialResult, step: int, query: Query = "mean") -> f
     return baseline.curve.error_after(step, query) if baseline.curve else baseline["error"]
 
 
+def _identity(cell: CellResult, of: str) -> tuple[tuple[str, float], ...]:
+    """The runs of a cell with their values. Cells of two studies with equal runs are one cell."""
+    return tuple(sorted((run.trial, run[of]) for run in cell.runs))
+
+
 def _row(cell: CellResult, seeds: list[int], of: str) -> list[float]:
     values = {run.seed: run[of] for run in cell.runs}
     return [math.log(value) if (value := values.get(seed, math.nan)) > 0 else math.nan for seed in seeds]
@@ -165,7 +166,7 @@ def _judged(labels: tuple[str, str], compared: Contrast | None, *rows: np.ndarra
     if compared is None:
         means = [mean(row) for row in rows]
         difference = means[0] - (means[1] if len(means) > 1 else 0.0)
-        ratio = math.exp(difference) if math.isfinite(difference) else None
+        ratio = None if math.isnan(difference) else float(np.exp(difference))
         word: Word = "no answer" if ratio is None else "no interval"
         return Comparison(*labels, ratio, word=word, why=why_none(*rows) or "the noise is not known")
     ratio, low, high = compared.ratio()

@@ -71,8 +71,8 @@ def training_costs(results: Results) -> tuple[list[TrainingCost], TrainingCost]:
         len(results.trained),
         _sum(cell.flops_planned for cell in cells),
         _sum(cell.flops_expected for cell in cells),
-        sum(flops for _, flops, _ in spent.values()),
-        sum(seconds for *_, seconds in spent.values()),
+        sum((flops for _, flops, _ in spent.values()), 0.0),
+        sum((seconds for *_, seconds in spent.values()), 0.0),
         _sum(cell.seconds_expected for cell in cells),
     )
     return cells, total
@@ -110,7 +110,7 @@ def _spent(trials: Sequence[TrialResult]) -> tuple[int, float, float]:
         whole, steps = trial.measures.get("flops", usual), trial.settings.get("training.steps")
         share = trial.measures.get("step", 0.0) / steps if steps else 1.0
         flops += whole * share if np.isfinite(whole * share) else 0.0
-    seconds = sum(trial["seconds"] for trial in trials if np.isfinite(trial["seconds"]))
+    seconds = sum((trial["seconds"] for trial in trials if np.isfinite(trial["seconds"])), 0.0)
     return len(trials), flops, seconds
 
 

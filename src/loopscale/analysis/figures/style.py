@@ -43,7 +43,7 @@ def measure_title(of: str) -> str:
     return titles.get(of, of.replace("_", " ") + unit)
 
 
-def exact_line(figure: go.Figure, name: str, x: Iterable[float], y: Sequence[float] | Array) -> None:
+def exact_line(figure: go.Figure, name: str, x: Iterable[Any], y: Sequence[float] | Array) -> None:
     """A reference that holds as it stands, without a fitted constant."""
     y = np.asarray(y, dtype=np.float64)
     figure.add_scatter(
@@ -108,7 +108,7 @@ def interval_bars(middle: Array, low: Array, high: Array, width: int = 5) -> dic
     }
 
 
-def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[float], y: Array) -> None:
+def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[Any], y: Array) -> None:
     """A classical algorithm. An algorithm that is exact everywhere has no place on a logarithmic axis."""
     y = np.asarray(y, dtype=np.float64)
     if not (y > 1e-12).any():

@@ -27,7 +27,8 @@ from loopscale.stats.intervals import Array
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
-from loopscale.theory.constructions.example import EXACT, TOLERANCE, Limit, approach, distances, order
+from loopscale.theory.constructions.example import Limit
+from loopscale.theory.constructions.verification import EXACT, TOLERANCE, approach, distances, order
 
 LEAST = 1e-18
 """Figures show this value for a distance of 0, and a gap for a bound below it."""

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from loopscale.records.model.errors import StoreError
 from loopscale.records.stores import folder as embedded
 from loopscale.records.stores import server as remote
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def _folder(text: str | Path, create: bool = False) -> Path:
 def _bucket(url: str, create: bool) -> CheckpointStore:
     """The checkpoints below a URL. StoreError unless it is one, and, where `create`, can be written."""
     try:
-        bucket = CheckpointStore.open(url, None if create else SOON)  # a person waits for what only reads
+        bucket = open_checkpoint_store(url, None if create else SOON)  # a person waits for what only reads
         if create:
-            CheckpointStore.open(url, patience=0.0).check()
+            open_checkpoint_store(url, patience=0.0).check()
     except (BadAddress, StorageUnavailable) as problem:
         what, _, remedy = str(problem).rpartition("; ")
         raise StoreError(what, remedy) from problem
@@ -68,7 +69,7 @@ class Store:
         `storage` is a folder of this machine, `checkpoints` by default a folder in it.
         """
         self.root, self.uri, self.storage, self.exported = root, uri, storage, exported
-        self.checkpoints = checkpoints or CheckpointStore.open(storage / CHECKPOINTS)
+        self.checkpoints = checkpoints or open_checkpoint_store(storage / CHECKPOINTS)
 
     @classmethod
     def open(
@@ -99,7 +100,7 @@ class Store:
             if create:
                 remedy = f"give another --store; `loopscale import {root}` takes them into it"
                 raise StoreError(f"{root} holds exported records, which are only read", remedy)
-            weights = bucket or CheckpointStore.open(root / WEIGHTS_FOLDER)
+            weights = bucket or open_checkpoint_store(root / WEIGHTS_FOLDER)
             return cls(None, str(root), _folder(beside or DEFAULT), weights, Exported(root))
         place = _folder(beside, create) if beside else root  # before a store is made for nothing
         embedded.check(root, create)

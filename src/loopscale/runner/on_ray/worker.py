@@ -20,6 +20,7 @@ from loopscale.runner.on_ray.memory_limit import confined, full
 from loopscale.tasks.base import Task
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
+from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Diverged, train
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
@@ -51,13 +52,13 @@ def _train_to_the_end(order: Order) -> Iterator[Report]:
     """
     assert order.trial
     yield from _train(order)
-    while 0 < checkpoint.reached(CheckpointStore.open(order.shelf), order.key) < order.trial.training.steps:
+    while 0 < checkpoint.reached(open_checkpoint_store(order.shelf), order.key) < order.trial.training.steps:
         yield from _train(order)
 
 
 def _train(order: Order) -> Iterator[Report]:
     assert order.trial
-    shelf, trial = CheckpointStore.open(order.shelf), order.trial
+    shelf, trial = open_checkpoint_store(order.shelf), order.trial
     saved = _saved(shelf, trial)
     history = list(saved.history) if saved else []
     if history:
@@ -96,7 +97,7 @@ def _measured(order: Order) -> Report:
         assert order.trial
         task, steps = order.evaluation.posed(order.trial.task), order.trial.steps_per_prompt
         try:
-            net = checkpoint.load_net(CheckpointStore.open(order.shelf), order.key, order.trial)
+            net = checkpoint.load_net(open_checkpoint_store(order.shelf), order.key, order.trial)
         except (FileNotFoundError, checkpoint.Stripped) as problem:
             return Report(outcome="finished", detail=f"not evaluated: {problem}", **_where(order))
         curve = evaluate(net, task, order.evaluation, _device(order))

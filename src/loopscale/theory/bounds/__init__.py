@@ -1,6 +1,6 @@
-"""The papers' bounds and the exact references, as functions of named settings; one file a system.
+"""Bounds of the papers and exact references, as functions of named settings.
 
-To add one, add a class with its own `kind` to the file of its system, or a file for a system that is new;
-`descent.py` is the one to copy. Nothing lists the bounds: they are found by scanning, and
-`tests/theory/test_bounds.py` tests every one.
+Each module covers one problem or one method. To add a bound, add a class with its own `kind` to the matching
+module, or add a module; `descent.py` is a good template. A scan of this package finds all bounds, and
+`tests/theory/test_bounds.py` tests each of them.
 """

@@ -1,7 +1,7 @@
-"""Bandits: regret that is exact, or bounded free of constants, to hold simulated and learned players against.
+"""Bandits: exact regrets and constant-free bounds, as references for simulated and learned players.
 
-K = `arms` arms, T = `horizon` rounds. The Bayesian regret is over arms drawn from the prior as well; Bernoulli
-arms have the uniform prior.
+The Bayesian regret is also averaged over arms drawn from the prior; Bernoulli arms have the uniform prior on
+[0, 1].
 """
 
 import math
@@ -21,16 +21,16 @@ class Bandit(Bound):
 
     of = "regret"
     horizon: PositiveInt = 200
-    """T."""
+    """T, the number of rounds."""
 
 
 class RandomRegret(Bandit, kind="random_regret"):
-    """T (K/(K+1) - 1/2): playing uniformly, Bernoulli arms drawn from U[0, 1]."""
+    """Bayesian regret of uniform play on K Bernoulli arms: T (K/(K+1) - 1/2)."""
 
     claim = "="
     source = "textbook: the largest of K uniforms"
     arms: PositiveInt = 5
-    """A."""
+    """K, the number of arms."""
 
     @override
     def value(self) -> float:
@@ -38,12 +38,12 @@ class RandomRegret(Bandit, kind="random_regret"):
 
 
 class BayesOptimal2Arm(Bandit, kind="bayes_optimal_2arm"):
-    """The least Bayesian regret of any player: two Bernoulli arms drawn from U[0, 1], by dynamic programming."""
+    """Smallest possible Bayesian regret for two Bernoulli arms, by dynamic programming."""
 
     claim = "="
     source = "textbook: dynamic programming over the counts of successes and failures"
     horizon: int = Field(100, ge=1, le=200)
-    """T; the programme has T⁴/24 states."""
+    """T, the number of rounds; the dynamic programme has T⁴/24 states."""
 
     @override
     def value(self) -> float:
@@ -52,28 +52,29 @@ class BayesOptimal2Arm(Bandit, kind="bayes_optimal_2arm"):
 
 @cache
 def best_reward(horizon: int) -> float:
-    """Expected reward of the best player of two Bernoulli arms, uniform priors."""
-    # ahead[n, r, s]: with n plays of the first arm, r and s successes of the two. Beyond r <= n, s <= t - n lie
-    # numbers without meaning, from which no state within takes anything.
-    ahead = np.zeros((horizon + 1,) * 3)
+    """Expected reward of the best player of two Bernoulli arms with uniform priors."""
+    # to_go[n, r, s] is the expected reward of the remaining rounds after n plays of the first arm with r successes and
+    # t - n plays of the second arm with s successes. Entries with r > n or s > t - n are meaningless; no valid entry
+    # depends on them.
+    to_go = np.zeros((horizon + 1,) * 3)
     for t in reversed(range(horizon)):
         n, r, s = np.ogrid[: t + 1, : t + 1, : t + 1]
         first, second = (r + 1) / (n + 2), (s + 1) / (t - n + 2)
-        failed = ahead[1:, :-1, :-1], ahead[:-1, :-1, :-1]
-        won = ahead[1:, 1:, :-1], ahead[:-1, :-1, 1:]
-        ahead = np.maximum(
+        failed = to_go[1:, :-1, :-1], to_go[:-1, :-1, :-1]
+        won = to_go[1:, 1:, :-1], to_go[:-1, :-1, 1:]
+        to_go = np.maximum(
             first * (1 + won[0] - failed[0]) + failed[0], second * (1 + won[1] - failed[1]) + failed[1]
         )
-    return float(ahead[0, 0, 0])
+    return float(to_go[0, 0, 0])
 
 
 class TsBayes(Bandit, kind="ts_bayes"):
-    """√(K T ln K / 2): Bayesian regret of Thompson sampling, rewards in [0, 1], any prior."""
+    """Bayesian regret of Thompson sampling on K arms, rewards in [0, 1], any prior: √(K T ln K / 2)."""
 
     claim = "<="
     source = "Russo and Van Roy 2016, proposition 1 with 3 (from memory)"
     arms: PositiveInt = 5
-    """A."""
+    """K, the number of arms."""
 
     @override
     def value(self) -> float:
@@ -82,19 +83,18 @@ class TsBayes(Bandit, kind="ts_bayes"):
 
 
 class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
-    """σ √(2 d T ln A): Bayesian regret of Thompson sampling, A actions whose means are linear in θ of d
-    dimensions.
-    """
+    """Bayesian regret of Thompson sampling with A actions, mean rewards linear in θ: σ √(2 d T ln A)."""
 
     claim = "<="
     source = "Russo and Van Roy 2016, propositions 1 and 5 (from memory)"
     dim: PositiveInt = 5
-    """d, of θ."""
+    """d, the dimension of θ."""
     arms: PositiveInt = 10
-    """A."""
+    """A, the number of actions."""
     scale: PositiveFloat = 1.5
-    """σ: rewards are σ-subgaussian as the player sees them, who does not know θ. That of noise alone is less: for
-    θ ~ N(0, τ²I), σ² = noise² + τ² |x|², x the longest action."""
+    """σ, such that rewards are σ-subgaussian for a player that does not know θ. σ exceeds the noise of a
+    reward: for θ ~ N(0, τ²I), σ² = noise² + τ² |x|², with the longest action x.
+    """
 
     @override
     def value(self) -> float:
@@ -103,16 +103,16 @@ class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
 
 
 class KnownMeans(Bandit):
-    """A statement about given Bernoulli arms, not about an average over a prior."""
+    """A statement about Bernoulli arms with given means, without a prior."""
 
     horizon: PositiveInt = 1000
-    """T."""
+    """T, the number of rounds."""
     means: tuple[float, ...] = (0.5, 0.6)
-    """Of every arm."""
+    """Mean reward of each arm."""
 
     @property
     def gaps(self) -> np.ndarray:
-        """Δ, how far the mean of each arm that is not the best falls behind it."""
+        """Δ, the best mean minus the mean of each suboptimal arm."""
         means = np.array(self.means)
         self.require(len(means) > 0 and bool(np.all((means > 0) & (means < 1))), "means within (0, 1)")
         gaps = means.max() - means
@@ -121,9 +121,9 @@ class KnownMeans(Bandit):
 
 
 class LaiRobbins(KnownMeans, kind="lai_robbins"):
-    """ln T · Σ Δ/KL(μ, μ*): as T grows, no player that is good at all means has less at these.
+    """Smallest regret of a uniformly good player as T grows: ln T · Σ Δ/KL(μ, μ*).
 
-    A limit, not a bound at any one T: at means .5 and .6 and T = 1000 it is 33.8, and UCB1 has 24.8.
+    This is no bound at finite T: for means .5 and .6 and T = 1000 it is 33.8, but UCB1 has regret 24.8.
     """
 
     claim = "~"
@@ -138,7 +138,7 @@ class LaiRobbins(KnownMeans, kind="lai_robbins"):
 
 
 class Ucb1(KnownMeans, kind="ucb1"):
-    """8 ln T Σ 1/Δ + (1 + π²/3) Σ Δ: UCB1, at every T."""
+    """Regret of UCB1 at every T: 8 ln T Σ 1/Δ + (1 + π²/3) Σ Δ."""
 
     claim = "<="
     source = "Auer, Cesa-Bianchi, Fischer 2002, theorem 1 (from memory)"
@@ -150,12 +150,12 @@ class Ucb1(KnownMeans, kind="ucb1"):
 
 
 class Minimax(Bandit, kind="minimax"):
-    """√((K-1)T)/27: some arms with means in [0, 1] and N(0, 1) noise cost any player as much."""
+    """Regret of any player on its worst arms, means in [0, 1] and N(0, 1) noise: √((K-1)T)/27."""
 
     claim = ">="
     source = "Lattimore and Szepesvári 2020, theorem 15.2 (from memory)"
     arms: PositiveInt = 5
-    """A."""
+    """K, the number of arms."""
 
     @override
     def value(self) -> float:
@@ -164,25 +164,26 @@ class Minimax(Bandit, kind="minimax"):
 
 
 class LinUcb(Bandit, kind="linucb"):
-    """4 √(T d ln(λ + TL²/d)) (√λ S + R √(2 ln(1/δ) + d ln(1 + TL²/(λd)))): d √T with logarithms.
+    """Regret of LinUCB: 4 √(T d ln(λ + TL²/d)) (√λ S + R √(2 ln(1/δ) + d ln(1 + TL²/(λd)))).
 
-    The paper prints L in place of L², which its own determinant of λI + X'X does not give; at L = 1 they agree.
+    Up to logarithms the regret is d √T. The paper prints L instead of L². Its own determinant of λI + X'X
+    gives L²; for L = 1 the two agree.
     """
 
     claim = "<="
     source = "Abbasi-Yadkori, Pál, Szepesvári 2011, theorem 3 (from memory)"
     dim: PositiveInt = 5
-    """d, of θ."""
+    """d, the dimension of θ."""
     penalty: float = Field(1.0, ge=1)
-    """λ, of the ridge regression."""
+    """λ, the penalty of the ridge regression."""
     x_norm: PositiveFloat = 1.0
-    """L, that no action is longer than."""
+    """L, the largest norm of an action."""
     w_norm: PositiveFloat = 1.0
-    """S, that θ is no longer than; all means are within 1 of 0."""
+    """S, the largest norm of θ; all means are in [-1, 1]."""
     noise: PositiveFloat = 1.0
-    """R, the noise being R-subgaussian."""
+    """R, such that the noise is R-subgaussian."""
     failure: float = Field(0.1, gt=0, lt=1)
-    """δ, the probability that it does not hold."""
+    """δ, the probability that the statement fails."""
 
     @override
     def value(self) -> float:
@@ -194,9 +195,10 @@ class LinUcb(Bandit, kind="linucb"):
 
 
 class DptTarget(Bound, kind="dpt_target"):
-    """P(arm is the best | history): what a net learns to play whose expert is the optimal action.
+    """Probability that an arm is the best, given the history.
 
-    So it plays as Thompson sampling does; with LinUCB as the expert it would be LinUCB. Bernoulli arms drawn from
+    A network that is trained with the optimal action as expert learns this probability. It then plays like
+    Thompson sampling. With LinUCB as expert it would play like LinUCB. The arms are Bernoulli with means from
     U[0, 1].
     """
 
@@ -204,18 +206,18 @@ class DptTarget(Bound, kind="dpt_target"):
     of = "probability"
     source = "derived: cross entropy is least at the posterior; Lin, Bai, Mei 2024; Lee et al. 2023"
     successes: tuple[NonNegativeInt, ...] = (3, 1)
-    """Of every arm so far."""
+    """Number of successes of each arm."""
     failures: tuple[NonNegativeInt, ...] = (2, 4)
-    """Of every arm so far."""
+    """Number of failures of each arm."""
     arm: NonNegativeInt = 0
-    """Counted from 0."""
+    """The arm, counted from 0."""
 
     @override
     def value(self) -> float:
         self.require(
             len(self.successes) == len(self.failures) > self.arm, "as many successes as failures > arm"
         )
-        # The integrand is a polynomial, on which so many nodes are exact.
+        # The rule is exact, because the integrand is a polynomial.
         nodes, weights = np.polynomial.legendre.leggauss(
             (sum(self.successes) + sum(self.failures) + len(self.successes)) // 2 + 1
         )

@@ -1,4 +1,4 @@
-"""What a bound is: a number that a theorem gives for named settings, and its slope along each of them."""
+"""The base class of bounds: a number that a theorem gives for named settings, and its slope in a setting."""
 
 import math
 from abc import abstractmethod
@@ -16,95 +16,83 @@ Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
 
 Quantity = Literal[
-    "excess",
-    "excess at a point",
-    "residual",
-    "gap",
-    "distance",
-    "steps",
+    "excess",  # squared error minus σ², averaged over all queries of a prompt
+    "excess at a point",  # squared error minus σ² at the query that follows `point` pairs
+    "residual",  # error after the iterations, divided by the initial error
+    "gap",  # objective or loss minus its minimum
+    "distance",  # to the result of exact arithmetic, or to the result of the imitated algorithm
+    "steps",  # a sufficient, necessary or equivalent number
     "coefficient",
     "moment",
-    "tangent",
+    "tangent",  # tangent, sine and cosine of the angle to the target direction, whose sign does not matter
     "sine",
     "cosine",
     "squared cosine",
     "probability",
-    "misclassification",
-    "cross entropy",
-    "agreement",
-    "parameter error",
+    "misclassification",  # share of points in the wrong cluster
+    "cross entropy",  # of the labels, in nats
+    "agreement",  # similarity of two clusterings, 1 if they are equal
+    "parameter error",  # Euclidean norm of the estimate minus the parameter
     "squared parameter error",
-    "prediction error",
-    "generalisation gap",
-    "regret",
-    "layers",
-    "threshold",
-    "prompts",
+    "prediction error",  # |prediction - target|
+    "generalisation gap",  # loss of the pretrained model minus the lowest loss in the model class
+    "regret",  # expected reward below that of the best player, or of the named expert
+    "layers",  # a sufficient, necessary or equivalent number
+    "threshold",  # value of a setting at which the behaviour changes
+    "prompts",  # number of pretraining prompts
 ]
-"""What a bound speaks of. `excess` is the raw error - σ², averaged over all queries of a prompt; `at a point`, at the
-query that has seen `point` pairs. `residual`: how much is left of the first error, as a factor. `gap`: f - f*.
-`distance`: from what exact arithmetic, or the algorithm that is imitated, gives. `steps`: how many are needed, or are
-the same as; `layers` likewise; `prompts`: of pretraining, how many are needed.
-
-`tangent`, `sine`, `cosine`: of the angle to the direction sought, whichever its sign. `misclassification`: share of
-points in the wrong cluster. `cross entropy`: of the labels, in nats. `agreement`: of two clusterings, 1 if they are
-the same. `parameter error`: length of what an estimate is off by. `prediction error`: |prediction - what it is for|.
-`generalisation gap`: loss of what pretraining finds - the best of the class. `regret`: expected reward missed,
-against the best there is or against the expert named. `threshold`: of the setting at which one thing turns into
-another."""
 
 
 class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
-    """A statement of the theory. Everything is float64; nothing is drawn.
+    """A statement of the theory, evaluated in float64 without random draws.
 
-    Settings are named as a trial's where they mean the same, so that those left unset can be taken from it
-    (`fill`). Settings that the statement does not cover are a ValueError, at the latest when `value` is
-    called.
+    A setting has the name of the trial's setting with the same meaning, so that `fill` can copy its value
+    from a trial. Settings outside the conditions of the statement raise ValueError, at the latest in `value`.
     """
 
     claim: ClassVar[Claim]
     of: ClassVar[Quantity]
     source: ClassVar[str]
-    """The paper, and the theorem in it; "derived" where no paper prints it."""
+    """The paper and its theorem, or "derived" if no paper prints the statement."""
     floor_of: ClassVar[str | None] = None
-    """The task on which no predictor at all has less of this `excess at a point`, on average over prompts."""
+    """The task, if any, on which no predictor has a smaller mean `excess at a point`."""
     hidden_constant: ClassVar[bool] = False
-    """Whether the source leaves a constant open (here 1): then only its shape may be compared, never its
-    height.
-    """
+    """True if the source leaves a constant open. The constant is then 1, and only the shape can be compared."""
 
-    def __init_subclass__(cls, **how: Any) -> None:
-        """Numbers too large or too small for float64 are settings that a statement does not cover either."""
-        super().__init_subclass__(**how)
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Wrap `value`: an overflow of float64 raises ValueError, like a violated condition."""
+        super().__init_subclass__(**keywords)
         if "value" in vars(cls):
-            cls.value = _within_numbers(cls.value)  # pyright: ignore[reportAttributeAccessIssue]
+            cls.value = _refuse_overflow(cls.value)  # pyright: ignore[reportAttributeAccessIssue]
 
     @abstractmethod
     def value(self) -> float:
-        """What the statement gives for these settings. Raises ValueError outside its conditions."""
+        """Evaluate the statement. Raises ValueError outside its conditions."""
 
     @classmethod
     def settings(cls) -> tuple[str, ...]:
-        """The names of its settings."""
+        """Names of the settings."""
         return tuple(cls.model_fields)
 
     @classmethod
     def fill(cls, kind: str, given: Mapping[str, Any], trial: Mapping[str, Any]) -> "Bound":
-        """The bound `kind` with the settings `given`, and the others taken by name from a trial's.
+        """Build the bound `kind` from given settings, and the others from a trial's settings of the same name.
 
-        `trial` has dotted paths (`task.dim`), of which the shorter goes before one within a part
-        (`training.curriculum.dim`); what neither names stays at its default. Raises ValueError for a name that the
-        trial has in two such places with different values (`task.width`, `model.width`), and for an unknown kind.
+        `trial` has dotted paths. A short path (`task.dim`) takes precedence over a longer one
+        (`training.curriculum.dim`). Settings in neither mapping keep their defaults. Raises ValueError if the
+        kind is unknown, or if two paths of equal length end in the same name and have different values
+        (`task.width`, `model.width`).
         """
-        chosen = type(Bound.model_validate({"kind": kind}))
-        taken: dict[str, Any] = {}
-        depths: dict[str, int] = {}
+        member = type(Bound.model_validate({"kind": kind}))
+        paths: dict[str, str] = {}
         for path in sorted(trial, key=lambda path: path.count(".")):
-            name, depth = path.rpartition(".")[2], path.count(".")
-            if name not in chosen.model_fields or name in given or depths.setdefault(name, depth) < depth:
+            name = path.rpartition(".")[2]
+            if name not in member.model_fields or name in given:
                 continue
-            if taken.setdefault(name, trial[path]) != trial[path]:
-                raise ValueError(f"{kind}: give {name!r}, the trial has it in two places, {path} for one")
+            first = paths.setdefault(name, path)
+            if path.count(".") == first.count(".") and trial[path] != trial[first]:
+                raise ValueError(f"{kind}: give {name!r}, because {first} and {path} have different values")
+        taken = {name: trial[path] for name, path in paths.items()}
         return Bound.model_validate({"kind": kind} | taken | dict(given))
 
     def at(self, **changes: int | float | None) -> "Bound":
@@ -112,72 +100,78 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         return type(self).model_validate(self.model_dump() | changes)
 
     def along(self, setting: str, values: Iterable[int | float] | np.ndarray) -> Float[np.ndarray, " values"]:
-        """The bound for each of these values of one setting."""
+        """Values of the bound for several values of one setting."""
         return np.array([self.at(**{setting: value}).value() for value in np.asarray(list(values)).tolist()])
 
     def slope(self, setting: str, over: tuple[int | float, int | float] | None = None) -> float:
-        """d log value / d log setting: between the ends of `over`, else here.
+        """Slope d log value / d log setting between two values of the setting.
 
-        Here means between the integers on either side, or 1 % on either side of a real number; one side
-        only at the end of the domain. Raises ValueError where there is no slope: for a value that is not
-        positive and finite.
+        Without `over`, the two values are the neighbouring integers, or 1 % below and above a real number. At
+        the end of the domain, the current value replaces the missing neighbour. Raises ValueError if the
+        setting or the bound is not positive and finite at both values.
         """
-        ends = over or self._beside(setting)
+        ends = over or self._neighbours(setting)
         if min(ends) <= 0:
             raise ValueError(f"{self.kind} has no slope in {setting} between {ends}: 0 has no logarithm")
         low, high = self.along(setting, ends)
         if not (0 < low < math.inf and 0 < high < math.inf):
-            raise ValueError(f"{self.kind} has no slope in {setting}: it is {low:g} and {high:g} at {ends}")
+            raise ValueError(
+                f"{self.kind} has no slope in {setting}: its values at {ends} are {low:g} and {high:g}"
+            )
         return math.log(high / low) / math.log(ends[1] / ends[0])
 
-    def _beside(self, setting: str) -> tuple[int | float, int | float]:
-        here = getattr(self, setting) if setting in self.settings() else None
-        if isinstance(here, bool) or not isinstance(here, int | float):
-            raise ValueError(f"{self.kind} has no number {setting!r}; there is {', '.join(self.settings())}")
-        below, above = (here - 1, here + 1) if isinstance(here, int) else (here / 1.01, here * 1.01)
-        ends = [x if x > 0 and self._holds(setting, x) else here for x in (below, above)]
+    def _neighbours(self, setting: str) -> tuple[int | float, int | float]:
+        value = getattr(self, setting) if setting in self.settings() else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(
+                f"{self.kind} has no number {setting!r}; its settings are {', '.join(self.settings())}"
+            )
+        below, above = (value - 1, value + 1) if isinstance(value, int) else (value / 1.01, value * 1.01)
+        ends = [x if x > 0 and self._is_finite(setting, x) else value for x in (below, above)]
         if ends[0] == ends[1]:
-            raise ValueError(f"{self.kind} holds at {setting} = {here:g} alone, of what is near")
+            raise ValueError(
+                f"{self.kind} has no slope in {setting}: the bound has no value close to {value:g}"
+            )
         return ends[0], ends[1]
 
-    def _holds(self, setting: str, value: int | float) -> bool:
+    def _is_finite(self, setting: str, value: int | float) -> bool:
         try:
             return math.isfinite(self.at(**{setting: value}).value())
         except ValueError:
             return False
 
     def require(self, holds: bool, condition: str) -> None:
-        """Raises ValueError, naming the condition and the settings, unless it holds."""
+        """Raise ValueError with the condition and the settings unless the condition holds."""
         if not holds:
-            settings = ", ".join(f"{name} {getattr(self, name)}" for name in self.settings())
-            raise ValueError(f"{self.kind} holds for {condition}; not for {settings}")
+            raise ValueError(f"{self.kind} requires {condition}; its settings are {self._settings_text()}")
+
+    def _settings_text(self) -> str:
+        return ", ".join(f"{name} {getattr(self, name)}" for name in self.settings())
 
 
-def _within_numbers(value: Callable[[Any], float]) -> Callable[[Any], float]:
+def _refuse_overflow(value: Callable[[Any], float]) -> Callable[[Any], float]:
     @wraps(value)
-    def guarded(bound: Bound) -> float:
+    def checked(bound: Bound) -> float:
         try:
             return value(bound)
         except ArithmeticError as problem:
-            settings = ", ".join(f"{name} {getattr(bound, name)}" for name in bound.settings())
-            raise ValueError(f"{bound.kind} is beyond the numbers of float64 for {settings}") from problem
+            settings = bound._settings_text()
+            raise ValueError(f"{bound.kind} exceeds the range of float64 for {settings}") from problem
 
-    return guarded
+    return checked
 
 
 class InContext(Bound):
-    """A statement about what can be predicted from the pairs before a query; `point` = those pairs, N in the
-    papers.
-    """
+    """A statement about a prediction from the pairs before a query: `point` pairs, N in the papers."""
 
     dim: PositiveInt = 20
-    """d, coordinates of x."""
+    """d, the dimension of x."""
     points: PositiveInt = 40
-    """Pairs in the prompt."""
+    """Number of pairs in the prompt."""
     point: NonNegativeInt | None = None
-    """Pairs seen before the query; by default those before the last one, points - 1."""
+    """N, the number of pairs before the query. By default the query is the last pair, so that N = points - 1."""
 
     @property
     def seen(self) -> int:
-        """N."""
+        """N, the number of pairs before the query."""
         return self.points - 1 if self.point is None else self.point

@@ -1,9 +1,8 @@
-"""Clustering Gaussian mixtures: what no method errs less than, and what spectral and EM methods are proved to.
+"""Clustering of Gaussian mixtures: the smallest possible errors, and proven rates of spectral methods and EM.
 
-SNR = |μ₁ - μ₂|/σ, between the nearest centres, not from a centre to the mean. Errors that are the least over all
-relabellings may lie below these values on short prompts (at SNR 0 they are below 1/2): hold a known labelling
-against them, or prompts of 100 points or more. The E-step of EM is an identity, not a number: it is a
-construction.
+SNR = |μ₁ - μ₂|/σ, with the distance between the nearest centres, not from a centre to the mean. An error that
+is minimised over all relabellings can be below these values on short prompts (at SNR 0 it is below 1/2).
+Compare the error with known labels, or use prompts of at least 100 points.
 """
 
 import math
@@ -21,16 +20,16 @@ class Mixture(Bound):
     """A statement about an isotropic Gaussian mixture with balanced components."""
 
     snr: NonNegativeFloat = 2.0
-    """Distance between the nearest two centres, over the noise of a coordinate."""
+    """Distance between the nearest two centres, divided by the noise of a coordinate."""
 
     @property
     def theta(self) -> float:
-        """θ, from a centre to the middle between two."""
+        """θ, the distance from a centre to the midpoint of two centres, divided by the noise."""
         return self.snr / 2
 
 
 class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
-    """Φ(-SNR/2): two known centres; no clustering errs less, given its labels."""
+    """Smallest error of any clustering of two components, attained with known centres: Φ(-SNR/2)."""
 
     claim = "="
     of = "misclassification"
@@ -42,13 +41,13 @@ class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
 
 
 class GmmBayes(Mixture, kind="gmm_bayes"):
-    """1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1} dt: K known centres, each as far from every other (gmmK_bayes)."""
+    """Smallest error for K known centres with equal distances: 1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1} dt."""
 
     claim = "="
     of = "misclassification"
     source = "textbook: the probability of correct detection of orthogonal signals"
     components: PositiveInt = 3
-    """K."""
+    """K, the number of components."""
 
     @override
     def value(self) -> float:
@@ -60,18 +59,19 @@ class GmmBayes(Mixture, kind="gmm_bayes"):
 
 
 class Gmm2Plugin(Mixture, kind="gmm2_plugin"):
-    """Φ(-θ²/√(θ² + d/n)): two centres ±μ, μ the mean of n labelled points, θ = SNR/2; d, n to infinity.
+    """Error with two centres ±μ, where μ is the mean of n labelled points, θ = SNR/2: Φ(-θ²/√(θ² + d/n)).
 
-    From `gmm2_bayes` for n far above d/θ² to 1/2 far below. Also the sharp rate without labels.
+    The limit is d, n to infinity. The error changes from `gmm2_bayes` for n far above d/θ² to 1/2 for n far
+    below. Without labels this is also the sharp rate.
     """
 
     claim = "~"
     of = "misclassification"
     source = "derived; Ndaoud 2018 without labels (abstract, and from memory)"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     points: PositiveInt = 50
-    """n."""
+    """n, the number of points."""
 
     @override
     def value(self) -> float:
@@ -80,18 +80,18 @@ class Gmm2Plugin(Mixture, kind="gmm2_plugin"):
 
 
 class ExactRecovery(Bound, kind="exact_recovery"):
-    """(1 + √(1 + 2d/(n ln n))) ln n: the θ² = SNR²/4 above which no point of n is misplaced, as n grows.
+    """θ² = SNR²/4 above which no point of n is misplaced, as n grows: (1 + √(1 + 2d/(n ln n))) ln n.
 
-    There `gmm2_plugin` is Φ(-√(2 ln n)), about one error in n points.
+    At this θ² `gmm2_plugin` is Φ(-√(2 ln n)), about one error in n points.
     """
 
     claim = "~"
     of = "threshold"
     source = "Ndaoud 2018 (abstract alone)"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     points: PositiveInt = 50
-    """n."""
+    """n, the number of points."""
 
     @override
     def value(self) -> float:
@@ -101,9 +101,10 @@ class ExactRecovery(Bound, kind="exact_recovery"):
 
 
 class GmmCeFloor(Mixture, kind="gmm_ce_floor"):
-    """E h(posterior), h the binary entropy in nats: two known centres; no soft labels cost less.
+    """Smallest cross entropy of soft labels, two known centres: E h(posterior), h the binary entropy in nats.
 
-    Up to relabelling: a net that cannot know which cluster is called first is scored by the better naming.
+    The comparison is up to relabelling: the order of the clusters is unknown, so a network is scored with the
+    better of the two orders.
     """
 
     claim = "="
@@ -119,31 +120,31 @@ class GmmCeFloor(Mixture, kind="gmm_ce_floor"):
         return quad(surprise, -12 - self.theta, 12, points=[-self.theta], epsabs=1e-13, limit=400)[0]
 
 
-class OfError(Mixture):
-    """An index of agreement with the truth, for two balanced clusters and an error as likely in either."""
+class AgreementOfError(Mixture):
+    """An index of agreement with the true labels, for two balanced clusters with equal error rates."""
 
     of = "agreement"
     error: float | None = Field(None, ge=0, le=1)
-    """e, the share misplaced; by default the least there can be, `gmm2_bayes`."""
+    """e, the share of misplaced points; by default the smallest possible share, `gmm2_bayes`."""
 
     @property
     def misplaced(self) -> float:
         return float(ndtr(-self.theta)) if self.error is None else self.error
 
 
-class AriOfError(OfError, kind="ari_of_error"):
-    """(1 - 2e)²: the adjusted Rand index, many points."""
+class AriOfError(AgreementOfError, kind="ari_of_error"):
+    """Adjusted Rand index of many points with error e: (1 - 2e)²."""
 
     claim = "~"
-    source = "derived: shares of pairs"
+    source = "derived: shares of pairs of points in the same cluster"
 
     @override
     def value(self) -> float:
         return (1 - 2 * self.misplaced) ** 2
 
 
-class NmiOfError(OfError, kind="nmi_of_error"):
-    """1 - h₂(e), in bits: normalised mutual information, many points."""
+class NmiOfError(AgreementOfError, kind="nmi_of_error"):
+    """Normalised mutual information of many points with error e: 1 - h₂(e), h₂ the binary entropy in bits."""
 
     claim = "~"
     source = "derived: the capacity of a binary symmetric channel"
@@ -155,11 +156,11 @@ class NmiOfError(OfError, kind="nmi_of_error"):
 
 
 class GmmMinimax(Mixture, kind="gmm_minimax"):
-    """exp(-SNR²/8), to first order in the exponent: the minimax rate, which Lloyd's algorithm attains.
+    """Minimax rate of the error to first order in the exponent, attained by Lloyd's algorithm: exp(-SNR²/8).
 
-    A poor law at the SNR of experiments: at 4 it is .1353 where `gmm2_bayes` is .02275, which falls by .148 per
-    SNR² there and not by .125. He et al. 2025b prove that transformers attain it, from a good start; their
-    constants could not be read.
+    The rate is a poor law at the SNR of experiments: at SNR 4 it is .1353, but `gmm2_bayes` is .02275. The
+    logarithm of `gmm2_bayes` falls there by .148 per SNR², not by .125. He et al. 2025b prove that
+    transformers attain the rate from a good start. Their constants were not readable.
     """
 
     claim = "~"

@@ -1,7 +1,8 @@
-"""Transformers as decision makers (Lin, Bai, Mei 2024): their gap to the expert, their depth, and UCB-VI.
+"""Transformers as decision makers (Lin, Bai, Mei 2024): gap to the expert, depth, and regret of UCB-VI.
 
-Recalled, with theorem numbers from slides. At the size of experiments the gap and UCB-VI's regret are above the
-most there can be (T, and H · episodes): shapes alone. The exact references are in `bandits.py`.
+The statements are from memory and the theorem numbers from slides. At the size of experiments, the gap and
+the regret of UCB-VI exceed their trivial maxima (T, and H · episodes), so compare only shapes. Exact
+references are in `bandits.py`.
 """
 
 import math
@@ -14,24 +15,24 @@ from loopscale.theory.bounds.base import Bound
 
 
 class IcrlGap(Bound, kind="icrl_gap"):
-    """T² √R (√((ln N_Θ + ln(T/δ))/n) + √ε): reward that the net misses against its expert."""
+    """Reward of the expert minus reward of the network: T² √R (√((ln N_Θ + ln(T/δ))/n) + √ε)."""
 
     claim = "<="
     of = "regret"
     source = "Lin, Bai, Mei 2024, theorem 6 (from memory; the number from slides)"
     hidden_constant = True
     horizon: PositiveInt = 200
-    """T."""
+    """T, the number of rounds."""
     ratio: float = Field(2.0, ge=1)
-    """R, of the expert's distribution to that of the algorithm that made the data."""
+    """R, the ratio of the expert's distribution to that of the algorithm that generated the data."""
     log_covering: PositiveFloat = 1000.0
-    """ln N_Θ, of the class of nets."""
+    """ln N_Θ, the log covering number of the class of networks."""
     prompts: PositiveInt = 100_000
-    """n, trajectories of pretraining."""
+    """n, the number of pretraining trajectories."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """δ, the probability that it does not hold."""
+    """δ, the probability that the statement fails."""
     realizability: NonNegativeFloat = 0.0
-    """ε, how far the best net is from the expert."""
+    """ε, the distance of the best network to the expert."""
 
     @override
     def value(self) -> float:
@@ -42,15 +43,15 @@ class IcrlGap(Bound, kind="icrl_gap"):
 
 
 class RidgeDepth(Bound):
-    """Layers that do ridge regression by descent, on T rounds' data, whose κ grows as T; logarithms left out."""
+    """Layers for ridge regression by descent on the data of T rounds, whose κ grows as T; logarithms dropped."""
 
     claim = "<="
     of = "layers"
     hidden_constant = True
     horizon: PositiveInt = 200
-    """T."""
+    """T, the number of rounds."""
     descent: Literal["accelerated", "plain"] = "accelerated"
-    """√T layers, as in the paper, or T."""
+    """`accelerated` takes √T layers, as in the paper. `plain` takes T layers."""
 
     @override
     def value(self) -> float:
@@ -58,24 +59,24 @@ class RidgeDepth(Bound):
 
 
 class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
-    """√T layers, of a width of d times the number of actions, act as soft LinUCB."""
+    """Layers for soft LinUCB, with a width of d times the number of actions: √T."""
 
     source = "Lin, Bai, Mei 2024, theorem 8 (from slides)"
 
 
 class TsDepth(RidgeDepth, kind="ts_depth"):
-    """√T layers act as Thompson sampling on linear bandits, a matrix square root by Padé's formula included."""
+    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T."""
 
     source = "Lin, Bai, Mei 2024, theorem 10 (from slides; the rate from memory)"
 
 
 class Episodic(Bound):
     horizon: PositiveInt = 5
-    """H, steps of an episode."""
+    """H, the number of steps of an episode."""
 
 
 class UcbviDepth(Episodic, kind="ucbvi_depth"):
-    """2H + 8 layers do soft UCB-VI exactly, in a tabular MDP."""
+    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8."""
 
     claim = "="
     of = "layers"
@@ -87,18 +88,18 @@ class UcbviDepth(Episodic, kind="ucbvi_depth"):
 
 
 class Ucbvi(Episodic, kind="ucbvi"):
-    """H² √(SAK) + H³ S² A: regret of UCB-VI over K episodes."""
+    """Regret of UCB-VI over K episodes: H² √(SAK) + H³ S² A."""
 
     claim = "<="
     of = "regret"
     source = "Lin, Bai, Mei 2024, after theorem 12; Azar, Osband, Munos 2017 (from memory)"
     hidden_constant = True
     states: PositiveInt = 10
-    """S."""
+    """S, the number of states."""
     actions: PositiveInt = 3
-    """A."""
+    """A, the number of actions."""
     episodes: PositiveInt = 1000
-    """K."""
+    """K, the number of episodes."""
 
     @override
     def value(self) -> float:

@@ -1,8 +1,7 @@
-"""First-order methods: what a step of gradient descent, or any method that sees gradients alone, can gain.
+"""First-order methods in the worst case: progress of gradient descent, and of any method with gradients only.
 
-Steps `rate` are for the mean over the pairs seen, as the solver's. Every entry is free of constants.
-Convergence in the worst case depends on κ(S), the condition number of S = X'X of one prompt; the risks are
-expectations over prompts.
+No bound here has a hidden constant. The convergence for one prompt depends on κ(S), the condition number of S
+= X'X. Expectations over prompts are in `descent_risk.py`.
 """
 
 import math
@@ -14,20 +13,20 @@ from typing_extensions import override
 from loopscale.theory.bounds.base import Bound, InContext
 
 
-class Conditioned(InContext):
-    """A statement for the worst case over right-hand sides, given κ(S)."""
+class WorstCase(InContext):
+    """A statement for the worst right-hand side, given κ(S)."""
 
     kappa: float | None = Field(None, ge=1)
-    """κ(S), largest over smallest non-zero eigenvalue, for one prompt's S: not the task's `condition`, of
-    the covariance.
+    """κ(S), the largest over the smallest non-zero eigenvalue of one prompt's S = X'X.
 
-    By default the ratio of the ends of the Marchenko-Pastur law, isotropic x: a limit for large d and N.
+    This is not the task's `condition`, which belongs to the covariance of x. The default is the ratio of the
+    ends of the Marchenko-Pastur law for isotropic x, a limit for large d and N.
     """
     condition: float = Field(1.0, ge=1)
-    """κ of the covariance of x; unless it is 1, `kappa` must be given."""
+    """κ of the covariance of x. Give `kappa` if this is not 1."""
 
     @property
-    def conditioning(self) -> float:
+    def condition_number(self) -> float:
         """κ(S)."""
         if self.kappa is not None:
             return self.kappa
@@ -37,96 +36,93 @@ class Conditioned(InContext):
         return ((root + 1) / (root - 1)) ** 2
 
 
-class GdContraction(Conditioned, kind="gd_contraction"):
-    """((κ-1)/(κ+1))^T: what T steps of the best fixed size leave of the distance, at worst."""
+class GdContraction(WorstCase, kind="gd_contraction"):
+    """Residual after T gradient steps of the best constant size, worst case: ((κ-1)/(κ+1))^T."""
 
     claim = "="
     of = "residual"
     source = "Nesterov 2004, theorem 2.1.15"
     loops: PositiveInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
 
     @override
     def value(self) -> float:
-        return ((self.conditioning - 1) / (self.conditioning + 1)) ** self.loops
+        return ((self.condition_number - 1) / (self.condition_number + 1)) ** self.loops
 
 
-class GdSteps(Conditioned, kind="gd_steps"):
-    """ln(1/ε) / ln((κ+1)/(κ-1)) steps of the best fixed size leave a share ε; about (κ/2) ln(1/ε)."""
+class GdSteps(WorstCase, kind="gd_steps"):
+    """Steps of the best constant size until the residual is ε: ln(1/ε) / ln((κ+1)/(κ-1)), about (κ/2) ln(1/ε)."""
 
     claim = "="
     of = "steps"
     source = "Nesterov 2004, theorem 2.1.15"
     accuracy: float = Field(1e-6, gt=0, lt=1)
-    """ε: the share of the first error that may be left."""
+    """ε, the final error relative to the initial error."""
 
     @override
     def value(self) -> float:
-        kappa = self.conditioning
+        kappa = self.condition_number
         self.require(kappa > 1, "kappa > 1: at 1 a single step is exact")
         return math.log(1 / self.accuracy) / math.log((kappa + 1) / (kappa - 1))
 
 
-class Chebyshev(Conditioned, kind="chebyshev"):
-    """2/(ρ^T + ρ^-T), ρ = (√κ+1)/(√κ-1): no method of T gradients leaves less, on a spectrum that fills its
-    interval.
+class Chebyshev(WorstCase, kind="chebyshev"):
+    """Smallest residual of any method with T gradients, worst case: 2/(ρ^T + ρ^-T), ρ = (√κ+1)/(√κ-1).
 
-    Conjugate gradients leave at most this, in the norm of the energy.
+    The spectrum of S fills the interval between its ends. Conjugate gradients leave at most this residual in
+    the energy norm.
     """
 
     claim = ">="
     of = "residual"
     source = "textbook: Chebyshev polynomials; Saad 2003, theorem 6.29"
     loops: PositiveInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
 
     @override
     def value(self) -> float:
-        root = math.sqrt(self.conditioning)
+        root = math.sqrt(self.condition_number)
         if root == 1:
             return 0.0
         power = self.loops * math.log((root + 1) / (root - 1))
-        return 2 * math.exp(-power) / (1 + math.exp(-2 * power))  # cosh itself overflows
+        return 2 * math.exp(-power) / (1 + math.exp(-2 * power))  # this form of 1/cosh does not overflow
 
 
-class Smooth(Bound):
-    """A statement for a convex function with L-Lipschitz gradient, started at a distance R from a minimum."""
-
-    loops: PositiveInt = 10
-    """T, iterations."""
-    smoothness: PositiveFloat = 1.0
-    """L."""
-    distance: PositiveFloat = 1.0
-    """R."""
-
-    @property
-    def scale(self) -> float:
-        return self.smoothness * self.distance**2
-
-
-class GdSmooth(Smooth, kind="gd_smooth"):
-    """Gradient descent with steps 1/L: tight as LR²/(4T+2), and in two forms that textbooks have."""
+class ConvexDescent(Bound):
+    """A statement for a convex function with L-Lipschitz gradient and a start at distance R from a minimiser."""
 
     claim = "<="
     of = "gap"
+    loops: PositiveInt = 10
+    """T, the number of iterations."""
+    smoothness: PositiveFloat = 1.0
+    """L, the Lipschitz constant of the gradient."""
+    distance: PositiveFloat = 1.0
+    """R, the distance from the start to a minimiser."""
+
+    @property
+    def scale(self) -> float:
+        """LR²."""
+        return self.smoothness * self.distance**2
+
+
+class GdSmooth(ConvexDescent, kind="gd_smooth"):
+    """f - f* after T gradient steps of size 1/L: LR²/(4T+2), which is tight, or one of two textbook forms."""
+
     source = "Drori and Teboulle 2014, theorem 3.1; Nesterov 2004, corollary 2.1.2"
     form: Literal["tight", "textbook", "nesterov"] = "tight"
     """`tight` for LR²/(4T + 2), `textbook` for LR²/2T, `nesterov` for 2LR²/(T + 4)."""
 
     @override
     def value(self) -> float:
-        k = self.loops
-        return (
-            self.scale
-            * {"tight": 1 / (4 * k + 2), "textbook": 1 / (2 * k), "nesterov": 2 / (k + 4)}[self.form]
-        )
+        steps = self.loops
+        factors = {"tight": 1 / (4 * steps + 2), "textbook": 1 / (2 * steps), "nesterov": 2 / (steps + 4)}
+        return self.scale * factors[self.form]
 
 
-class Ista(Smooth, kind="ista"):
-    """Proximal gradient descent on a composite convex function: LR²/2T."""
+class Ista(ConvexDescent, kind="ista"):
+    """f - f* after T steps of proximal gradient descent (ISTA) on a composite convex function: LR²/2T."""
 
-    claim = "<="
-    of = "gap"
     source = "Beck and Teboulle 2009, theorem 3.1"
 
     @override
@@ -134,11 +130,9 @@ class Ista(Smooth, kind="ista"):
         return self.scale / (2 * self.loops)
 
 
-class Fista(Smooth, kind="fista"):
-    """The same, accelerated: 2LR²/(T+1)²."""
+class Fista(ConvexDescent, kind="fista"):
+    """f - f* after T steps of FISTA, the accelerated form of `ista`: 2LR²/(T+1)²."""
 
-    claim = "<="
-    of = "gap"
     source = "Beck and Teboulle 2009, theorem 4.4"
 
     @override
@@ -147,23 +141,27 @@ class Fista(Smooth, kind="fista"):
 
 
 class InexactGd(Bound, kind="inexact_gd"):
-    """The distance to exact descent after T steps, each off by at most rate·ε."""
+    """Distance to exact gradient descent after T steps, if each step has an error of at most ηε.
+
+    (ε/β) ((1 + ηβ)^T - 1) for a smooth loss, Tηε for a convex loss, (ε/μ) (1 - (1 - ημ)^T) for a strongly
+    convex loss.
+    """
 
     claim = "<="
     of = "distance"
     source = "derived; the convex case is Bai et al. 2023, lemma 14"
     loops: PositiveInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
     rate: PositiveFloat = 0.1
-    """η."""
+    """η, the step size."""
     accuracy: PositiveFloat = 0.01
-    """ε."""
+    """ε, the error of a step divided by η."""
     smoothness: PositiveFloat = 1.0
-    """β."""
+    """β, the Lipschitz constant of the gradient."""
     strength: PositiveFloat = 0.5
-    """μ of strong convexity; it matters there alone."""
+    """μ of strong convexity; used only for `strongly_convex`."""
     curvature: Literal["smooth", "convex", "strongly_convex"] = "smooth"
-    """What is known of the loss: `smooth` alone, `convex` as well, or of strength μ."""
+    """Assumption about the loss: β-smooth, also convex, or also strongly convex with μ."""
 
     @override
     def value(self) -> float:

@@ -1,9 +1,10 @@
-"""Mixtures of linear regressions: the error of the coefficients against the pairs of the prompt.
+"""Mixtures of linear regressions: errors of coefficients and of labels against the number of pairs.
 
-y = <β_z, x> + v·noise with a hidden z; of two symmetric components, ±β. η = |β|/v is the SNR. Jin et al. 2024
-bound what a transformer can reach by EM inside. With as many prompts as constants of 1 would ask for, every
-practical one has "low" SNR: find the threshold by `mlr_fisher`. If z is drawn anew for every pair, the best
-prediction of y is 0 under the symmetric mixture: score β up to its sign.
+y = <β_z, x> + v·noise with a hidden component z; two symmetric components are ±β. η = |β|/v is the SNR. Jin
+et al. 2024 bound the error of a transformer that runs EM internally. With constants of 1 their threshold
+classifies every practical prompt as "low" SNR, so use `mlr_fisher` to locate the threshold. If every pair has
+its own z, the best prediction of y under the symmetric mixture is 0. Then measure the error of β up to its
+sign.
 """
 
 import math
@@ -11,19 +12,25 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from scipy.interpolate import CubicSpline
+from scipy.stats import binom
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
+from loopscale.theory.bounds.bayes_risk import prior_variance_left
+
+NODES = 24
+"""Number of nodes of the spline in the number of pairs."""
 
 
 class MlrLabelled(InContext, kind="mlr_labelled"):
-    """v² d/(n-d-1): E |β̂ - β|² of least squares that is told the components; a lower reference."""
+    """E |β̂ - β|² of least squares with known component labels: v² d/(n-d-1). A lower reference."""
 
     claim = "="
     of = "squared parameter error"
     source = "textbook: mean of the inverse Wishart"
     noise: NonNegativeFloat = 1.0
-    """v."""
+    """v, the standard deviation of the label noise."""
 
     @override
     def value(self) -> float:
@@ -31,52 +38,53 @@ class MlrLabelled(InContext, kind="mlr_labelled"):
         return self.noise**2 * self.dim / (self.seen - self.dim - 1)
 
 
-def information(eta: float) -> tuple[float, float]:
-    """Fisher information of one pair about β over v²: along β and across it.
+def fisher_information(eta: float) -> tuple[float, float]:
+    """Fisher information of one pair about β, multiplied by v²: along β and across β.
 
-    E g² I(ηg) and E I(ηg), g ~ N(0, 1), where I(a) is that about a of y ~ ½N(a, 1) + ½N(-a, 1).
+    These are E g² I(ηg) and E I(ηg) with g ~ N(0, 1). I(a) is the information about a in y ~ ½N(a, 1) +
+    ½N(-a, 1).
     """
-    # The trapezoidal rule, which converges geometrically here. I(ηg) changes over 1/η, the density over 1: both
-    # are slow in u.
+    # The trapezoidal rule converges geometrically. I(ηg) varies on the scale 1/η and the density on the scale 1; with
+    # g = sinh(u)/max(η, 1) both vary slowly in u.
     wide = max(eta, 1.0)
-    u, step = np.linspace(0, math.asinh(9 * wide), 400, retstep=True)
+    u, u_step = np.linspace(0, math.asinh(9 * wide), 400, retstep=True)
     g = np.sinh(u) / wide
-    weights = np.exp(-(g**2) / 2) * np.cosh(u) * step * math.sqrt(2 / math.pi) / wide
-    y, apart = np.linspace(-9, 9, 361, retstep=True)
+    weights = np.exp(-(g**2) / 2) * np.cosh(u) * u_step * math.sqrt(2 / math.pi) / wide
+    y, y_step = np.linspace(-9, 9, 361, retstep=True)
     a = eta * g[:, None]
-    # At a + y alone, y ~ N(0, 1): the other component is its mirror image.
+    # The component at +a suffices, a + y with y ~ N(0, 1), because the other component is its mirror image.
     score = (a + y) * np.tanh(a * (a + y)) - a
-    about_a = (score**2 * np.exp(-(y**2) / 2)).sum(1) * apart / math.sqrt(2 * math.pi)
+    about_a = (score**2 * np.exp(-(y**2) / 2)).sum(1) * y_step / math.sqrt(2 * math.pi)
     return float(weights @ (g**2 * about_a)), float(weights @ about_a)
 
 
 class MlrFisher(InContext, kind="mlr_fisher"):
-    """(v²/n) (1/E g²I(ηg) + (d-1)/E I(ηg)): mean squared error of maximum likelihood at fixed η, n to infinity.
+    """Mean squared error of maximum likelihood, fixed η, n to infinity: (v²/n) (1/E g²I(ηg) + (d-1)/E I(ηg)).
 
-    1/n at every η; about 1/η² in η while that is small, flat above 1. It says nothing below η of about
-    (d/n)^¼, where E |β̂| ∝ (d/n)^¼.
+    The error falls as 1/n at every η. In η it falls about as 1/η² for small η and is flat above 1. The
+    formula does not apply below η of about (d/n)^¼, where E |β̂| ∝ (d/n)^¼.
     """
 
     claim = "~"
     of = "squared parameter error"
     source = "derived: the Fisher information"
     noise: PositiveFloat = 1.0
-    """v."""
+    """v, the standard deviation of the label noise."""
     snr: PositiveFloat = 1.0
     """η."""
 
     @override
     def value(self) -> float:
         self.require(self.seen >= 1, "N >= 1")
-        along, across = information(self.snr)
+        along, across = fisher_information(self.snr)
         return self.noise**2 / self.seen * (1 / along + (self.dim - 1) / across)
 
 
-class Symmetric(InContext):
-    """What Jin et al. 2024 state for two components ±β, v = 1, by the side of a threshold that η is on.
+class JinSymmetric(InContext):
+    """A statement of Jin et al. 2024 about two components ±β with v = 1, on both sides of a threshold of η.
 
-    Corrected: above the threshold the printed rate has no 1/η and therefore jumps there. Up to η = 1 the rate
-    rises by that (`kwon_k2`); from 1 on both are the same.
+    Corrected: the printed rate above the threshold lacks the factor 1/η, so the printed bound jumps at the
+    threshold. With the factor the rates agree there (`kwon_k2`). From η = 1 on, both readings are equal.
     """
 
     claim = "<="
@@ -85,28 +93,30 @@ class Symmetric(InContext):
     snr: PositiveFloat = 1.0
     """η."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """δ, the probability that it does not hold."""
+    """δ, the probability that the statement fails."""
     threshold: PositiveFloat = 1.0
-    """C of both conditions, n >= C d ln²(1/δ) and η against C (d ln² n/n)^¼; the source leaves it open."""
+    """C of the condition n >= C d ln²(1/δ) and of the threshold η = C (d ln² n/n)^¼; the source leaves C
+    open.
+    """
     reading: Literal["corrected", "printed"] = "corrected"
-    """`printed` as in the paper, `corrected` where that contradicts itself."""
+    """`printed` as in the paper, `corrected` where the paper contradicts itself."""
 
     @property
     def pairs(self) -> int:
-        """n, checked."""
+        """n, after a check of its condition."""
         needed = max(self.threshold * self.dim * math.log(self.failure) ** 2, 2)
         self.require(self.seen >= needed, f"N >= {needed:.0f} = threshold · d ln²(1/failure)")
         return self.seen
 
-    def branch(self, rate: float, limit: float) -> float:
-        """√√rate for η within √√limit, else √rate (over η below 1)."""
+    def error(self, rate: float, limit: float) -> float:
+        """rate^¼ for η up to C limit^¼, otherwise rate^½ (divided by η for η below 1)."""
         if self.snr <= self.threshold * limit**0.25:
             return rate**0.25
         return rate**0.5 / (min(self.snr, 1) if self.reading == "corrected" else 1)
 
 
-class JinK2(Symmetric, kind="jin_k2"):
-    """|β̂ - β|: r^¼ at low SNR, r^½/min(η, 1) at high, r = d ln²(n/δ)/n."""
+class JinK2(JinSymmetric, kind="jin_k2"):
+    """|β̂ - β| for ±β: r^¼ at low SNR, r^½/min(η, 1) at high SNR, r = d ln²(n/δ)/n."""
 
     of = "parameter error"
     source = (
@@ -116,12 +126,12 @@ class JinK2(Symmetric, kind="jin_k2"):
     @override
     def value(self) -> float:
         n = self.pairs
-        log, sure = math.log(n), math.log(n / self.failure)
-        return self.branch(self.dim * sure**2 / n, self.dim * log**2 / n)
+        log, log_sure = math.log(n), math.log(n / self.failure)
+        return self.error(self.dim * log_sure**2 / n, self.dim * log**2 / n)
 
 
-class JinExcess(Symmetric, kind="jin_excess"):
-    """Excess risk: √r at low SNR, r/min(η, 1)² at high, r = d ln² n/n; the square of `jin_k2` up to logs."""
+class JinExcess(JinSymmetric, kind="jin_excess"):
+    """Excess risk for ±β: √r at low SNR, r/min(η, 1)² at high SNR, r = d ln² n/n; `jin_k2`² up to logarithms."""
 
     of = "excess at a point"
     source = "Jin et al. 2024, theorem 3.3 (from slides); corrected by Kwon et al. 2021"
@@ -129,12 +139,12 @@ class JinExcess(Symmetric, kind="jin_excess"):
     @override
     def value(self) -> float:
         n = self.pairs
-        log, sure = math.log(n), math.log(n / self.failure)
-        return self.branch(self.dim * log**2 / n, self.dim * sure**2 / n) ** 2
+        log, log_sure = math.log(n), math.log(n / self.failure)
+        return self.error(self.dim * log**2 / n, self.dim * log_sure**2 / n) ** 2
 
 
 class JinGeneral(InContext, kind="jin_general"):
-    """√ln(d/δ) (√(dKρ² ln²(nK²/δ)/n) + √(dK/n)): from the prediction of an oracle that knows β_1 .. β_K."""
+    """Distance to the prediction of an oracle that knows all β: √ln(d/δ) (√(dKρ² ln²(nK²/δ)/n) + √(dK/n))."""
 
     claim = "<="
     of = "prediction error"
@@ -142,13 +152,13 @@ class JinGeneral(InContext, kind="jin_general"):
     hidden_constant = True
     points: PositiveInt = 1001
     components: PositiveInt = 3
-    """K."""
+    """K, the number of components."""
     imbalance: float = Field(1.0, ge=1)
-    """ρ, of the most likely component over the least."""
+    """ρ, the largest over the smallest probability of a component."""
     snr: PositiveFloat = 4.0
-    """η; it matters in the condition alone."""
+    """η; used only in the condition."""
     failure: float = Field(0.05, gt=0, le=1 / 9)
-    """δ; it does not hold with probability 9δ."""
+    """δ; the statement fails with probability 9δ."""
     threshold: PositiveFloat = 1.0
     """C of the condition η >= CKρ ln(Kρ), which the source leaves open."""
 
@@ -158,22 +168,22 @@ class JinGeneral(InContext, kind="jin_general"):
         least = self.threshold * mass * math.log(mass)
         self.require(n >= 1, "N >= 1")
         self.require(self.snr >= least, f"snr >= {least:.3g} = threshold · Kρ ln(Kρ)")
-        spread = self.imbalance * math.log(n * self.components**2 / self.failure)
+        logs = self.imbalance * math.log(n * self.components**2 / self.failure)
         shape = math.sqrt(self.dim * self.components / n)
-        return math.sqrt(math.log(self.dim / self.failure)) * shape * (spread + 1)
+        return math.sqrt(math.log(self.dim / self.failure)) * shape * (logs + 1)
 
 
 class JinPrompts(Bound, kind="jin_prompts"):
-    """L/√B: what L layers lose by pretraining on B prompts."""
+    """Loss of L layers after pretraining on B prompts, above the best loss: L/√B."""
 
     claim = "<="
     of = "generalisation gap"
     source = "Jin et al. 2024 (abstract alone)"
     hidden_constant = True
     layers: PositiveInt = 12
-    """L."""
+    """L, the number of layers."""
     prompts: PositiveInt = 10_000
-    """B, of pretraining."""
+    """B, the number of pretraining prompts."""
 
     @override
     def value(self) -> float:
@@ -181,9 +191,10 @@ class JinPrompts(Bound, kind="jin_prompts"):
 
 
 class KwonK2(InContext, kind="kwon_k2"):
-    """min((d/n)^¼, (d/n)^½/min(η, 1)): the rate of |β̂ - β| for ±β, from above by EM and from below for anybody.
+    """Rate of |β̂ - β| for two components ±β: min((d/n)^¼, (d/n)^½/min(η, 1)).
 
-    Three regimes: n^-¼ while η is below (d/n)^¼, then n^-½/η, then n^-½ from η = 1 on.
+    EM attains the rate, and no method has a faster one. There are three regimes: n^-¼ for η below (d/n)^¼,
+    then n^-½/η, and n^-½ from η = 1 on.
     """
 
     claim = "<="
@@ -201,7 +212,7 @@ class KwonK2(InContext, kind="kwon_k2"):
 
 
 class EmIterations(InContext, kind="em_iterations"):
-    """Iterations of EM until its error is `kwon_k2`: ln(n/d)/min(η, 1)², or √(n/d) below η = (d/n)^¼."""
+    """Iterations of EM until the error reaches `kwon_k2`: ln(n/d)/min(η, 1)², or √(n/d) for η below (d/n)^¼."""
 
     claim = "<="
     of = "steps"
@@ -217,3 +228,74 @@ class EmIterations(InContext, kind="em_iterations"):
         if self.snr <= ratio**-0.25:
             return math.sqrt(ratio)
         return math.log(ratio) / min(self.snr, 1) ** 2
+
+
+class MixtureTold(InContext, kind="mixture_told"):
+    """Excess of the Bayes predictor that knows the component of each past pair: Σ π_k² τ² d E F(n_k, d).
+
+    No predictor without this knowledge has a smaller excess. The excess is relative to the predictor that
+    knows all β_k: E |Σ π_k (β̂_k - β_k)|². Here n_k ~ Binomial(n, π_k), and F(n, d) is the share of the prior
+    variance that is left after n pairs, as in `bayes_ridge`. For ±β all n pairs are pairs of one regression,
+    and the label depends on (π_1 - π_2) β. Components on a sphere are easier to estimate than Gaussian ones
+    from the first pair on. For them the bound is 0.
+
+    The settings are those of the task `mixture_regression`: y = <β_z, x> + noise, x ~ N(0, I), and every pair
+    has its own z with probabilities π.
+    """
+
+    claim = ">="
+    of = "excess at a point"
+    source = "derived: told labels make the mixture K Bayesian regressions, of which `bayes_ridge` has the exact risk"
+    floor_of = "mixture_regression"
+    components: PositiveInt = 2
+    """K, the number of components."""
+    weights: tuple[PositiveFloat, ...] | None = None
+    """Numbers proportional to π; `None` for equal probabilities."""
+    symmetric: bool = False
+    """Whether the components are ±β."""
+    snr: PositiveFloat = 5.0
+    """η = τ √d / σ."""
+    w_scale: PositiveFloat = 1.0
+    """τ, the standard deviation of a coordinate of β."""
+    prior: Literal["gaussian", "sphere"] = "gaussian"
+    """Prior of a component: Gaussian coordinates, or uniform on a sphere."""
+    target: Literal["label", "components"] = "label"
+    """Target of the task; the statement covers `label` only."""
+
+    @override
+    def value(self) -> float:
+        self.require(self.target == "label", "the target `label`")
+        weights = self.weights or (1.0,) * self.components
+        self.require(len(weights) == self.components, "a weight for each component")
+        self.require(not self.symmetric or self.components == 2, "two symmetric components")
+        if self.prior == "sphere":
+            return 0.0
+        shares = np.array(weights) / sum(weights)
+        if self.symmetric:
+            left = (shares[0] - shares[1]) ** 2 * self._left_after(self.seen)
+        else:
+            distinct, counts = np.unique(shares, return_counts=True)
+            left = sum(
+                count * share**2 * self._expected_left(share)
+                for share, count in zip(distinct, counts, strict=True)
+            )
+        return float(self.dim * self.w_scale**2 * left)
+
+    def _left_after(self, pairs: int) -> float:
+        return prior_variance_left(pairs, self.dim, self.dim / self.snr**2)
+
+    def _expected_left(self, share: float) -> float:
+        """E F over the number of pairs of a component with probability `share`.
+
+        Tails of probability 1e-13 are ignored. In a wide range F is smooth in n, so that a cubic spline
+        replaces most evaluations.
+        """
+        low, high = (int(binom.ppf(chance, self.seen, share)) for chance in (1e-13, 1 - 1e-13))
+        pairs = np.arange(max(low, 0), high + 1)
+        probabilities = binom.pmf(pairs, self.seen, share)
+        if len(pairs) <= 2 * NODES or pairs[0] <= 2 * self.dim:
+            left = np.array([self._left_after(n) for n in pairs.tolist()])
+        else:
+            nodes = np.unique(np.linspace(pairs[0], pairs[-1], NODES).round().astype(int))
+            left = CubicSpline(nodes, [self._left_after(n) for n in nodes.tolist()])(pairs)
+        return float(probabilities @ left / probabilities.sum())

@@ -1,7 +1,7 @@
-"""Newton's iteration for the inverse of S (AlgoFormer eq. 4; Fu et al. 2023): its residual I - M S squares
-at every step.
+"""Newton's iteration for the inverse of S (AlgoFormer eq. 4; Fu et al. 2023): each step squares I - M S.
 
-Eq. 4 allows a start of 2/|SS'|; with it the largest direction never converges. The interval is open.
+Eq. 4 also allows the start 2/|SS'|, but then the direction of the largest eigenvalue never converges. The
+interval of valid starts is open.
 """
 
 import math
@@ -11,23 +11,24 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
-from loopscale.theory.bounds.descent import Conditioned
+from loopscale.theory.bounds.descent import WorstCase
 
 SOURCE = "Söderström and Stewart 1974; Pan and Schreiber 1991; AlgoFormer eq. 4"
 
 
-class NewtonRate(Conditioned):
-    """A statement about the smallest eigenvalue, the last to converge."""
+class NewtonRate(WorstCase):
+    """A statement about the direction of the smallest eigenvalue, which converges last."""
 
     start: Literal["spectral", "best", "identity"] = "spectral"
-    """M_0: S/λmax² and I/λmax as the solver's; `best` is S · 2/(λmax² + λmin²), which no prompt tells
-    beforehand.
+    """M_0: `spectral` is S/λmax² and `identity` is I/λmax, as in the solver `newton`.
+
+    `best` is S · 2/(λmax² + λmin²), which requires the eigenvalues of the prompt.
     """
 
     @property
-    def first_change(self) -> float:
-        """What M_0 takes off the smallest direction, of 1."""
-        kappa = self.conditioning
+    def initial_progress(self) -> float:
+        """Smallest eigenvalue of M_0 S, equal to 1 minus the initial residual."""
+        kappa = self.condition_number
         match self.start:
             case "spectral":
                 return kappa**-2
@@ -38,51 +39,53 @@ class NewtonRate(Conditioned):
 
 
 class NewtonResidual(NewtonRate, kind="newton_residual"):
-    """|I - M_T S| = |I - M_0 S|^(2^T). Also of T loops of AlgoFormer's theorem 4.1.
+    """Residual after T steps of Newton's iteration: |I - M_T S| = |I - M_0 S|^(2^T).
 
-    Of the slowest direction: a law of squared errors is held against its square. The mean over directions is ahead of
-    it at first.
+    The residual is that of the slowest direction; the mean over directions is smaller in the first steps. A
+    law of squared errors is compared with the square of this residual. T loops of AlgoFormer's theorem 4.1
+    have the same residual.
     """
 
     claim = "="
     of = "residual"
     source = SOURCE
     loops: PositiveInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
 
     @override
     def value(self) -> float:
-        taken = self.first_change
-        # As 2^T log r: for many loops 2^T itself overflows, and the residual is zero long before.
-        return math.exp(math.ldexp(math.log1p(-taken), min(self.loops, 1000))) if taken < 1 else 0.0
+        progress = self.initial_progress
+        # exp(2^T log r), because 2^T alone overflows for many loops, where the residual is already zero.
+        return math.exp(math.ldexp(math.log1p(-progress), min(self.loops, 1000))) if progress < 1 else 0.0
 
 
 class NewtonSteps(NewtonRate, kind="newton_steps"):
-    """log₂(ln(1/ε)/ln(1/r)) steps leave a share ε: about 2 log₂ κ + log₂ ln(1/ε) - 1 from the best multiple
-    of S.
+    """Newton steps until a residual ε is left: log₂(ln(1/ε)/ln(1/r)), r the initial residual.
+
+    From the best multiple of S this is about 2 log₂ κ + log₂ ln(1/ε) - 1.
     """
 
     claim = "="
     of = "steps"
     source = SOURCE
     accuracy: float = Field(1e-6, gt=0, lt=1)
-    """ε: the share of the first residual that may be left."""
+    """ε, the final residual."""
 
     @override
     def value(self) -> float:
-        taken = self.first_change
-        self.require(taken < 1, "kappa > 1: at 1 the start is the solution")
-        return math.log2(math.log(1 / self.accuracy) / -math.log1p(-taken))
+        progress = self.initial_progress
+        self.require(progress < 1, "kappa > 1: at 1 the start is the solution")
+        return math.log2(math.log(1 / self.accuracy) / -math.log1p(-progress))
 
 
 class NewtonIsGd(Bound, kind="newton_is_gd"):
-    """From M_0 = ηI, T steps are exactly 2^T gradient steps of size η from 0, whatever S and η are."""
+    """Gradient steps of size η from 0 that equal T Newton steps from M_0 = ηI: 2^T, for every S and η."""
 
     claim = "="
     of = "steps"
     source = "derived: I - M_T S = (I - ηS)^(2^T) for both"
     loops: PositiveInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
 
     @override
     def value(self) -> float:
@@ -90,20 +93,21 @@ class NewtonIsGd(Bound, kind="newton_is_gd"):
 
 
 class NewtonCoefficients(Bound, kind="newton_coefficients"):
-    """The coefficient of S^(2j-1) in M_T from M_0 = αS: (-1)^(j+1) C(2^T, j) α^j, 1 <= j <= 2^T.
+    """Coefficient of S^(2j-1) in M_T, from M_0 = αS: (-1)^(j+1) C(2^T, j) α^j, 1 <= j <= 2^T.
 
-    Fu et al. print others for T = 1 and 2 (-4α²S³; 4, -12, 16, -16); these are 2α, -α² and 4, -6, 4, -1.
+    Fu et al. print other coefficients for T = 1 and 2 (-4α²S³; 4, -12, 16, -16). The correct ones are 2α, -α²
+    and 4, -6, 4, -1.
     """
 
     claim = "="
     of = "coefficient"
     source = "binomial theorem; corrects Fu et al. 2023"
     loops: PositiveInt = 2
-    """T, iterations."""
+    """T, the number of iterations."""
     term: PositiveInt = 1
     """j."""
     alpha: PositiveFloat = 1.0
-    """α, of the start αS."""
+    """α, the factor in the start αS."""
 
     @override
     def value(self) -> float:

@@ -1,7 +1,8 @@
-"""What a transformer pretrained on linear regression costs, by the papers: in prompts, in layers and in pairs.
+"""Cost of pretraining a transformer on linear regression, in prompts, layers and pairs.
 
-Bai et al. measure half of the squared error; where their constants are hidden that makes no difference. Their κ is that
-of the Gram matrix of one prompt, `kappa` here. Prompts of pretraining are counted as those drawn, steps · batch_size.
+Bai et al. measure half of the squared error; this makes no difference where a constant is hidden. Their κ is
+the condition number of the Gram matrix of one prompt, `kappa` here. The number of pretraining prompts is
+steps · batch_size.
 """
 
 import math
@@ -10,8 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
-from loopscale.theory.bounds.bayes import bayes_factor
-from loopscale.theory.bounds.descent import Conditioned
+from loopscale.theory.bounds.descent import WorstCase
 from loopscale.theory.bounds.linear_regression import LinearExcess
 
 
@@ -20,35 +20,37 @@ class Pretrained(Bound):
 
     hidden_constant = True
     steps: PositiveInt = 1000
-    """Of pretraining; with `batch_size` they make n, its prompts."""
+    """Number of pretraining steps; n = steps · batch_size prompts."""
     batch_size: PositiveInt = 64
-    """Prompts a step."""
+    """Number of prompts per step."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """ξ."""
+    """ξ, the probability that the statement fails."""
 
     @property
     def prompts(self) -> int:
-        """n of Bai et al., who call the pairs N; a talk's slides on the theorem have the two the other way round."""
+        """n of Bai et al., where N is the number of pairs; the slides on the theorem exchange n and N."""
         return self.steps * self.batch_size
 
 
-class WellPosed(Conditioned):
-    """A part of theorem 21, at N >= Õ(d) pairs."""
+class BaiTheorem21(WorstCase):
+    """A part of Bai et al. 2023, theorem 21, for N >= Õ(d) pairs."""
 
     hidden_constant = True
     noise: NonNegativeFloat = 1.0
-    """σ."""
+    """σ, the standard deviation of the label noise."""
 
-    def check(self) -> None:
+    def require_conditions(self) -> None:
         self.require(self.noise > 0, "noise > 0")
         self.require(self.seen >= self.dim, "N >= d")
 
 
-class BaiPretrain(Pretrained, WellPosed, kind="bai_pretrain"):
-    """sqrt((κ²d² + ln(1/ξ))/n) + dσ²/N for n prompts and N >= Õ(d) pairs, by `bai_pretrain_layers` of 3 heads.
+class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
+    """Excess after pretraining on n prompts of N >= Õ(d) pairs: sqrt((κ²d² + ln(1/ξ))/n) + dσ²/N.
 
-    Falls as n^(-1/2) to a floor, that of least squares. A first-order method, with as many layers as κ; the slides
-    that credit it to the paper on Newton's method mistake it for Fu et al.'s theorem 5.1 (`fu_newton`).
+    The excess falls as n^(-1/2) to a floor, the excess of least squares. The model has `bai_pretrain_layers`
+    layers of 3 heads and imitates a first-order method, so that the number of layers grows with κ. The slides
+    credit this theorem to the paper on Newton's method by mistake: the theorem of Fu et al. is 5.1
+    (`fu_newton`).
     """
 
     claim = "<="
@@ -57,15 +59,15 @@ class BaiPretrain(Pretrained, WellPosed, kind="bai_pretrain"):
 
     @override
     def value(self) -> float:
-        self.check()
-        spread = (self.conditioning * self.dim) ** 2 + math.log(1 / self.failure)
-        return math.sqrt(spread / self.prompts) + self.dim * self.noise**2 / self.seen
+        self.require_conditions()
+        complexity = (self.condition_number * self.dim) ** 2 + math.log(1 / self.failure)
+        return math.sqrt(complexity / self.prompts) + self.dim * self.noise**2 / self.seen
 
 
-class BaiCrossover(WellPosed, kind="bai_crossover"):
-    """κ²N²/σ⁴, from where on more prompts gain little by `bai_pretrain`: there its two terms balance.
+class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
+    """Prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴. More prompts gain little.
 
-    The paper prints κ²N/σ², for which they do not.
+    The paper prints κ²N/σ², where the terms are not equal.
     """
 
     claim = "~"
@@ -74,12 +76,12 @@ class BaiCrossover(WellPosed, kind="bai_crossover"):
 
     @override
     def value(self) -> float:
-        self.check()
-        return (self.conditioning * self.seen) ** 2 / self.noise**4
+        self.require_conditions()
+        return (self.condition_number * self.seen) ** 2 / self.noise**4
 
 
-class BaiPretrainLayers(WellPosed, kind="bai_pretrain_layers"):
-    """κ ln(κN/σ), for `bai_pretrain`: of 3 heads, attention alone, weights of norm sqrt(κd)."""
+class BaiPretrainLayers(BaiTheorem21, kind="bai_pretrain_layers"):
+    """Layers for `bai_pretrain`: κ ln(κN/σ), attention only, with 3 heads and weights of norm sqrt(κd)."""
 
     claim = "<="
     of = "layers"
@@ -87,31 +89,32 @@ class BaiPretrainLayers(WellPosed, kind="bai_pretrain_layers"):
 
     @override
     def value(self) -> float:
-        self.check()
-        kappa = self.conditioning
+        self.require_conditions()
+        kappa = self.condition_number
         self.require(kappa * self.seen > self.noise, "κN > σ")
         return kappa * math.log(kappa * self.seen / self.noise)
 
 
 class BaiCapacity(Pretrained, kind="bai_capacity"):
-    """B² sqrt((L² (MD² + DD') + ln(1/ξ))/n): the loss above the best in the class, which grows with the class.
+    """Loss above that of the best model of the class: B² sqrt((L² (MD² + DD') + ln(1/ξ))/n).
 
-    Far above any loss at sizes that are trained. M heads have D² weights a matrix there, not D²/M as here.
+    The bound grows with the class. At practical sizes it is far above any loss. In the paper each of the M
+    heads has D² weights per matrix, not D²/M as in this package.
     """
 
     claim = "<="
     of = "gap"
     source = "Bai et al. 2023, theorem 20 (the display from memory, logarithms dropped)"
     layers: PositiveInt = 4
-    """L."""
+    """L, the number of layers."""
     heads: PositiveInt = 4
-    """M."""
+    """M, the number of heads."""
     width: PositiveInt = 64
-    """D."""
+    """D, the width."""
     mlp_width: NonNegativeInt | None = None
-    """D'; `None` for 4 times the width."""
+    """D', the width of the MLP; `None` for 4 times the width."""
     clip_y: PositiveFloat = 1.0
-    """B, at which y and its prediction are clipped."""
+    """B, the largest |y| and |ŷ| after clipping."""
 
     @override
     def value(self) -> float:
@@ -121,7 +124,7 @@ class BaiCapacity(Pretrained, kind="bai_capacity"):
 
 
 class BaiLs(LinearExcess, kind="bai_ls"):
-    """dσ²/N, as least squares, at N >= Õ(d)."""
+    """Excess of a transformer that does least squares, for N >= Õ(d): dσ²/N."""
 
     claim = "<="
     source = "Bai et al. 2023, corollary 5"
@@ -134,15 +137,15 @@ class BaiLs(LinearExcess, kind="bai_ls"):
 
 
 class BaiLasso(LinearExcess, kind="bai_lasso"):
-    """σ² s ln(d/δ)/N, as the lasso, for weights with s that are not 0."""
+    """Excess of a transformer that does the lasso, for weights with s non-zero coordinates: σ² s ln(d/δ)/N."""
 
     claim = "<="
     source = "Bai et al. 2023, theorem 11"
     hidden_constant = True
     nonzero: PositiveInt = 3
-    """s."""
+    """s, the number of non-zero weights."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """δ."""
+    """δ, the probability that the statement fails."""
 
     @override
     def value(self) -> float:
@@ -152,21 +155,20 @@ class BaiLasso(LinearExcess, kind="bai_lasso"):
 
 
 class BaiNearBayes(LinearExcess, kind="bai_near_bayes"):
-    """`bayes_ridge` + 2ε with ε = e^(-L): L = O(ln 1/ε) layers come within ε of the Bayes risk of half the square.
+    """Excess of a transformer of L layers that is nearly Bayes-optimal: `bayes_ridge` + 2ε, ε = e^(-L).
 
-    At N >= max(d/10, O(ln 1/ε)); the second is N >= L here, its constant 1.
+    L = O(ln 1/ε) layers come within ε of the Bayes risk of half the squared error, for N >= max(d/10, O(ln
+    1/ε)). With constant 1 the second condition is N >= L.
     """
 
     claim = "<="
     source = "Bai et al. 2023, corollary 6"
     hidden_constant = True
     layers: PositiveInt = 4
-    """L."""
+    """L, the number of layers."""
 
     @override
     def value(self) -> float:
-        self.isotropic()
         self.require(self.noise > 0, "noise > 0")
         self.require(self.seen >= max(self.dim / 10, self.layers), "N >= max(d/10, layers)")
-        bayes = self.signal * self.dim * bayes_factor(self.seen, self.dim, self.noise_ratio)
-        return bayes + 2 * math.exp(-self.layers)
+        return self.bayes_excess(self.seen) + 2 * math.exp(-self.layers)

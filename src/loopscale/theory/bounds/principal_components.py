@@ -1,8 +1,8 @@
-"""Principal components: how near a guess, a step of the power method or a sample comes to an eigenvector.
+"""Principal components: angles between an eigenvector and a guess, a power iterate or a sample eigenvector.
 
-Papers on PCA score against the eigenvectors of the prompt's own XX', where the exact answer has error 0: there
-the reference is the power method at equal steps (`power_tan`, and `power_error` on average over prompts). Only
-`davis_kahan` and `spiked_cosine` speak of the population's.
+Papers on PCA measure the error against the eigenvectors of the prompt's own XX', where the exact solution has
+error 0. The reference there is the power method with the same number of steps: `power_tan`, or `power_error`
+on average over prompts. Only `davis_kahan` and `spiked_cosine` concern the eigenvectors of the population.
 """
 
 import math
@@ -19,15 +19,15 @@ from loopscale.theory.bounds.base import Bound
 
 
 class PowerTan(Bound, kind="power_tan"):
-    """tan θ_T <= (λ₂/λ₁)^T tan θ_0 after T steps of the power method; equal where λ₂ = ... = λ_d."""
+    """tan θ_T after T steps of the power method: at most (λ₂/λ₁)^T tan θ_0, with equality if λ₂ = ... = λ_d."""
 
     claim = "<="
     of = "tangent"
     source = "textbook: Golub and Van Loan, power iteration"
     loops: NonNegativeInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
-    """λ₂/λ₁, of the matrix that is iterated."""
+    """λ₂/λ₁ of the iterated matrix."""
     start: NonNegativeFloat = 1.0
     """tan θ_0."""
 
@@ -37,20 +37,21 @@ class PowerTan(Bound, kind="power_tan"):
 
 
 class PowerTanMedian(Bound, kind="power_tan_median"):
-    """(λ₂/λ₁)^T √((d-1) median F(d-1, 1)), from a start uniform on the sphere, if λ₂ = ... = λ_d; else less.
+    """Median tangent after T power steps from a uniform start: (λ₂/λ₁)^T √((d-1) median F(d-1, 1)).
 
-    The median: the mean is infinite, for a start at right angles to the eigenvector never gets there.
+    Exact if λ₂ = ... = λ_d, otherwise an upper bound. The mean is infinite, because a start orthogonal to the
+    eigenvector never converges.
     """
 
     claim = "="
     of = "tangent"
     source = "derived: tan² θ_0 = χ²_{d-1} / χ²_1"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     loops: NonNegativeInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
-    """λ₂/λ₁, of the matrix that is iterated."""
+    """λ₂/λ₁ of the iterated matrix."""
 
     @override
     def value(self) -> float:
@@ -60,50 +61,51 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
 
 
 class PowerError(Bound, kind="power_error"):
-    """E min |v - v₁|², |v + v₁|² of the power method's v after T steps, from a start uniform on the sphere, if
-    λ₂ = ... = λ_d; else less. For d = 3 it is 2a / (1 + a), a = (1 - gap)^T.
+    """Mean squared error E min(|v - v₁|², |v + v₁|²) of the power method after T steps from a uniform start.
 
-    It falls as (1 - gap)^T, not as the square of that, which every single start's does: the share (1 - gap)^T of
-    starts that are nearly at right angles to v₁ decides the mean.
+    Exact if λ₂ = ... = λ_d, otherwise an upper bound. For d = 3 the value is 2a / (1 + a) with a = (1 -
+    gap)^T. The mean falls as (1 - gap)^T, although the error of every single start falls as the square of
+    this. The reason: a share (1 - gap)^T of the starts is nearly orthogonal to v₁ and dominates the mean.
     """
 
     claim = "="
     of = "squared parameter error"
     source = "derived: power_tan over starts uniform on the sphere"
     dim: int = Field(20, ge=2)
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     loops: NonNegativeInt = 10
-    """T, iterations."""
+    """T, the number of iterations."""
     gap: float = Field(default=0.2, gt=0, lt=1)
     """Δ = 1 - λ₂/λ₁."""
 
     @override
     def value(self) -> float:
-        fall = self.loops * math.log1p(-self.gap)
+        log_ratio = self.loops * math.log1p(-self.gap)
 
         def integrand(s: float) -> float:
-            """Over s = ln tan θ_0, along which it has one peak, at -T ln(1 - gap) or near 0."""
-            left = -math.expm1(-0.5 * math.log1p(math.exp(2 * (s + fall))))
-            sine = -0.5 * math.log1p(math.exp(-2 * s))
-            return left * math.exp((self.dim - 2) * sine + s - math.log1p(math.exp(2 * s)))
+            """Error times density over s = ln tan θ_0, with one peak at -T ln(1 - gap) or near 0."""
+            error = -math.expm1(-0.5 * math.log1p(math.exp(2 * (s + log_ratio))))
+            log_sine = -0.5 * math.log1p(math.exp(-2 * s))
+            return error * math.exp((self.dim - 2) * log_sine + s - math.log1p(math.exp(2 * s)))
 
-        parts = [-30.0, 0.0, -fall, 60.0 - fall]
-        total = sum(quad(integrand, low, high, limit=200)[0] for low, high in pairwise(parts) if low < high)
+        ends = [-30.0, 0.0, -log_ratio, 60.0 - log_ratio]
+        total = sum(quad(integrand, low, high, limit=200)[0] for low, high in pairwise(ends) if low < high)
         return 4 * total * math.exp(-betaln(0.5, (self.dim - 1) / 2))
 
 
 class InitOverlap(Bound, kind="init_overlap"):
-    """P(|v'x| <= δ) for x uniform on the sphere and v fixed; about δ √(2d/π) while that is small, d large.
+    """P(|v'x| <= δ) for x uniform on the sphere and v fixed: about δ √(2d/π) for small δ and large d.
 
-    In place of He et al.'s lemma 8, whose two displays contradict each other: exp(-C δ^-½) against exp(-C/δ),
-    and the second lacks the absolute value, without which half of all starts fail.
+    This replaces lemma 8 of He et al. The two displays of the lemma contradict each other: exp(-C δ^-½) and
+    exp(-C/δ). The second display also lacks the absolute value, and without the absolute value half of all
+    starts fail.
     """
 
     claim = "="
     of = "probability"
     source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects He et al. 2025a, lemma 8"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     overlap: float = Field(0.025, gt=0, le=1)
     """δ."""
 
@@ -114,15 +116,15 @@ class InitOverlap(Bound, kind="init_overlap"):
 
 
 class RandomCosine(Bound, kind="random_cosine"):
-    """E |cos θ|, or E cos² θ = 1/d, of a guess uniform on the sphere: where an untrained net begins."""
+    """E |cos θ| or E cos² θ = 1/d of a uniform guess on the sphere: the score of an untrained network."""
 
     claim = "="
     of = "cosine"
     source = "textbook: moments of the Beta distribution"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     power: Literal[1, 2] = 1
-    """Of the cosine."""
+    """Power of the cosine."""
 
     @override
     def value(self) -> float:
@@ -132,7 +134,7 @@ class RandomCosine(Bound, kind="random_cosine"):
 
 
 class DavisKahan(Bound, kind="davis_kahan"):
-    """sin θ <= 2 |E| / gap between the eigenvectors of a matrix and of that plus E; vacuous above 1."""
+    """sin θ between the eigenvectors of a matrix and of the matrix plus E: 2 |E| / gap; vacuous above 1."""
 
     claim = "<="
     of = "sine"
@@ -140,7 +142,7 @@ class DavisKahan(Bound, kind="davis_kahan"):
     perturbation: NonNegativeFloat = 0.1
     """|E|, the spectral norm."""
     gap: PositiveFloat = 1.0
-    """From the eigenvalue to the nearest other one, without E."""
+    """Distance from the eigenvalue to the nearest other eigenvalue of the matrix without E."""
 
     @override
     def value(self) -> float:
@@ -148,18 +150,19 @@ class DavisKahan(Bound, kind="davis_kahan"):
 
 
 class SpikedCosine(Bound, kind="spiked_cosine"):
-    """cos² θ between the first eigenvectors of the sample and of the covariance I + ℓvv'; d, N to infinity.
+    """cos² θ between the first eigenvectors of the sample covariance and of the covariance I + ℓvv'.
 
-    0 up to ℓ = √γ, γ = d/N: with fewer than d/ℓ² points the sample does not see the spike.
+    The limit is d, N to infinity. It is 0 for ℓ up to √γ, γ = d/N: fewer than d/ℓ² points do not show the
+    spike.
     """
 
     claim = "~"
     of = "squared cosine"
     source = "Paul 2007, theorem 4; Benaych-Georges and Nadakuditi 2011 (from memory)"
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     points: PositiveInt = 40
-    """N, samples."""
+    """N, the number of samples."""
     spike: PositiveFloat = 2.0
     """ℓ."""
 

@@ -1,7 +1,8 @@
-"""Sparse recovery in context: y = Xβ with S non-zero coordinates of β, by l1 and by learned iterations (LISTA).
+"""Sparse recovery in context, by l1 minimisation and learned iterations (LISTA).
 
-n pairs are seen, K = `layers`. Liu et al. 2025 prove that a transformer does one step of LISTA a layer, with
-measurements that differ from prompt to prompt. Gaussian inputs violate its bound on |x|: clip them.
+y = Xβ, where β has S non-zero coordinates. The prompt has n pairs, and K = `layers`. Liu et al. 2025 prove
+that a transformer does one LISTA step per layer, with measurements X that differ between prompts. Gaussian
+inputs violate the bound on |x| in their theorem and must be clipped.
 """
 
 import math
@@ -17,16 +18,16 @@ from loopscale.theory.bounds.base import Bound, InContext
 
 class Sparse(InContext):
     nonzero: PositiveInt = 3
-    """S, of the `dim` coordinates of β."""
+    """S, the number of non-zero coordinates of β."""
 
-    def check(self) -> None:
+    def require_conditions(self) -> None:
         self.require(self.nonzero <= self.dim, "nonzero <= dim")
 
 
 class VaryingMeasurements(Sparse):
-    """What Liu et al. 2025 state for n >= N₀ = 8 (4S-2)² ln(dS/δ)/c pairs, without noise.
+    """A statement of Liu et al. 2025 for n >= N₀ = 8 (4S-2)² ln(dS/δ)/c pairs, without noise.
 
-    Corrected: the last root of e^-α has the factor γ, without which α < 0 at n = N₀ for small γ.
+    Corrected: the last root of e^-α has the factor γ. Without γ, α is negative at n = N₀ for small γ.
     """
 
     claim = "<="
@@ -34,18 +35,18 @@ class VaryingMeasurements(Sparse):
     dim: PositiveInt = 100
     points: PositiveInt = 100_001
     layers: PositiveInt = 10
-    """K."""
+    """K, the number of layers."""
     gamma: float = Field(1.0, gt=0, le=1.5)
-    """γ, of the step."""
+    """γ, the step size."""
     concentration: PositiveFloat = 1.0
-    """c, of the inputs, which the source leaves open."""
+    """c, the concentration of the inputs, which the source leaves open."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """δ, the probability that it does not hold."""
+    """δ, the probability that the statement fails."""
 
     @property
-    def left(self) -> float:
-        """e^-α, what a layer leaves of the error; 1 - ⅔γ for n to infinity."""
-        self.check()
+    def error_factor(self) -> float:
+        """e^-α, the factor of the error per layer; 1 - ⅔γ for n to infinity."""
+        self.require_conditions()
         d, s, n, c = self.dim, self.nonzero, self.seen, self.concentration
         least = 8 * (4 * s - 2) ** 2 * math.log(d * s / self.failure) / c
         self.require(n >= least, f"N >= {least:.1f}")
@@ -55,59 +56,62 @@ class VaryingMeasurements(Sparse):
 
 
 class ListaVM(VaryingMeasurements, kind="lista_vm"):
-    """b e^(-αK): geometric in the layers, at a rate that rises with n up to -ln(1 - ⅔γ)."""
+    """|β̂ - β| after K layers: b e^(-αK), geometric in K with a rate α that rises with n up to -ln(1 - ⅔γ)."""
 
     of = "parameter error"
     source = "Liu et al. 2025, theorem 5.1 (theorem 13 of the slides), corrected"
     w_norm: PositiveFloat = 1.0
-    """b, that |β|₁ is at most."""
+    """b, the largest |β|₁."""
 
     @override
     def value(self) -> float:
-        return self.w_norm * self.left**self.layers
+        return self.w_norm * self.error_factor**self.layers
 
 
 class ListaReadout(VaryingMeasurements, kind="lista_readout"):
-    """|ŷ - y|: b(1 - ⅔γ)^K + c₄ (K/√n) (1 - ⅔γ)^(K-1) of a linear read-out, c₅ e^(-αK) of a query's.
+    """|ŷ - y| after K layers, with a linear read-out or a query token.
 
-    The term in 1/√n decays in K too, and expanding e^(-αK) gives the same: that a linear read-out adds a floor and
-    a query's does not, as is said of it, does not follow.
+    Linear: b(1 - ⅔γ)^K + c₄ (K/√n) (1 - ⅔γ)^(K-1). Query: c₅ e^(-αK). A common claim is that the linear
+    read-out adds a floor and the query does not. The claim does not follow: the term in 1/√n also decays in
+    K, and the expansion of e^(-αK) has the same term.
     """
 
     of = "prediction error"
     source = "Liu et al. 2025, theorem 14 of the slides"
     readout: Literal["linear", "query"] = "linear"
-    """`linear` of the last layer's state, or that of a `query` token."""
+    """`linear`: from the state of the last layer. `query`: from a query token."""
     x_norm: PositiveFloat = 1.0
-    """b, that |x| is at most."""
+    """b, the largest |x|."""
 
     @override
     def value(self) -> float:
-        left, limit = self.left, 1 - 2 / 3 * self.gamma
+        factor, limit = self.error_factor, 1 - 2 / 3 * self.gamma
         if self.readout == "query":
-            return left**self.layers
+            return factor**self.layers
         drift = self.layers / math.sqrt(self.seen) * limit ** (self.layers - 1)
         return self.x_norm * limit**self.layers + drift
 
 
 class ListaCP(Bound, kind="lista_cp"):
-    """s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ): LISTA-CP with the weights of its proof."""
+    """|β̂ - β| after K layers of LISTA-CP: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ), weights of the proof."""
 
     claim = "<="
     of = "parameter error"
     source = "Chen et al. 2018, theorem 2 (from memory; C derived)"
     nonzero: PositiveInt = 3
-    """s."""
+    """s, the number of non-zero coordinates of β."""
     layers: NonNegativeInt = 10
-    """K."""
+    """K, the number of layers."""
     coherence: PositiveFloat = 0.1
-    """μ, the largest product of a column of the weights with another one of X, with its own being 1."""
+    """μ, the largest product of a column of the weights with another column of X; with its own column it is
+    1.
+    """
     largest: PositiveFloat = 1.0
-    """B, of a coordinate of β."""
+    """B, the largest coordinate of β."""
     noise_norm: NonNegativeFloat = 0.0
-    """σ there: the l1 norm of all the noise, not the deviation of one y."""
+    """σ of the paper: the l1 norm of the noise vector, not the standard deviation of one y."""
     weight: PositiveFloat = 1.0
-    """C_W, the largest entry of the weights; it matters under noise alone."""
+    """C_W, the largest entry of the weights; used only with noise."""
 
     @override
     def value(self) -> float:
@@ -118,18 +122,18 @@ class ListaCP(Bound, kind="lista_cp"):
 
 
 class L1Threshold(Bound, kind="l1_threshold"):
-    """inf_t s(1+t²) + 2(d-s) [(1+t²)Φ(-t) - tφ(t)]: the pairs from which the least |β|₁ is β itself.
+    """Number of pairs from which l1 minimisation returns β: inf_t s(1+t²) + 2(d-s) [(1+t²)Φ(-t) - tφ(t)].
 
-    Without noise, Gaussian inputs. The change from failure to success is about √d wide.
+    The statement is for Gaussian inputs without noise. The change from failure to success is about √d wide.
     """
 
     claim = "~"
     of = "threshold"
     source = "Amelunxen, Lotz, McCoy, Tropp 2014, theorem II and proposition 4.5 (from memory)"
     dim: PositiveInt = 100
-    """d, coordinates of β."""
+    """d, the dimension of β."""
     nonzero: PositiveInt = 10
-    """s."""
+    """s, the number of non-zero coordinates of β."""
 
     @override
     def value(self) -> float:
@@ -137,30 +141,30 @@ class L1Threshold(Bound, kind="l1_threshold"):
 
         d, s = self.dim, self.nonzero
 
-        def parts(t: float) -> tuple[float, float]:
+        def tail_and_density(t: float) -> tuple[float, float]:
             return float(ndtr(-t)), math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
-        def slope(t: float) -> float:
-            tail, density = parts(t)
+        def derivative(t: float) -> float:
+            tail, density = tail_and_density(t)
             return s * t + 2 * (d - s) * (t * tail - density)
 
-        t = root_scalar(slope, bracket=(0, 40), xtol=1e-13).root
-        tail, density = parts(t)
+        t = root_scalar(derivative, bracket=(0, 40), xtol=1e-13).root
+        tail, density = tail_and_density(t)
         return s * (1 + t * t) + 2 * (d - s) * ((1 + t * t) * tail - t * density)
 
 
 class SparseOracle(Sparse, kind="sparse_oracle"):
-    """σ² s/(n-s-1): least squares that is told the support; 0 without noise. A lower reference."""
+    """Excess of least squares with known support: σ² s/(n-s-1), and 0 without noise. A lower reference."""
 
     claim = "="
     of = "excess at a point"
     source = "textbook: mean of the inverse Wishart"
     noise: NonNegativeFloat = 0.0
-    """σ."""
+    """σ, the standard deviation of the label noise."""
 
     @override
     def value(self) -> float:
-        self.check()
+        self.require_conditions()
         self.require(self.seen >= self.nonzero, "N >= nonzero")
         spare = self.seen - self.nonzero - 1
         if self.noise == 0:

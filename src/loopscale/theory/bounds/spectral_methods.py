@@ -1,7 +1,7 @@
-"""Spectral methods by transformers (He et al. 2025a): what is proved of principal components and of two clusters.
+"""Spectral methods by transformers (He et al. 2025a): rates for principal components and for two clusters.
 
-Shapes alone: every constant is open, and the slides by which the paper is known here garble some formulas. The
-exact references are in `principal_components.py` and `clustering.py`.
+Compare only shapes, because every constant is open. The paper is known here only through slides, where some
+formulas are garbled. The exact references are in `principal_components.py` and `clustering.py`.
 """
 
 import math
@@ -16,12 +16,14 @@ from loopscale.theory.bounds.base import Bound
 
 
 class HePca(Bound, kind="he_pca"):
-    """τελ₁² + (λ₁√ε₀/Δ) Π_{i<=η} 5λ_{i+1}/Δ for component η+1, after τ = ln(1/(ε₀δ))/ε₀ power steps.
+    """Error of eigenvector η+1 after τ = ln(1/(ε₀δ))/ε₀ power steps: τελ₁² + (λ₁√ε₀/Δ) Π_{i<=η} 5λ_{i+1}/Δ.
 
-    Corrected: the product runs to η, where the paper's runs to k; jointly, the root covers ε₀λ₁²/Δ² as well,
-    and the sum has the first component's own 1. What it allows falls as √(ln τ/τ), though the algorithm's error
-    is geometric (`power_tan`), so faster is to be expected. "λ₁ ≍ ... ≍ Δ gives √k" hides 5^k and cannot hold
-    for many components: λ₁ >= λ_k + (k-1)Δ.
+    Corrected: the product runs to η, but in the paper it runs to k. In the joint bound the root also covers
+    ε₀λ₁²/Δ², and the sum includes the term 1 of the first component.
+
+    The bound falls as √(ln τ/τ), but the error of the algorithm is geometric (`power_tan`). Expect
+    measurements to fall faster than the bound. The remark "λ₁ ≍ ... ≍ Δ gives √k" hides a factor 5^k and
+    cannot hold for many components, because λ₁ >= λ_k + (k-1)Δ.
     """
 
     claim = "<="
@@ -29,66 +31,67 @@ class HePca(Bound, kind="he_pca"):
     source = "He et al. 2025a, theorem 2.1 (theorem 7 of the slides; the paper was not readable)"
     hidden_constant = True
     loops: PositiveInt = 100
-    """τ, power steps, by 2τ + 4k + 1 layers."""
+    """τ, the number of power steps; the transformer has 2τ + 4k + 1 layers."""
     accuracy: NonNegativeFloat = 0.0
-    """ε, of a layer's approximation; it takes λ₁^d/ε² heads."""
+    """ε, the approximation error of a layer, which takes λ₁^d/ε² heads."""
     overlap: float = Field(0.1, gt=0, le=1)
-    """δ, of every start with its eigenvector."""
+    """δ, the overlap of every start with its eigenvector."""
     eigenvalues: tuple[PositiveFloat, ...] = (3.0, 2.0)
-    """λ₁, λ₂, ... of XX', falling."""
+    """λ₁, λ₂, ... of XX', in falling order."""
     gap: PositiveFloat = 1.0
     """Δ, the smallest difference between eigenvalues."""
     component: PositiveInt = 1
-    """η+1, counted from 1; jointly, k, how many."""
+    """η+1, the number of the eigenvector, from 1. In the joint bound: k, the number of eigenvectors."""
     joint: bool = False
-    """Whether all of the first `component` eigenvectors count."""
+    """Whether the bound is for the first `component` eigenvectors jointly."""
     reading: Literal["corrected", "printed"] = "corrected"
-    """`printed` with Π to k = the number of eigenvalues but one, jointly with the root over Π alone."""
+    """`printed`: the product runs over all eigenvalues but one, and in the joint bound the root covers Π
+    only.
+    """
 
     @property
     def unconverged(self) -> float:
-        """ε₀, what τ steps leave: ε₀τ = W(τ/δ), by Lambert's function."""
+        """ε₀, the accuracy of τ steps: the solution of τ = ln(1/(ε₀δ))/ε₀ is ε₀ = W(τ/δ)/τ, with Lambert's W."""
         return float(lambertw(self.loops / self.overlap).real) / self.loops
 
     @override
     def value(self) -> float:
         lam, k = self.eigenvalues, self.component
         self.require(bool(lam) and k <= len(lam), "component <= the number of eigenvalues")
-        steps = [high - low for high, low in pairwise(lam)]
-        self.require(min(steps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
-        factors = [5 * each / self.gap for each in lam[1:]]
+        gaps = [high - low for high, low in pairwise(lam)]
+        self.require(min(gaps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
+        factors = [5 * eigenvalue / self.gap for eigenvalue in lam[1:]]
         approximation = self.loops * self.accuracy * lam[0] ** 2 * (k if self.joint else 1)
-        scale, left = lam[0] / self.gap, math.sqrt(self.unconverged)
-        if self.joint and self.reading == "printed":
-            return approximation + (scale * left) ** 2 * sum(math.prod(factors[:i]) for i in range(1, k))
-        if self.joint:
-            return approximation + scale * left * math.hypot(*(math.prod(factors[:i]) for i in range(k)))
-        return approximation + scale * left * math.prod(
-            factors if self.reading == "printed" else factors[: k - 1]
-        )
+        first = lam[0] / self.gap * math.sqrt(self.unconverged)
+        products = [math.prod(factors[:i]) for i in range(k)]
+        if not self.joint:
+            return approximation + first * (math.prod(factors) if self.reading == "printed" else products[-1])
+        if self.reading == "printed":
+            return approximation + first**2 * sum(products[1:])
+        return approximation + first * math.hypot(*products)
 
 
 class HePcaN(Bound, kind="he_pca_n"):
-    """√((k³ L M d² ln(B+k) + ln(1/ξ)) / n): what pretraining on n prompts loses to the best of the class."""
+    """Loss above the best of the class after pretraining on n prompts: √((k³ L M d² ln(B+k) + ln(1/ξ)) / n)."""
 
     claim = "<="
     of = "generalisation gap"
     source = "He et al. 2025a, proposition 9 of the slides (the paper was not readable)"
     hidden_constant = True
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     components: PositiveInt = 1
-    """k."""
+    """k, the number of eigenvectors."""
     layers: PositiveInt = 12
-    """L."""
+    """L, the number of layers."""
     heads: PositiveInt = 4
-    """M."""
+    """M, the number of heads."""
     radius: PositiveFloat = 1.0
-    """B, of the largest eigenvalue of XX'."""
+    """B, an upper bound of the largest eigenvalue of XX'."""
     prompts: PositiveInt = 1_000_000
-    """n, of pretraining."""
+    """n, the number of pretraining prompts."""
     failure: float = Field(0.05, gt=0, lt=1)
-    """ξ, the probability that it does not hold."""
+    """ξ, the probability that the statement fails."""
 
     @override
     def value(self) -> float:
@@ -98,11 +101,11 @@ class HePcaN(Bound, kind="he_pca_n"):
 
 
 class HePcaTuned(Bound, kind="he_pca_tuned"):
-    """n^-a: the sum of `he_pca` and `he_pca_n` at its best ε and ε₀, up to logarithms.
+    """Sum of `he_pca` and `he_pca_n` at the best ε and ε₀, up to logarithms: n^-a.
 
-    The paper prints a = 1/5, which takes both a number of power steps that does not grow as ε₀ falls and a term
-    linear in ε₀. Its own terms, τ = 1/ε₀ and √ε₀, give 1/10 (the default here); mixed they give 1/6 and 1/7. No
-    verdict should rest on one of them.
+    The paper prints a = 1/5. This exponent requires that the number of power steps does not grow as ε₀ falls,
+    and that the error is linear in ε₀. The terms of the paper itself, τ = 1/ε₀ and √ε₀, give 1/10 (the
+    default here). The two mixed readings give 1/6 and 1/7. Do not base a verdict on one of them.
     """
 
     claim = "<="
@@ -110,15 +113,15 @@ class HePcaTuned(Bound, kind="he_pca_tuned"):
     source = "derived from theorem 7 and proposition 9; corrects He et al. 2025a, corollary 10 of the slides"
     hidden_constant = True
     prompts: PositiveInt = 1_000_000
-    """n, of pretraining."""
+    """n, the number of pretraining prompts."""
     iterations: Literal["growing", "fixed"] = "growing"
-    """τ = 1/ε₀, or a constant."""
+    """`growing` for τ = 1/ε₀, `fixed` for a constant τ."""
     term: Literal["root", "linear"] = "root"
-    """Of finitely many iterations: √ε₀, or ε₀."""
+    """Error of finitely many iterations: `root` for √ε₀, `linear` for ε₀."""
 
     @property
     def exponent(self) -> float:
-        """a: the balance of τε, ε₀^p and (n ε₀ ε²)^-½, with τ = ε₀^-q."""
+        """a, from equal terms τε, ε₀^p and (n ε₀ ε²)^-½ with τ = ε₀^-q."""
         p, q = {"root": 0.5, "linear": 1.0}[self.term], {"growing": 1, "fixed": 0}[self.iterations]
         return p / (4 * p + 2 * q + 1)
 
@@ -128,10 +131,10 @@ class HePcaTuned(Bound, kind="he_pca_tuned"):
 
 
 class HeGmm(Bound, kind="he_gmm"):
-    """(d ln²N/N)^⅓ + factor · n^(-1/7): two components, N points a prompt, n prompts of pretraining.
+    """Misclassified share for two components, N points and n pretraining prompts: (d ln²N/N)^⅓ + C n^(-1/7).
 
-    The printed factor, of the dimension and the size of the centres, is garbled and taken as one number.
-    Vacuous above 1/2.
+    The source garbles C, a factor of the dimension and the size of the centres. Here C is one number,
+    `factor`. The bound is vacuous above 1/2.
     """
 
     claim = "<="
@@ -139,13 +142,13 @@ class HeGmm(Bound, kind="he_gmm"):
     source = "He et al. 2025a, theorem 3.2 (from slides; the paper was not readable)"
     hidden_constant = True
     dim: PositiveInt = 20
-    """d, coordinates of a point."""
+    """d, the dimension of a point."""
     points: PositiveInt = 1000
-    """N."""
+    """N, the number of points in a prompt."""
     prompts: PositiveInt | None = None
-    """n; None for infinitely many."""
+    """n, the number of pretraining prompts; `None` for infinitely many."""
     factor: PositiveFloat = 1.0
-    """Of the second term, of which the source says no more."""
+    """C, the factor of the second term, which the source leaves open."""
 
     @override
     def value(self) -> float:

@@ -1,6 +1,6 @@
-"""Weights that provably run an algorithm: nets of `models/`, set by a formula; one file a theorem family.
+"""Constructions: formulas for weights with which a net of `models/` runs an algorithm. One file per theorem family.
 
-To add one, add a class with its own `kind` to the file of its family, or a file for a family that is new;
-`regression.py` is the one to copy. Nothing lists the constructions: they are found by scanning, and
-`tests/theory/constructions/` holds every one against the algorithm that it is to run.
+To add a construction, add a class with its own `kind` to the file of its family, or add a file for a new family.
+Copy `regression.py`. No list of constructions exists: the package is scanned for them. `tests/contracts/` and
+`tests/theory/constructions/` compare every construction with its algorithm.
 """

@@ -1,10 +1,12 @@
-"""Gradient descent on an autoregression x_t = A Φ(x_{t-q} .. x_{t-1}), and its forecast (AlgoFormer, theorem 3.2).
+"""Gradient descent on an autoregression x_t = A Φ(x_{t-q}, ..., x_{t-1}), and its forecast (AlgoFormer, theorem 3.2).
 
-The net reads x_1 .. x_N and forecasts x_{N+1}. Two registers stand for t = 0, whose x is 0, and for t = N + 1. Heads
-copy the past of every t to it, layers apply Φ there, and residuals u_t = A_k Φ_t - x_t, at N + 1 A_k Φ_{N+1}, descend
-as in `gradient_descent`: a loop is a step on (1/2n) Σ_t |A Φ_t - x_t|². All tokens are seen, since each residual
-belongs to an A that all of them share. The paper keeps Φ of a past that ends at t beside x_t; the pairs of the
-regression are Φ of the past before t, and x_t, so here everything stands one later.
+The net reads x_1, ..., x_N and forecasts x_{N+1}. Two registers stand for t = 0, with x = 0, and for t = N + 1. Heads
+copy the past of every t to its token, and layers apply Φ to the past. Let Φ_t be the result. The state holds the
+residual u_t = A_k Φ_t - x_t, and A_k Φ_{N+1} at t = N + 1. A loop is one step on `(1/2n) Σ_t |A Φ_t - x_t|²`, as in
+`gradient_descent`. Attention is full, because all residuals belong to the same A.
+
+Correction: the paper's layout keeps Φ of a past that ends at t beside x_t. The regression needs pairs of x_t and Φ of
+the past before t. So all features stand one token later here.
 """
 
 from collections.abc import Callable
@@ -18,29 +20,30 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Kind
 from loopscale.tasks.representation_regression import Representation
 from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.causal import descent_limit, stretch
-from loopscale.theory.constructions.copying import back, windows
+from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
+from loopscale.theory.constructions.causal import descent_limit, length_factor
+from loopscale.theory.constructions.copying import add_lagged, windows
 from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.gadgets import SURE, Mean, Order, hidden
-from loopscale.theory.constructions.plan import Form, Plan, Rows, Term
-from loopscale.theory.constructions.regression import descent, layer
+from loopscale.theory.constructions.gadgets import UNDERFLOW, MeanOfProducts, Order, hide_keys
+from loopscale.theory.constructions.regression import leaky_layer, least_squares_descent
 
 
-class Descent(Construction):
-    """What constructions share that descend on pairs held by one token each, with a register for a sink."""
+class PairTokenDescent(Construction):
+    """Shared by constructions that descend on pairs held by one token each, with a register as sink."""
 
     variant: Literal["sink", "relu"] = "sink"
-    """How products are summed: by softmax with a sink, or exactly by relu attention."""
+    """How products are summed. sink: softmax attention with a sink, in the limit of a small scale. relu: exactly."""
     expansion: Order = 4
-    """The order of the error in `scale`, of softmax."""
+    """The order of the softmax error in `scale`."""
     scale: PositiveFloat = 1e-4
-    """c, on the scores of softmax."""
+    """c, the factor of the softmax scores."""
     depth: PositiveFloat = 28.0
-    """C, of the sink."""
+    """C, the score of the sink without log N."""
     rate: PositiveFloat = 0.1
-    """η, for the mean over the pairs."""
+    """η, the step size for the mean over the pairs."""
 
     @property
     @override
@@ -48,22 +51,26 @@ class Descent(Construction):
         return descent_limit(self.expansion, self.rate) if self.variant == "sink" else None
 
     @property
-    def away(self) -> float:
-        """What takes a key out. Any number larger than all scores does, and costs relu attention no precision."""
-        return SURE if self.variant == "sink" else 1e12
+    def mask(self) -> float:
+        """The score gap that hides a key. Any number above all scores works, and costs relu attention no precision."""
+        return UNDERFLOW if self.variant == "sink" else 1e12
 
-    def descend(self, rows: Rows, pairs: int, feature: Form, others: list[Term]) -> Plan:
-        """A step of descent by u of every token, over the pairs that `others` leave."""
-        mean = Mean(self.variant, pairs, self.expansion, self.scale, self.depth)
+    def kinds(self, before: list[BlockPlan]) -> list[Kind]:
+        """The kind of attention of each block: only the block in the loop sums products."""
+        return [*("softmax" for _ in before), "relu" if self.variant == "relu" else "softmax", "softmax"]
+
+    def descend(self, rows: StateRows, pairs: int, feature: Form, selection: list[Term]) -> BlockPlan:
+        """One step of descent of u at every token, over the pairs that the score terms `selection` leave visible."""
+        mean = MeanOfProducts(self.variant, pairs, self.expansion, self.scale, self.depth)
         move = (-self.rate * rows["u"], rows["u"])
-        return mean.add(Plan(), feature, feature, move, [*others, *mean.sink(rows)])
+        return mean.add(BlockPlan(), feature, feature, move, [*selection, *mean.sink(rows)])
 
 
-class Autoregression(Descent, kind="autoregression"):
-    """Loop by loop descent from A = 0. In and out: d coordinates; the forecast stands at the last token.
+class Autoregression(PairTokenDescent, kind="autoregression"):
+    """Descent from A = 0, one step per loop. In and out: d coordinates. The last token outputs the forecast.
 
-    Φ is one fixed net of leaky ReLU layers without biases, drawn as that of the task `representation_regression` on
-    x_{t-q} .. x_{t-1}, oldest first: a layer of this net for each of its layers.
+    Φ is a fixed net of leaky ReLU layers without biases, drawn as the Φ of the task `representation_regression`. Its
+    input is x_{t-q}, ..., x_{t-1}, the oldest first. This net has one layer for each layer of Φ.
     """
 
     source = "Gao et al. 2024 (AlgoFormer), theorem 3.2"
@@ -72,63 +79,61 @@ class Autoregression(Descent, kind="autoregression"):
     lags: PositiveInt = 3
     """q."""
     padded: bool = False
-    """Whether the first q tokens count as pairs, with zeros for what was before the prompt."""
+    """True if the first q tokens count as pairs, with zeros for inputs before the prompt."""
     layers: NonNegativeInt = 0
-    """Of Φ; 0 makes it the identity."""
+    """The number of layers of Φ. With 0, Φ is the identity."""
     width: PositiveInt = 20
-    """Of Φ."""
+    """The width of Φ."""
     slope: float = Field(0.01, ge=0, le=1)
-    """Of Φ's leaky ReLU, below 0."""
+    """The slope of Φ's leaky ReLU below 0."""
     gain: PositiveFloat = 1.0
-    """Of Φ's layers, as in the task."""
+    """The gain of Φ's layers, as in the task."""
     representation_seed: int = Field(0, ge=0)
-    """Which Φ."""
+    """The seed from which Φ is drawn."""
 
     @override
     def design(self, prompt: Prompt) -> Design:
         dim, pairs = prompt.dim_in, prompt.length - (0 if self.padded else self.lags)
-        self.require(prompt.dim_out == dim, "forecasts of as many coordinates as x has")
+        self.require(prompt.dim_out == dim, "forecasts with as many coordinates as x")
         self.require(pairs > 0, f"prompts of more than {self.lags} tokens")
         past = self.lags * dim
         features = max(past, self.width) if self.layers else past
-        rows = Rows(
-            x=dim, f=features, u=dim, out=dim, **dict.fromkeys(("one", "t", "t2", "sink", "query", "burn"), 1)
-        )
+        flags = dict.fromkeys(("one", "t", "t2", "sink", "query", "burn"), 1)
+        rows = StateRows(x=dim, f=features, u=dim, out=dim, **flags)
         before = self._features(rows)
-        masks = [hidden(rows, rows["query"], self.away), hidden(rows, rows["burn"], self.away)]
+        masks = [hide_keys(rows, rows["query"], self.mask), hide_keys(rows, rows["burn"], self.mask)]
+        loop = [self.descend(rows, pairs, rows["f"], masks)]
+        answer = BlockPlan().head([(UNDERFLOW * rows["one"], rows["query"])], [(rows["u"], rows["out"])])
+        positions = self._positions(rows, prompt.length)
         return Design(
-            rows, rows["x"].T, rows["out"], self._positions(rows, prompt.length), before,
-            [self.descend(rows, pairs, rows["f"], masks)],
-            [Plan().head([(SURE * rows["one"], rows["query"])], [(rows["u"], rows["out"])])],
-            attention=[*("softmax" for _ in before), "relu" if self.variant == "relu" else "softmax", "softmax"],
-            normaliser="none", registers=self.REGISTERS,
-        )  # fmt: skip
+            rows, rows.read_in("x"), rows["out"], positions, before, loop, [answer], self.kinds(before)
+        )
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        xs, phi = series(rng, dim=2, length=self.lags + 20), self.representation(2)
-        # Φ is homogeneous, and descent converges if no feature is longer than this.
-        xs = xs * stretch(regression(xs, self.lags, phi, padded=True)[0], self.rate**-0.5)
-        features, targets = regression(xs, self.lags, phi, self.padded)
-        return Example.at_last(xs, descent(features, targets, self.rate, steps=10))
+        xs, phi = random_series(rng, dim=2, length=self.lags + 20), self.representation(2)
+        # Φ is homogeneous. Descent converges if no feature is longer than rate^-1/2.
+        xs = xs * length_factor(lagged_regression(xs, self.lags, phi, padded=True)[0], self.rate**-0.5)
+        features, targets = lagged_regression(xs, self.lags, phi, self.padded)
+        return Example.at_last(xs, least_squares_descent(features, targets, self.rate, steps=10))
 
     def representation(self, dim: int) -> Representation:
-        """Φ, of q times `dim` coordinates."""
+        """Φ, a function of q · `dim` coordinates."""
         return Representation(
             self.lags * dim, self.layers, self.width, self.slope, self.gain, self.representation_seed
         )
 
-    def _features(self, rows: Rows) -> list[Plan]:
+    def _features(self, rows: StateRows) -> list[BlockPlan]:
         """Layers after which f is Φ of the past, and u is -x."""
         dim = rows.sizes["x"]
         weights = self.representation(dim).weights
-        plans = [layer(rows, weight.double().T, self.slope, "f") for weight in weights] or [Plan()]
+        plans = [leaky_layer(rows, weight.double().T, self.slope, "f") for weight in weights] or [BlockPlan()]
         for lag in range(1, self.lags + 1):
-            back(rows, plans[0], lag, rows.part("f", (self.lags - lag) * dim, dim))
+            add_lagged(rows, plans[0], lag, rows.part("f", (self.lags - lag) * dim, dim))
         plans[0].add(-rows["x"], rows["u"])
         return plans
 
-    def _positions(self, rows: Rows, length: int) -> Tensor:
+    def _positions(self, rows: StateRows, length: int) -> Tensor:
         times = torch.arange(length).double() + 1
         t = torch.cat([torch.tensor([0.0, length + 1]), times])
         flags = {"sink": t == 0, "query": t == length + 1}
@@ -139,22 +144,22 @@ class Autoregression(Descent, kind="autoregression"):
         )
 
 
-def regression(
+def lagged_regression(
     xs: Float[Tensor, "prompts tokens dim"], lags: int, phi: Callable[[Tensor], Tensor], padded: bool
 ) -> tuple[Float[Tensor, "prompts points features"], Float[Tensor, "prompts points dim"]]:
-    """Φ of the past, oldest first, and x, for every token that counts and for the one to come, whose x is put as 0."""
+    """Φ of the past and x, for every token that counts and for the next token. The x of the next token is set to 0."""
     first = 0 if padded else lags
     features = phi(windows(pad(xs, (0, 0, 1, 0)), lags).flatten(2))
     return features[:, first:], pad(xs, (0, 0, 0, 1))[:, first:]
 
 
-def series(
+def random_series(
     rng: torch.Generator, dim: int, length: int, prompts: int = 8
 ) -> Float[Tensor, "prompts length dim"]:
     """A stable autoregression of order 2, with noise."""
     noise = torch.randn(length, prompts, dim, generator=rng, dtype=torch.float64)
-    turn = torch.linalg.qr(torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64))[0]
+    rotation = torch.linalg.qr(torch.randn(prompts, dim, dim, generator=rng, dtype=torch.float64))[0]
     xs = [noise[0], noise[1]]
-    for each in noise[2:]:
-        xs.append(0.6 * (turn @ xs[-1][..., None])[..., 0] - 0.3 * xs[-2] + 0.3 * each)
+    for shock in noise[2:]:
+        xs.append(0.6 * (rotation @ xs[-1][..., None])[..., 0] - 0.3 * xs[-2] + 0.3 * shock)
     return torch.stack(xs, 1)

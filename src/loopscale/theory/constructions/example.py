@@ -1,23 +1,12 @@
-"""A construction held against its algorithm: random problems, what the algorithm makes of them, how far the net is."""
+"""The data with which a construction is checked: random problems with their solution, and the limit of the theorem."""
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from loopscale.core.prompt import Prompt
-
-if TYPE_CHECKING:
-    from loopscale.theory.constructions.base import Construction
-
-EXACT = 1e-10
-"""How near exact weights are, in float64."""
-TOLERANCE = 0.15
-"""How near a measured order has to be to that of the theorem, relative to it: a fit has few points."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +14,22 @@ class Limit:
     """The limit in which a construction runs its algorithm."""
 
     setting: str
+    """The name of the setting that goes to its limit: a scale goes to 0, a number of pieces to infinity."""
     order: int | float
-    """The distance shrinks as this power of the setting, or of 1 / the setting where that is a number of pieces."""
+    """The exponent of the distance between net and algorithm, as a power of the scale or of 1 / pieces."""
     values: tuple[int | float, ...]
-    """Where that can be seen, from coarse to fine: below the first, and above what rounding leaves."""
+    """Values, from coarse to fine, at which the order is measured. Coarser values are not yet in the asymptotic
+    range. At finer values rounding exceeds the distance."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A random problem for a construction, and what its algorithm makes of it."""
+    """Random prompts for a construction, and the iterates of its algorithm."""
 
     tokens: Float[Tensor, "prompts tokens dim_in"]
-    """What the net reads."""
+    """The input of the net."""
     expected: Float[Tensor, "steps prompts tokens dim_out"]
-    """What it is to put out after every step; nan where it may put out anything."""
+    """The output of the algorithm after every step. NaN where the output of the net is not checked."""
 
     @property
     def prompt(self) -> Prompt:
@@ -46,45 +37,20 @@ class Example:
         return Prompt(self.tokens.shape[1], self.tokens.shape[2], self.expected.shape[3])
 
     @classmethod
-    def at_last(
-        cls, tokens: Float[Tensor, "prompts tokens dim_in"], guesses: Float[Tensor, "steps prompts dim_out"]
+    def at(
+        cls,
+        checked: slice,
+        tokens: Float[Tensor, "prompts tokens dim_in"],
+        outputs: Float[Tensor, "steps prompts checked dim_out"],
     ) -> "Example":
-        """Where only what is put out at the last token counts."""
-        steps, prompts, dim_out = guesses.shape
-        expected = torch.full((steps, prompts, tokens.shape[1], dim_out), torch.nan, dtype=torch.float64)
-        expected[:, :, -1] = guesses
+        """An example in which the outputs are checked at a slice of the tokens only."""
+        expected = outputs.new_full((len(outputs), *tokens.shape[:2], outputs.shape[3]), torch.nan)
+        expected[:, :, checked] = outputs
         return cls(tokens, expected)
 
-
-def distances(construction: "Construction", example: Example) -> Float[Tensor, "steps prompts"]:
-    """The largest distance between net and algorithm in each prompt after every step, nan where nothing is expected.
-
-    Raises ValueError where the problem does not fit the construction.
-    """
-    found = construction.net(example.prompt)(example.tokens, len(example.expected))
-    gaps = (found - example.expected).abs()
-    spoken = ~torch.isnan(example.expected)
-    largest = torch.where(spoken, gaps, -1.0).amax((2, 3))
-    return torch.where(spoken.any(-1).any(-1), largest, torch.nan)
-
-
-def approach(construction: "Construction", limit: Limit, seed: int = 0) -> Float[np.ndarray, " values"]:
-    """The distance after the last step at each of the limit's values, all on the same problem.
-
-    The mean over prompts of its logarithm, as a number: how far a number lies from the next knot is chance.
-    """
-    found = []
-    for value in limit.values:
-        there = construction.model_validate(
-            construction.model_dump() | {"kind": construction.kind, limit.setting: value}
-        )
-        last = distances(there, there.example(torch.Generator().manual_seed(seed)))[-1]
-        found.append(last.log().mean().exp().item())
-    return np.array(found)
-
-
-def order(limit: Limit, found: Float[np.ndarray, " values"]) -> float:
-    """The power of the setting, or of 1 / the setting, that the distances follow; nan where there is none left."""
-    if not (found > 0).all():
-        return math.nan
-    return abs(float(np.polyfit(np.log(limit.values), np.log(found), 1)[0]))
+    @classmethod
+    def at_last(
+        cls, tokens: Float[Tensor, "prompts tokens dim_in"], outputs: Float[Tensor, "steps prompts dim_out"]
+    ) -> "Example":
+        """An example in which the outputs are checked at the last token only."""
+        return cls.at(slice(-1, None), tokens, outputs[:, :, None])

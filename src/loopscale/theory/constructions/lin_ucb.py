@@ -1,8 +1,8 @@
-"""Soft LinUCB: a ridge estimate, a bonus for what is not known of an arm, and a softmax over arms.
+"""Soft LinUCB: a ridge estimate, an exploration bonus for each arm, and a softmax over the arms.
 
-The net reads tokens (x, y, a): pairs first, with a = 0, and then the arms, with x = 0 and y = 0. Every arm solves
-V z = a, V = λI + Σ x_i x_i', at once; then z·x_i y_i summed is the estimate <a, V⁻¹X'y>, and z·a is a'V⁻¹a, so
-that nothing else need be solved for. Read out at the last token are the probabilities of the arms.
+The net reads tokens (x, y, a): first pairs, with a = 0, and then arms, with x = 0 and y = 0. Every arm solves V z =
+a for V = λI + Σ_i x_i x_i', all arms at once. Then Σ_i (z·x_i) y_i is the estimate <a, V⁻¹X'y>, and z·a is a'V⁻¹a,
+so that no other system is solved. The last token outputs the probabilities of the arms.
 """
 
 from typing import Literal
@@ -16,117 +16,127 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.theory.constructions import columns
+from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.gates import alike
-from loopscale.theory.constructions.logic import among
-from loopscale.theory.constructions.piecewise import Piecewise, geometric
-from loopscale.theory.constructions.plan import Plan, Rows
+from loopscale.theory.constructions.logic import gate_terms, mask_except
+from loopscale.theory.constructions.piecewise import Piecewise, geometric_knots
 from loopscale.theory.constructions.ridge import (
     Curvature,
-    accelerate,
-    descent,
-    further_pairs,
-    inverses,
-    momentum,
-    prefixes,
-    problem,
-    tokens,
+    add_nesterov_update,
+    inverse_iterates,
+    nesterov_descent,
+    nesterov_momentum,
+    pair_and_arm_tokens,
+    penalty_registers,
+    prefix_moments,
+    random_bounded_regression,
 )
 
 
 class LinUcb(Curvature, kind="lin_ucb"):
-    """Arms drawn from softmax(ucb / temperature), ucb = <a, w> + width sqrt(a'V⁻¹a), w of ridge regression.
+    """The policy softmax(ucb / temperature), ucb = <a, w> + width sqrt(a'V⁻¹a), with w from ridge regression.
 
-    A loop is one block and a step of the solver; two more layers follow. The root is piecewise linear: its
-    relative error is (ln κ)² / 32 pieces², κ the ratio of the largest and the smallest a'V⁻¹a that the bounds allow.
+    A loop is one block and one step of the solver. Two more layers follow. The square root is piecewise linear. Its
+    relative error is (ln κ)² / 32 pieces², where κ is the ratio of the largest and smallest a'V⁻¹a that the bounds
+    allow.
     """
 
     source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft LinUCB"
     algorithm = "soft LinUCB"
     solver: Literal["accelerated", "newton"] = "accelerated"
-    """Nesterov's steps, about sqrt(κ), under a causal mask; or Newton's for V⁻¹, about log2(κ), without one."""
+    """accelerated: Nesterov's steps, about sqrt(κ) of them, with a causal mask. newton: Newton's steps for V⁻¹,
+    about log2(κ) of them, without a mask."""
     width: NonNegativeFloat = 1.0
-    """α, of the bonus."""
+    """α, the factor of the bonus."""
     temperature: PositiveFloat = 0.1
-    """τ."""
+    """τ, of the softmax over arms."""
     shortest: PositiveFloat = 0.1
-    """|a| at least."""
+    """A lower bound on |a|."""
     pieces: PositiveInt = 256
-    """M, of the root."""
+    """M, the number of pieces of the square root."""
 
     @property
     @override
     def limit(self) -> Limit | None:
-        # Many, as it is by chance how near to a knot the roots of a prompt lie.
+        # Many values, because the distance of a root from the next knot is random.
         return Limit("pieces", 2, tuple(round(8 * 2 ** (k / 2)) for k in range(13))) if self.width else None
 
     @override
     def design(self, prompt: Prompt) -> Design:
         arms, dim = prompt.dim_out, prompt.dim_in // 2
-        self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a), a with as many coordinates as x")
+        self.require(prompt.dim_in % 2 == 1, "tokens (x, y, a) with as many coordinates in x as in a")
         self.require(prompt.length >= arms, "prompts that end with a token for each arm")
-        self.require(self.shortest < self.bound, "arms of different lengths: shortest below bound")
+        self.require(self.shortest < self.bound, "shortest < bound")
         sizes = dict.fromkeys(("x", "a", "z", "v", "g", "e", "s", "m"), dim) | {"arm": arms, "policy": arms}
-        rows = Rows(**sizes, **dict.fromkeys(("y", "ucb", "q", "one", "choice"), 1))
+        rows = StateRows(**sizes, **dict.fromkeys(("y", "ucb", "q", "one", "choice"), 1))
         pairs, identity = prompt.length - arms, torch.eye(arms, dtype=torch.float64)
         largest = self.largest(pairs)
         registers, before, loop, after = self._solver(rows, dim, largest)
         after = [*after, self._index(rows, largest), self._policy(rows)]
         choices = rows.state(arms, one=1.0, choice=1.0, arm=identity)
-        solving: list[Kind] = ["relu"] * (len(before) + len(loop) + len(after) - 1)
+        positions = torch.cat([registers, rows.state(pairs, one=1.0), choices])
+        kinds: list[Kind] = [*["relu" for _ in [*before, *loop, *after[1:]]], "softmax"]
+        causal, read_in = self.solver == "accelerated", rows.read_in("x", "y", "a")
         return Design(
-            rows, torch.cat([rows["x"], rows["y"], rows["a"]]).T, rows["policy"],
-            torch.cat([registers, rows.state(pairs, one=1.0), choices]), before, loop, after,
-            attention=[*solving, "softmax"], causal=self.solver == "accelerated", registers=dim,
-        )  # fmt: skip
+            rows, read_in, rows["policy"], positions, before, loop, after, attention=kinds, causal=causal
+        )
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        x, y = problem(rng, dim=3, pairs=20, bound=self.bound)
+        x, y = random_bounded_regression(rng, dim=3, pairs=20, bound=self.bound)
         normal = torch.randn(8, 4, 3, generator=rng, dtype=torch.float64)
         length = torch.rand(8, 4, 1, generator=rng, dtype=torch.float64)
         arms = (self.shortest + (self.bound - self.shortest) * length) * normalize(normal, dim=-1)
-        second, largest = prefixes(x, y, self.penalty)[0][:, -1:], self.largest(pairs=20)
+        second, largest = prefix_moments(x, y, self.penalty)[0][:, -1:], self.largest(pairs=20)
         if self.solver == "newton":
-            solved = arms @ inverses(second[:, 0], largest, steps=14)
+            solved = arms @ inverse_iterates(second[:, 0], largest, steps=14)
         else:
-            solved = descent(second, arms, largest, momentum(self.penalty, largest), steps=20)
-        guesses = policies(x, y, arms, solved, self.width, self.temperature)
-        return Example.at_last(tokens(x, y, arms), guesses)
+            solved = nesterov_descent(
+                second, arms, largest, nesterov_momentum(self.penalty, largest), steps=20
+            )
+        guesses = soft_policies(x, y, arms, solved, self.width, self.temperature)
+        return Example.at_last(pair_and_arm_tokens(x, y, arms), guesses)
 
     def _solver(
-        self, rows: Rows, dim: int, largest: float
-    ) -> tuple[Tensor, list[Plan], list[Plan], list[Plan]]:
-        """Registers, and layers before, in and after the loop, which leave V⁻¹a in the rows z of the arms."""
+        self, rows: StateRows, dim: int, largest: float
+    ) -> tuple[Tensor, list[BlockPlan], list[BlockPlan], list[BlockPlan]]:
+        """Registers, and layers before, in and after the loop. These layers leave V⁻¹a in the rows z of the arms."""
         if self.solver == "newton":
-            before = columns.add_squares(Plan(), rows, "relu")
-            after = columns.apply(Plan(), rows, "relu", "m", "a", "z")
-            registers = columns.registers(rows, dim, s=self.penalty, m=1 / largest)
-            return registers, [before], [columns.inverse_step(rows, "relu")], [after]
-        step = Plan().pair([(rows["v"], rows["x"])], [(-rows["x"] / largest, rows["g"])])
-        accelerate(
-            step, rows["z"], rows["v"], rows["g"], momentum(self.penalty, largest), rows["a"] / largest
+            before = matrices.add_squares(BlockPlan(), rows, "relu")
+            after = matrices.multiply(BlockPlan(), rows, "relu", "m", "a", "z")
+            registers = matrices.register_states(rows, dim, s=self.penalty, m=1 / largest)
+            return registers, [before], [matrices.inverse_step(rows, "relu")], [after]
+        step = BlockPlan().signed_pair([(rows["v"], rows["x"])], [(-rows["x"] / largest, rows["g"])])
+        add_nesterov_update(
+            step,
+            rows["z"],
+            rows["v"],
+            rows["g"],
+            nesterov_momentum(self.penalty, largest),
+            rows["a"] / largest,
         )
-        return further_pairs(rows, dim, self.penalty), [], [step], []
+        return penalty_registers(rows, dim, self.penalty), [], [step], []
 
-    def _index(self, rows: Rows, largest: float) -> Plan:
-        """ucb: the estimate by attention, and the bonus by the MLP, of a'z by attention of an arm to itself."""
-        plan = Plan().pair([(rows["z"], rows["x"])], [(rows["y"], rows["ucb"])])
+    def _index(self, rows: StateRows, largest: float) -> BlockPlan:
+        """Compute ucb: attention computes the estimate, and a'z from an arm to itself. The MLP computes the bonus."""
+        plan = BlockPlan().signed_pair([(rows["z"], rows["x"])], [(rows["y"], rows["ucb"])])
         most = self.bound**2 / self.penalty
-        # Of a'V⁻¹a at most; while z is solved for, it is off by at most the root of 2 as much.
-        own = alike(rows["one"], 2.5 * most, (rows["arm"], rows["arm"]))
-        plan.pair([(rows["z"], rows["a"])], [(rows["one"], rows["q"])], own)
-        root = Piecewise.through(torch.sqrt, geometric(self.shortest**2 / largest, most, self.pieces), -1)
-        return root.units(plan, rows["q"], self.width * rows["ucb"]).clear(rows["q"])
+        # `most` bounds a'V⁻¹a. Before the solver converges a'z may be larger, by a factor of at most √2.
+        own = gate_terms(rows["one"], 2.5 * most, (rows["arm"], rows["arm"]))
+        plan.signed_pair([(rows["z"], rows["a"])], [(rows["one"], rows["q"])], own)
+        root = Piecewise.through(
+            torch.sqrt, geometric_knots(self.shortest**2 / largest, most, self.pieces), -1
+        )
+        return root.add_units(plan, rows["q"], self.width * rows["ucb"]).clear(rows["q"])
 
-    def _policy(self, rows: Rows) -> Plan:
-        score = [(rows["one"] / self.temperature, rows["ucb"]), among(rows, rows["choice"])]
-        return Plan().head(score, [(rows["arm"], rows["policy"])])
+    def _policy(self, rows: StateRows) -> BlockPlan:
+        score = [(rows["one"] / self.temperature, rows["ucb"]), mask_except(rows, rows["choice"])]
+        return BlockPlan().head(score, [(rows["arm"], rows["policy"])])
 
 
-def policies(
+def soft_policies(
     x: Float[Tensor, "prompts pairs dim"],
     y: Float[Tensor, "prompts pairs"],
     arms: Float[Tensor, "prompts arms dim"],
@@ -134,7 +144,7 @@ def policies(
     width: float,
     temperature: float,
 ) -> Float[Tensor, "*steps prompts arms"]:
-    """Soft LinUCB's, where `solved` is V⁻¹a, or as near to it as a solver is after each of its steps."""
+    """The probabilities of soft LinUCB, where `solved` is V⁻¹a, or its approximation after each step of a solver."""
     estimates = (solved @ x.mT @ y[..., None])[..., 0]
     bonuses = width * (solved * arms).sum(-1).relu().sqrt()
     return torch.softmax((estimates + bonuses) / temperature, -1)

@@ -1,10 +1,10 @@
-"""Iterative soft thresholding by causal ReLU attention, at every prefix of a prompt at once: LISTA with varying
-measurements.
+"""Iterative soft thresholding by causal ReLU attention, at every prefix of a prompt at once (theorem 12 of the
+slides on sparse recovery): LISTA with varying measurements.
 
-The token of x_{n+1} keeps weights β, 0 at first, for the n pairs (X, y) before it. A layer is
-β <- S_θ(β - M X'(Xβ - y) / (2n + 1)), with 2n + 1 the tokens in sight and S_θ the soft threshold; exactly so, for
-all n together. A stack of them has an M and a θ of its own for every layer, as a LISTA has; a loop has one of each,
-and is ISTA for the lasso with penalty θ (2n + 1) / n, where M is the identity.
+The token of x_{n+1} holds weights β for the n pairs (X, y) before it, from 0 on. A layer computes `β <- S_θ(β - M
+X'(Xβ - y) / (2n + 1))` exactly, for all n at once. S_θ is the soft threshold, and 2n + 1 is the number of visible
+tokens. A stack has its own M and θ in every layer, like LISTA. A loop has one M and one θ. With M a multiple `rate`
+of the identity the loop is ISTA for the lasso with penalty `θ (2n + 1) / (rate · n)`.
 """
 
 from collections.abc import Sequence
@@ -19,173 +19,187 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.block_plan import BlockPlan, StateRows, Term
 from loopscale.theory.constructions.example import Example
-from loopscale.theory.constructions.format_conversion import Turns, conversion
-from loopscale.theory.constructions.plan import Form, Plan, Rows
-from loopscale.theory.constructions.regression import paired
+from loopscale.theory.constructions.format_conversion import AlternatingTokens, conversion_plans
+from loopscale.theory.constructions.regression import interleaved_tokens
 
 Matrix = tuple[tuple[float, ...], ...]
 
 
 class Thresholding(Construction):
-    """Tokens of x's coordinates and then y's one, x_1, y_1, x_2, y_2, ..; read at an x, which has seen all before.
+    """Tokens of x's coordinates and one y, x_1, y_1, x_2, ... Each x outputs the result from all pairs before it.
 
-    The guess β·x takes two heads that add β·x - out to what is out, since no fixed read-out multiplies.
+    The guess β·x takes two heads that add β·x - out to `out`, because a fixed read-out cannot multiply.
     """
 
     source = "Slides on Liu et al. 2025 (sparse recovery by transformers), theorem 12"
     tokens: Literal["turns", "repeated"] = "turns"
-    """turns: (x, 0) and (0, y), and two layers of `format_conversion` first. repeated: (x, 0) and (x, y), as in the
-    theorem; then what the x tokens hold is kept out by -`bound`, and there are no layers before the first step."""
+    """turns: tokens (x, 0) and (0, y), after two layers of `format_conversion`. repeated: tokens (x, 0) and (x, y),
+    as in the theorem, without these layers. Then -`bound` hides the x tokens as keys."""
     answer: Literal["guess", "weights"] = "guess"
-    """What is out: the guess β·x, or β, where nothing is multiplied."""
+    """The output: the guess β·x, or the weights β."""
     bound: PositiveFloat = 100.0
-    """At least as large as any β·x_j, and any twice where guesses are out. Rounding is 1e-16 · bound · pairs."""
+    """An upper bound on every |β·x_j|. For guesses, at least twice the largest. Rounding is 1e-16 · bound · pairs."""
     rate: PositiveFloat = 0.2
-    """M is this times the identity, where it is not given; steps shrink where rate · λ_max(X'X) < 2 (2n + 1)."""
+    """M is this multiple of the identity if no matrix is given. Steps converge if rate · λ_max(X'X) < 2 (2n + 1)."""
 
-    def rows(self, prompt: Prompt) -> Rows:
-        self.require(prompt.dim_in > 1, "tokens of x's coordinates and then one of y")
+    def rows(self, prompt: Prompt) -> StateRows:
+        self.require(prompt.dim_in > 1, "tokens that hold x's coordinates and then one y")
         dim, guess = prompt.dim_in - 1, self.answer == "guess"
-        size = "one output, the guess" if guess else f"as many outputs as x has coordinates, {dim}"
+        size = "one output, the guess" if guess else f"{dim} outputs, one per coordinate of x"
         self.require(prompt.dim_out == (1 if guess else dim), size)
-        return Rows(x=dim, y=1, pair=dim, beta=dim, out=1, **Turns.SIZES)
+        return StateRows(x=dim, y=1, pair=dim, beta=dim, out=1, **AlternatingTokens.SIZES)
 
-    def _laid_out(
+    def _design_of(
         self,
-        rows: Rows,
+        rows: StateRows,
         prompt: Prompt,
-        before: list[Plan],
-        loop: Sequence[Plan] = (),
-        after: Sequence[Plan] = (),
+        before: list[BlockPlan],
+        loop: Sequence[BlockPlan] = (),
+        after: Sequence[BlockPlan] = (),
     ) -> Design:
+        read_in, positions = rows.read_in("x", "y"), AlternatingTokens.positions(rows, prompt.length)
+        read_out = rows["out" if self.answer == "guess" else "beta"]
         return Design(
-            rows, torch.cat([rows["x"], rows["y"]]).T, rows["out" if self.answer == "guess" else "beta"],
-            Turns.positions(rows, prompt.length), before, loop, after,
-            attention="relu", causal=True, normaliser="position",
-        )  # fmt: skip
+            rows,
+            read_in,
+            read_out,
+            positions,
+            before,
+            loop,
+            after,
+            "relu",
+            causal=True,
+            normaliser="position",
+        )
 
-    def converted(self, rows: Rows) -> list[Plan]:
-        return conversion(rows, rows["pair"]) if self.tokens == "turns" else []
+    def conversion(self, rows: StateRows) -> list[BlockPlan]:
+        return conversion_plans(rows, rows["pair"]) if self.tokens == "turns" else []
 
     def matrix_of(self, given: Matrix | None, dim: int) -> Float[Tensor, "dim dim"]:
-        """M, for x of so many coordinates."""
+        """M, for x with `dim` coordinates."""
         if given is None:
             return self.rate * torch.eye(dim, dtype=torch.float64)
         fits = [len(row) for row in given] == [dim] * dim
-        self.require(fits, f"prompts in which x has {len(given)} coordinates, as M has")
+        self.require(fits, f"x of {len(given)} coordinates, the size of M")
         return torch.tensor(given, dtype=torch.float64)
 
-    def step(self, rows: Rows, matrix: Matrix | None, threshold: float) -> Plan:
-        """A step at every x; β stays 0 at every y."""
-        given = self.matrix_of(matrix, rows.sizes["x"])
+    def step(self, rows: StateRows, matrix: Matrix | None, threshold: float) -> BlockPlan:
+        """One step at every x. β stays 0 at every y."""
+        multiplier = self.matrix_of(matrix, rows.sizes["x"])
         at_x, beta = rows["one"] - rows["e"], rows["beta"]
         turns = self.tokens == "turns"
         key, mask = rows["pair" if turns else "x"], [] if turns else [(-self.bound * at_x, at_x)]
-        plan = Plan().pair([(beta, key), (-at_x, rows["y"])], [(-given @ key, beta)], mask)
+        plan = BlockPlan().signed_pair([(beta, key), (-at_x, rows["y"])], [(-multiplier @ key, beta)], mask)
         return plan.unit(beta, -threshold, beta).unit(beta, threshold, -beta).constant(beta, threshold)
 
-    def guess(self, rows: Rows, plan: Plan) -> Plan:
-        """Two more heads, by which what is out becomes β·x of the state that the layer is given."""
+    def guess(self, rows: StateRows, plan: BlockPlan) -> BlockPlan:
+        """Add two heads that set `out` to β·x, from the state before the layer."""
         if self.answer != "guess":
             return plan
-        far: list[tuple[Form, Form]] = [
+        own_token: list[Term] = [
             (-self.bound * rows["p"], rows["one"]),
             (self.bound * rows["one"], rows["p"]),
         ]
         number = 2 * rows["p"] - rows["one"]
-        return plan.pair(
-            [(rows["beta"], rows["x"]), (-rows["out"], rows["one"])], [(number, rows["out"])], far
+        return plan.signed_pair(
+            [(rows["beta"], rows["x"]), (-rows["out"], rows["one"])], [(number, rows["out"])], own_token
         )
 
-    def _held(
+    def _example_of(
         self, rng: torch.Generator, matrices: Sequence[Matrix | None], thresholds: Sequence[float], first: int
     ) -> Example:
-        """Steps with these on random problems, where so many layers are in front of the first's answer."""
+        """Random problems with these steps. `first` layers stand before the layer that outputs the first step."""
         dim = len(matrices[0]) if matrices and matrices[0] else 4
-        given = [self.matrix_of(matrix, dim) for matrix in matrices]
-        xs, ys = problem(rng, dim, max(float(matrix.norm(2)) for matrix in given), min(1.0, self.bound / 50))
-        found = iterates(xs, ys, given, thresholds)
+        multipliers = [self.matrix_of(matrix, dim) for matrix in matrices]
+        xs, ys = random_sparse_regression(
+            rng, dim, max(float(matrix.norm(2)) for matrix in multipliers), min(1.0, self.bound / 50)
+        )
+        betas = lista_iterates(xs, ys, multipliers, thresholds)
         if self.answer == "guess":
-            found = (found * xs).sum(-1, keepdim=True)
-        steps, prompts, points, size = found.shape
-        expected = found.new_full((first + steps, prompts, 2 * points - 1, size), torch.nan)
-        expected[first:, :, 0::2] = found
+            betas = (betas * xs).sum(-1, keepdim=True)
+        steps, prompts, points, size = betas.shape
+        expected = betas.new_full((first + steps, prompts, 2 * points - 1, size), torch.nan)
+        expected[first:, :, 0::2] = betas
         if self.answer == "weights":
-            expected[first:, :, 1::2] = 0  # nothing is learned at a y
-        return Example(posed(xs, ys, self.tokens), expected)
+            expected[first:, :, 1::2] = 0  # β stays 0 at every y
+        return Example(sparse_tokens(xs, ys, self.tokens), expected)
 
 
 class Lista(Thresholding, kind="lista"):
-    """Layer by layer LISTA; in front are the layers of the conversion, and a guess stands a layer after its β.
+    """LISTA, one step per layer. The layers of the conversion come first, and a guess stands one layer after its β.
 
-    So with `turns` the last of `layers` + 3 layers has the guess, or the last of `layers` + 2 the weights.
+    With `tokens: turns` the guess stands in the last of `layers` + 3 layers, and the weights in the last of `layers`
+    + 2.
     """
 
     algorithm = "LISTA with varying measurements"
     layers: PositiveInt = 16
-    """K, steps."""
+    """K, the number of steps."""
     threshold: NonNegativeFloat = 0.1
-    """θ of the first step, where `thresholds` are not given."""
+    """θ of the first step, if `thresholds` are not given."""
     decay: PositiveFloat = 0.9
-    """By how much θ then shrinks with every step, as the bound on the distance does in the theory of LISTA."""
+    """The factor of θ from step to step, like the bound on the distance in the theory of LISTA."""
     matrices: tuple[Matrix, ...] | None = None
-    """M of every layer; `None` for `rate`."""
+    """M of every layer. `None` means `rate` times the identity."""
     thresholds: tuple[NonNegativeFloat, ...] | None = None
     """θ of every layer."""
 
     @model_validator(mode="after")
-    def _given_for_every_layer(self) -> "Lista":
+    def _one_for_each_layer(self) -> "Lista":
         for name in ("matrices", "thresholds"):
             given = getattr(self, name)
             if given is not None and len(given) != self.layers:
-                raise ValueError(f"{len(given)} {name} are not one for each of the {self.layers} layers")
+                raise ValueError(f"{len(given)} {name} for {self.layers} layers; give one for each layer")
         return self
 
     @property
-    def each(self) -> tuple[Sequence[Matrix | None], Sequence[float]]:
+    def step_settings(self) -> tuple[Sequence[Matrix | None], Sequence[float]]:
         """M and θ of every layer."""
-        falling = [self.threshold * self.decay**k for k in range(self.layers)]
-        return self.matrices or [None] * self.layers, self.thresholds or falling
+        thresholds = [self.threshold * self.decay**k for k in range(self.layers)]
+        return self.matrices or [None] * self.layers, self.thresholds or thresholds
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        return self._held(rng, *self.each, 2 * (self.tokens == "turns") + (self.answer == "guess"))
+        return self._example_of(
+            rng, *self.step_settings, 2 * (self.tokens == "turns") + (self.answer == "guess")
+        )
 
     @override
     def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
-        steps = [self.step(rows, m, t) for m, t in zip(*self.each, strict=True)]
-        last = [self.guess(rows, Plan())] if self.answer == "guess" else []
-        plans = [*self.converted(rows), *(self.guess(rows, step) for step in steps), *last]
-        return self._laid_out(rows, prompt, plans)
+        steps = [self.step(rows, m, t) for m, t in zip(*self.step_settings, strict=True)]
+        last = [self.guess(rows, BlockPlan())] if self.answer == "guess" else []
+        plans = [*self.conversion(rows), *(self.guess(rows, step) for step in steps), *last]
+        return self._design_of(rows, prompt, plans)
 
 
 class Ista(Thresholding, kind="ista"):
-    """Loop by loop ISTA: one layer in the loop, the conversion before it, and the guess after it."""
+    """ISTA, one step per loop: one layer in the loop, the conversion before it, and the guess after it."""
 
     algorithm = "ISTA, proximal descent for the lasso"
     threshold: NonNegativeFloat = 0.1
     """θ."""
     matrix: Matrix | None = None
-    """M; `None` for `rate`."""
+    """M. `None` means `rate` times the identity."""
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        return self._held(rng, 20 * [self.matrix], 20 * [self.threshold], 0)
+        return self._example_of(rng, 20 * [self.matrix], 20 * [self.threshold], 0)
 
     @override
     def design(self, prompt: Prompt) -> Design:
         rows = self.rows(prompt)
-        after = [self.guess(rows, Plan())] if self.answer == "guess" else []
+        after = [self.guess(rows, BlockPlan())] if self.answer == "guess" else []
         loop = [self.step(rows, self.matrix, self.threshold)]
-        return self._laid_out(rows, prompt, self.converted(rows), loop, after)
+        return self._design_of(rows, prompt, self.conversion(rows), loop, after)
 
 
-def problem(
+def random_sparse_regression(
     rng: torch.Generator, dim: int, norm: float, size: float
 ) -> tuple[Float[Tensor, "prompts points dim"], Float[Tensor, "prompts points"]]:
-    """xs and ys of weights of which half are not 0, of this size; for no M of such a norm do steps grow."""
+    """xs and ys. Half of the weights are 0, the others have this size. Steps converge for every M of this norm."""
     xs = torch.randn(8, 12, dim, generator=rng, dtype=torch.float64)
     weights = 2 * torch.randn(8, dim, 1, generator=rng, dtype=torch.float64) * size
     weights[:, (dim + 1) // 2 :] = 0
@@ -193,29 +207,29 @@ def problem(
     return xs, (xs @ weights)[..., 0]
 
 
-def posed(
+def sparse_tokens(
     xs: Float[Tensor, "prompts points dim"],
     ys: Float[Tensor, "prompts points"],
     tokens: Literal["turns", "repeated"],
 ) -> Float[Tensor, "prompts tokens dim_in"]:
-    """x_1, y_1, .., x_N, with x at its y too where tokens are repeated."""
-    found = paired(xs, ys[..., None])
+    """x_1, y_1, ..., x_N. With `repeated` the token of y also holds x."""
+    tokens_of_pairs = interleaved_tokens(xs, ys[..., None])
     if tokens == "repeated":
-        found[:, 1::2, :-1] = xs[:, :-1]
-    return found
+        tokens_of_pairs[:, 1::2, :-1] = xs[:, :-1]
+    return tokens_of_pairs
 
 
-def iterates(
+def lista_iterates(
     xs: Float[Tensor, "prompts points dim"],
     ys: Float[Tensor, "prompts points"],
     matrices: Sequence[Float[Tensor, "dim dim"]],
     thresholds: Sequence[float],
 ) -> Float[Tensor, "steps prompts points dim"]:
-    """β after every step, for the points before each."""
-    found = xs.new_zeros(len(thresholds) + 1, *xs.shape)
+    """β after every step, at each point, from the pairs before it."""
+    betas = xs.new_zeros(len(thresholds) + 1, *xs.shape)
     for n in range(xs.shape[1]):
         x, y, beta = xs[:, :n], ys[:, :n, None], xs.new_zeros(len(xs), xs.shape[2], 1)
         for k, (matrix, threshold) in enumerate(zip(matrices, thresholds, strict=True)):
             beta = softshrink(beta - matrix @ x.mT @ (x @ beta - y) / (2 * n + 1), threshold)
-            found[k + 1, :, n] = beta[..., 0]
-    return found[1:]
+            betas[k + 1, :, n] = beta[..., 0]
+    return betas[1:]

@@ -1,35 +1,66 @@
-"""Logic and arithmetic out of heads and units: conjunctions, selection, the largest of several, switches, products."""
+"""Gates, conjunctions, maxima, switches and products, built from attention heads and hidden units.
 
+A gate adds 0 to the score of selected keys and at most -bound to all others. Relu then passes the scores of the
+selected keys unchanged and sets the others to 0. The rounding error is that of numbers of the size of the bound.
+"""
+
+import math
 from collections.abc import Iterable
 from typing import Literal
 
 from torch import Tensor
 
+from loopscale.theory.constructions.block_plan import BlockPlan, Form, Move, StateRows, Term
 from loopscale.theory.constructions.piecewise import Piecewise
-from loopscale.theory.constructions.plan import Move, Plan, Rows, Term
 
-Signed = Literal["linear", "relu"]
-"""Kinds of attention in which heads can pass a score as it is: one of linear attention, two of relu."""
+SignedAttention = Literal["linear", "relu"]
+"""Kinds of attention that can pass a signed score: with one head of linear attention, or two of relu attention."""
 
-
-FAR = 1e9
-"""More than scores of softmax differ by, by so much that exp(-FAR) and all near it is 0."""
+SOFTMAX_MASK = 1e9
+"""Far above the differences of softmax scores: exp(-SOFTMAX_MASK + score) is 0."""
 
 
-def passing(plan: Plan, kind: Signed, score: Iterable[Term], move: Iterable[Move]) -> Plan:
-    """Heads that pass a score as it is."""
-    return plan.head(score, move) if kind == "linear" else plan.pair(score, move)
+def signed_heads(
+    plan: BlockPlan, kind: SignedAttention, score: Iterable[Term], move: Iterable[Move]
+) -> BlockPlan:
+    """Heads that pass a score with its sign."""
+    return plan.head(score, move) if kind == "linear" else plan.signed_pair(score, move)
 
 
-def among(rows: Rows, flag: Tensor) -> Term:
-    """What is added to a score of softmax so that only keys with a flag are seen; it costs them no precision."""
-    return FAR * rows["one"], flag - rows["one"]
+def gate_terms(one: Form, bound: float, *matches: Term) -> list[Term]:
+    """Score terms that are 0 where every match is 1, and at most -bound where any match is 0.
+
+    A match is an inner product in {0, 1}, for example of two one-hot codes. If a match compares the tokens' identities,
+    every token attends to itself only; a token without identity (all zeros) attends to no token.
+    `bound` must be at least the largest score of any two tokens that is to be suppressed. The bound is rounded up to a
+    power of 2, because a score of 1 then stays exact.
+    """
+    power = 2.0 ** math.ceil(math.log2(bound))
+    return [*((power * query, key) for query, key in matches), (-power * len(matches) * one, one)]
 
 
-def agreeing(rows: Rows, *matches: Term, payload: Term | None = None) -> list[Term]:
-    """A score whose relu is 1 where all these pairs of one-hots agree, else 0.
+def newton_step(
+    plan: BlockPlan, product: Term, target: Form, weight: float, flag: Term, gate: Iterable[Term] = ()
+) -> BlockPlan:
+    """Heads that add weight · (1 - product) · target to the target, at the tokens where the flag is 1.
 
-    A `payload`, the product of what the query reads and what the key does, in 0 .. 1, takes the place of the 1.
+    With product n r, target r and weight 1 this is Newton's step for r = 1/n: the error e = 1 - n r becomes e².
+    With product v·v, target v and weight 1/2 this is a step towards |v| = 1: the error e = |v| - 1 becomes -3/2 e².
+    """
+    gate = list(gate)
+    plan.signed_pair([product], [(-weight * target, target)], gate)
+    return plan.head([flag, *gate], [(weight * target, target)])
+
+
+def mask_except(rows: StateRows, flag: Tensor) -> Term:
+    """A softmax score term that hides all keys without the flag. The scores of flagged keys keep their precision."""
+    return SOFTMAX_MASK * rows["one"], flag - rows["one"]
+
+
+def conjunction(rows: StateRows, *matches: Term, payload: Term | None = None) -> list[Term]:
+    """A score whose relu is 1 where all pairs of one-hot codes match, and 0 elsewhere.
+
+    With a `payload`, an inner product in [0, 1], the relu is the payload instead of 1.
     """
     if payload is None:
         return [*matches, ((1.0 - len(matches)) * rows["one"], rows["one"])]
@@ -37,38 +68,42 @@ def agreeing(rows: Rows, *matches: Term, payload: Term | None = None) -> list[Te
     return [payload, *doubled, (-2.0 * len(matches) * rows["one"], rows["one"])]
 
 
-def largest(plan: Plan, entries: Tensor, target: Tensor) -> list[Plan]:
-    """The MLPs that add the largest of the rows of `entries` to one row, two by two, and leave those rows 0.
+def add_largest(plan: BlockPlan, entries: Tensor, target: Tensor) -> list[BlockPlan]:
+    """MLPs that add the largest row of `entries` to the target row, and clear the entries.
 
-    The first level is `plan`'s, and each of the others a block of its own: ceil(log2 of how many) in all.
+    A tournament: each of the ceil(log2(number of entries)) levels halves the number of entries. The first level
+    extends `plan`. Every other level is a block of its own.
     """
     plans, running = [plan], len(entries)
     while True:
         level, winners = plans[-1].clear(entries[:running]), -(-running // 2)
         for n in range(winners):
-            to = target if winners == 1 else entries[n : n + 1]
-            last = entries[min(2 * n + 1, running - 1)][None]
-            level.add(last, to).unit(entries[2 * n][None] - last, 0.0, to)
+            winner = target if winners == 1 else entries[n : n + 1]
+            second = entries[min(2 * n + 1, running - 1)][None]
+            level.add(second, winner).unit(entries[2 * n][None] - second, 0.0, winner)
         if winners == 1:
             return plans
         running = winners
-        plans.append(Plan())
+        plans.append(BlockPlan())
 
 
-def bits(plan: Plan, source: Tensor, target: Tensor, threshold: float) -> Plan:
-    """The MLP adds 1 to the target's rows where the source's, never negative, reach a threshold, 0 where they are 0.
+def add_indicators(plan: BlockPlan, source: Tensor, target: Tensor, threshold: float) -> BlockPlan:
+    """The MLP adds 1 to a target row if its source row is at least the threshold, and 0 if the source row is 0.
 
-    Both are so in floating point as well; in between it is the source over the threshold.
+    Both are exact in floating point. Between 0 and the threshold the MLP adds source / threshold. The source must
+    not be negative.
     """
     return plan.constant(target, 1.0).unit(-source / threshold, 1.0, -target)
 
 
-def switched(plan: Plan, source: Tensor, switch: Tensor, bound: float, target: Tensor) -> Plan:
-    """The MLP adds the source's rows, at most `bound` in size, times switches that are 0 or 1, to the target's."""
-    on = bound * switch
-    return plan.unit(source + on, -bound, target).unit(-source + on, -bound, -target)
+def add_switched(plan: BlockPlan, source: Tensor, switch: Tensor, bound: float, target: Tensor) -> BlockPlan:
+    """The MLP adds source · switch to the target rows. A switch is 0 or 1, and |source| must not exceed `bound`."""
+    raised = bound * switch
+    return plan.unit(source + raised, -bound, target).unit(-source + raised, -bound, -target)
 
 
-def times(plan: Plan, first: Tensor, second: Tensor, target: Tensor, square: Piecewise) -> Plan:
-    """The MLP adds products of two forms' rows to the target's, by squares: ((a + b)² - (a - b)²) / 4."""
-    return square.units(square.units(plan, first + second, target / 4), first - second, -target / 4)
+def add_products(
+    plan: BlockPlan, first: Tensor, second: Tensor, target: Tensor, square: Piecewise
+) -> BlockPlan:
+    """The MLP adds the products of rows to the target rows, as ((a + b)² - (a - b)²) / 4 by piecewise squares."""
+    return square.add_units(square.add_units(plan, first + second, target / 4), first - second, -target / 4)

@@ -1,8 +1,8 @@
-"""Mixtures of linear regressions by EM whose M-steps are gradient steps, as loops over softmax and relu attention.
+"""Mixtures of linear regressions by EM with gradient M-steps, by softmax and relu attention (Jin et al. 2024).
 
-The net reads K tokens (β_c, 0), the coefficients to start from, and then pairs (x_i, y_i), a token each. After t loops
-the first K tokens put out the coefficients after t iterations: r_ic in proportion to exp(-(y_i - x_i·β_c)² / 2σ²), and
-then β_c <- β_c + rate · (1/n) Σ_i r_ic (y_i - x_i·β_c) x_i, as often as an M-step has steps.
+The net reads K tokens (β_c, 0), the initial coefficients, and then pairs (x_i, y_i), one per token. After t loops
+the first K tokens output the coefficients after t iterations. The E-step is `r_ic ∝ exp(-(y_i - x_i·β_c)² / 2σ²)`.
+The M-step repeats `β_c <- β_c + rate · (1/n) Σ_i r_ic (y_i - x_i·β_c) x_i`, `gradient_steps` times.
 """
 
 from collections.abc import Sequence
@@ -18,101 +18,108 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.gates import alike
-from loopscale.theory.constructions.piecewise import Piecewise, even
-from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.posteriors import at, choice, posterior
+from loopscale.theory.constructions.logic import gate_terms
+from loopscale.theory.constructions.piecewise import Piecewise, uniform_knots
+from loopscale.theory.constructions.posteriors import component_softmax, posterior
 
 
 class MixtureOfRegressions(Construction):
-    """What both have: the tokens, residuals, the softmax over components and a gradient step."""
+    """Shared by both constructions: the tokens, residuals, the softmax over components, and a gradient step."""
 
     source: ClassVar[str] = "Jin et al. 2024 (mixtures of linear regressions), EM with gradient steps"
     algorithm: ClassVar[str] = "expectation_maximisation_by_gradient"
     components: PositiveInt = 2
-    """K, of equal shares."""
+    """K, the number of components. All have equal shares."""
     noise: PositiveFloat = 1.0
     """σ, the standard deviation of y given its component and x."""
     rate: PositiveFloat = 0.5
-    """η, of a gradient step on the mean over the pairs."""
+    """η, the step size for the mean over the pairs."""
     gradient_steps: PositiveInt = 1
-    """Of an M-step, with posteriors as they are."""
+    """The number of gradient steps per M-step. The posteriors stay fixed during an M-step."""
     largest: PositiveFloat = 20.0
-    """No residual is larger, and no coordinate of a token: masks must be larger than scores, knots reach as far."""
+    """An upper bound on residuals and token coordinates. Masks must exceed scores, and knots must cover the range."""
 
     @override
     def example(
         self, rng: torch.Generator, dim: int = 3, count: int = 40, prompts: int = 4, steps: int = 8
     ) -> Example:
-        # A residual is at most 2 dim reach² and the noise; with larger x descent could diverge.
+        # A residual is at most 2 dim reach² plus noise. With larger x descent could diverge.
         reach = min(self.largest, (self.largest / (2 * dim + 1)) ** 0.5, (2 / self.rate) ** 0.5)
         x, noise, truth, start = (
             reach * (2 * torch.rand(prompts, *size, generator=rng, dtype=torch.float64) - 1)
             for size in ((count, dim), (count, 1), (self.components, dim), (self.components, dim))
         )
-        of = torch.arange(count) % self.components
-        y = (x * truth[:, of]).sum(-1, keepdim=True) + noise / 4
+        component = torch.arange(count) % self.components
+        y = (x * truth[:, component]).sum(-1, keepdim=True) + noise / 4
         tokens = torch.cat([pad(start, (0, 1)), torch.cat([x, y], 2)], 1)
-        found = em_by_gradient(x, y, start, self.noise, self.rate, self.gradient_steps, steps)
-        return at(slice(self.components), tokens, found)
+        iterates = em_by_gradient(x, y, start, self.noise, self.rate, self.gradient_steps, steps)
+        return Example.at(slice(self.components), tokens, iterates)
 
     def pairs(self, prompt: Prompt) -> int:
-        """n; the other tokens are the K that hold coefficients."""
+        """n. The other tokens are the K that hold coefficients. Raises ValueError if the prompt does not fit."""
         self.require(prompt.length > self.components, "more tokens than components")
         self.require(
-            prompt.dim_in == prompt.dim_out + 1, "tokens of x's coordinates and y's, and targets of x's alone"
+            prompt.dim_in == prompt.dim_out + 1,
+            "tokens that hold x's coordinates and y, and targets with x's coordinates",
         )
         return prompt.length - self.components
 
-    def rows(self, prompt: Prompt, identities: int) -> Rows:
+    def rows(self, prompt: Prompt, identities: int) -> StateRows:
         dim, count = prompt.dim_out, self.components
         sizes = dict.fromkeys(("C", "rho", "s", "r", "w"), count)
-        return Rows(x=dim, y=1, beta=dim, **sizes, id=identities, one=1, point=1, centre=1)
+        return StateRows(x=dim, y=1, beta=dim, **sizes, id=identities, one=1, point=1, centre=1)
 
-    def placed(self, rows: Rows) -> Plan:
-        """Of tokens that were read into x and β alike, one of the K keeps its β and a pair its x."""
-        plan, point = Plan().gate(rows["beta"], rows["centre"], self.largest), rows["point"]
+    def placement(self, rows: StateRows) -> BlockPlan:
+        """The read-in fills both x and β. The block keeps β at the K first tokens and x and y at pairs."""
+        plan, point = BlockPlan().gate(rows["beta"], rows["centre"], self.largest), rows["point"]
         return plan.gate(rows["x"], point, self.largest).gate(rows["y"], point, self.largest)
 
-    def residuals(self, rows: Rows) -> Plan:
+    def residuals(self, rows: StateRows) -> BlockPlan:
         """ρ_c = y - x·β_c at the pairs."""
-        plan = Plan().pair([(rows["x"], rows["beta"])], [(-rows["C"], rows["rho"])])
+        plan = BlockPlan().signed_pair([(rows["x"], rows["beta"])], [(-rows["C"], rows["rho"])])
         return plan.add(rows["y"].expand_as(rows["rho"]), rows["rho"])
 
-    def expectation(self, rows: Rows) -> Plan:
-        """r is the softmax over c of s_c, which the codes of the K tokens pick out of a pair's own state."""
-        return choice(rows, [(rows["s"], rows["C"])], (self.largest / self.noise) ** 2).clear(rows["s"])
+    def expectation(self, rows: StateRows) -> BlockPlan:
+        """r becomes the softmax over c of s_c. The codes of the first K tokens, as keys, select s_c from the state."""
+        return component_softmax(rows, [(rows["s"], rows["C"])], (self.largest / self.noise) ** 2).clear(
+            rows["s"]
+        )
 
-    def step(self, rows: Rows, pairs: int, last: bool) -> Plan:
-        """β_c += η/n Σ w_c x; the posteriors stay for another step unless this is the last."""
-        plan = Plan().pair([(rows["C"], rows["w"])], [(self.rate / pairs * rows["x"], rows["beta"])])
-        for done in ("rho", "w", *(["r"] if last else [])):
-            plan.clear(rows[done])
+    def step(self, rows: StateRows, pairs: int, last: bool) -> BlockPlan:
+        """β_c += η/n Σ_i w_ic x_i. Posteriors stay for a further gradient step, and are cleared in the last step."""
+        plan = BlockPlan().signed_pair(
+            [(rows["C"], rows["w"])], [(self.rate / pairs * rows["x"], rows["beta"])]
+        )
+        for name in ("rho", "w", *(["r"] if last else [])):
+            plan.clear(rows[name])
         return plan
 
-    def closed(
-        self, rows: Rows, prompt: Prompt, identities: Tensor, loop: Sequence[tuple[Plan, Kind]]
+    def looped_design(
+        self, rows: StateRows, prompt: Prompt, identities: Tensor, loop: Sequence[tuple[BlockPlan, Kind]]
     ) -> Design:
         code = torch.eye(prompt.length, self.components)
         centre = code.sum(1)
         positions = rows.state(prompt.length, one=1.0, C=code, centre=centre, point=1 - centre, id=identities)
         read_in = torch.cat([rows["x"] + rows["beta"], rows["y"]]).T
-        before: Kind = "relu"
-        return Design(
-            rows, read_in, rows["beta"], positions, [self.placed(rows)], [plan for plan, _ in loop],
-            attention=[before, *(kind for _, kind in loop)],
-        )  # fmt: skip
+        before: list[BlockPlan] = [self.placement(rows)]
+        kinds: list[Kind] = ["relu", *(kind for _, kind in loop)]
+        plans = [plan for plan, _ in loop]
+        return Design(rows, read_in, rows["beta"], positions, before, plans, attention=kinds)
 
 
 class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):
-    """Exactly, in 5 + 3 (`gradient_steps` - 1) layers an iteration: squares and products by gated relu attention."""
+    """EM with gradient M-steps, exactly: squares and products by gated relu attention.
+
+    5 + 3 (`gradient_steps` - 1) layers per iteration.
+    """
 
     @override
     def design(self, prompt: Prompt) -> Design:
         pairs = self.pairs(prompt)
         rows = self.rows(prompt, prompt.length)
-        loop: list[tuple[Plan, Kind]] = []
+        loop: list[tuple[BlockPlan, Kind]] = []
         for n in range(self.gradient_steps):
             loop.append((self.residuals(rows), "relu"))
             if n == 0:
@@ -120,31 +127,32 @@ class RegressionsEM(MixtureOfRegressions, kind="regressions_em"):
                 loop.append((self.expectation(rows), "softmax"))
             loop.append((self._weighted(rows), "relu"))
             loop.append((self.step(rows, pairs, last=n + 1 == self.gradient_steps), "relu"))
-        return self.closed(rows, prompt, torch.eye(prompt.length), loop)
+        return self.looped_design(rows, prompt, torch.eye(prompt.length), loop)
 
-    def _squared(self, rows: Rows) -> Plan:
-        """s_c = -ρ_c² / 2σ², a head each: a square is no less than 0, and needs no second."""
-        plan, own = Plan(), alike(rows["one"], self.largest**2, (rows["id"], rows["id"]))
+    def _squared(self, rows: StateRows) -> BlockPlan:
+        """s_c = -ρ_c² / 2σ². One head suffices for each component, because a square is not negative."""
+        plan, own = BlockPlan(), gate_terms(rows["one"], self.largest**2, (rows["id"], rows["id"]))
         for rho, s in zip(rows["rho"].split(1), rows["s"].split(1), strict=True):
             plan.head([(rho, rho), *own], [(-0.5 / self.noise**2 * rows["one"], s)])
         return plan
 
-    def _weighted(self, rows: Rows) -> Plan:
+    def _weighted(self, rows: StateRows) -> BlockPlan:
         """w_c = r_c ρ_c."""
-        plan, own = Plan(), alike(rows["one"], self.largest, (rows["id"], rows["id"]))
+        plan, own = BlockPlan(), gate_terms(rows["one"], self.largest, (rows["id"], rows["id"]))
         for r, rho, w in zip(*(rows[name].split(1) for name in ("r", "rho", "w")), strict=True):
-            plan.pair([(r, rho)], [(rows["one"], w)], own)
+            plan.signed_pair([(r, rho)], [(rows["one"], w)], own)
         return plan
 
 
 class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots"):
-    """In 3 layers an iteration, 2 for each gradient step after its first: squares by knots in the MLPs.
+    """EM with gradient M-steps, with piecewise linear squares in the MLPs.
 
-    The product r ρ is ((r + ρ)² - (r - ρ)²) / 4. Tokens need no identities.
+    3 layers per iteration, and 2 for each further gradient step. The product r ρ is ((r + ρ)² - (r - ρ)²) / 4.
+    Tokens need no identities.
     """
 
     pieces: PositiveInt = 256
-    """M, of squares up to `largest` and 1 more on either side."""
+    """M, the number of pieces of squares. The knots reach `largest` + 1 on either side."""
 
     @property
     @override
@@ -155,7 +163,7 @@ class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots")
     def design(self, prompt: Prompt) -> Design:
         pairs = self.pairs(prompt)
         rows = self.rows(prompt, 1)
-        loop: list[tuple[Plan, Kind]] = []
+        loop: list[tuple[BlockPlan, Kind]] = []
         for n in range(self.gradient_steps):
             residual = self.residuals(rows)
             if n == 0:
@@ -165,15 +173,15 @@ class RegressionsEMByKnots(MixtureOfRegressions, kind="regressions_em_by_knots")
             else:
                 loop.append((self._weighted(rows, residual, rows["rho"] + rows["y"]), "relu"))
             loop.append((self.step(rows, pairs, last=n + 1 == self.gradient_steps), "relu"))
-        return self.closed(rows, prompt, torch.zeros(prompt.length, 1), loop)
+        return self.looped_design(rows, prompt, torch.zeros(prompt.length, 1), loop)
 
-    def _squares(self, plan: Plan, argument: Tensor, target: Tensor, rows: Rows) -> Plan:
+    def _squares(self, plan: BlockPlan, argument: Tensor, target: Tensor, rows: StateRows) -> BlockPlan:
         reach = self.largest + 1
-        square = Piecewise.through(torch.square, even(-reach, reach, self.pieces), 1)
-        return square.units(plan, argument, target, rows["one"])
+        square = Piecewise.through(torch.square, uniform_knots(-reach, reach, self.pieces), 1)
+        return square.add_units(plan, argument, target, rows["one"])
 
-    def _weighted(self, rows: Rows, plan: Plan, rho: Tensor) -> Plan:
-        """w = r ρ, of what attention leaves in the rows."""
+    def _weighted(self, rows: StateRows, plan: BlockPlan, rho: Tensor) -> BlockPlan:
+        """w = r ρ, from the rows after attention."""
         self._squares(plan, rows["r"] + rho, rows["w"] / 4, rows)
         return self._squares(plan, rows["r"] - rho, -rows["w"] / 4, rows)
 
@@ -187,11 +195,11 @@ def em_by_gradient(
     gradient_steps: int,
     steps: int,
 ) -> Float[Tensor, "steps prompts K dim"]:
-    """The coefficients after every iteration, of which each is an E-step and so many steps of descent."""
-    shares, found = beta.new_ones(beta.shape[1]), []
+    """The coefficients after every iteration: an E-step and `gradient_steps` steps of gradient descent."""
+    shares, iterates = beta.new_ones(beta.shape[1]), []
     for _ in range(steps):
         r = posterior((y - x @ beta.mT).square(), noise**2, shares)
         for _ in range(gradient_steps):
             beta = beta + rate / x.shape[1] * (r * (y - x @ beta.mT)).mT @ x
-        found.append(beta)
-    return torch.stack(found)
+        iterates.append(beta)
+    return torch.stack(iterates)

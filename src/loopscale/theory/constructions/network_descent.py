@@ -1,9 +1,10 @@
-"""Gradient descent on a network, in context: the net holds another net's weights, and trains it on the prompt.
+"""Gradient descent on a network, in context: the state holds the weights of a second network and trains this network on
+the prompt (Wu et al. 2025).
 
-The net reads tokens (x_i, y_i), the last of them (x, 0), on which it does not train. The network is
-W_N r(.. r(W_1 x + b_1) ..) + b_N, and a step descends on Σ |f(x_i) - y_i|² / 2n. Registers are its neurons, each
-with the weights that enter it; the prompt's tokens hold activations a and errors δ. A neuron of layer l has its
-number, one-hot, in rows of that layer alone: this is what lets a head see one layer only.
+The net reads tokens (x_i, y_i). The last token is (x, 0) and is not trained on. The trained network is
+`f(x) = W_N r(... r(W_1 x + b_1) ...) + b_N`. A step descends on `Σ_i |f(x_i) - y_i|² / 2n`. The registers are the
+network's neurons, each with its incoming weights. The prompt's tokens hold activations a and errors δ. The one-hot
+number of a neuron stands in rows that belong to its layer, so that a head can attend to one layer only.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,51 +20,56 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.logic import Signed, bits, passing, switched, times
-from loopscale.theory.constructions.piecewise import Piecewise, even
-from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.regression import problem
+from loopscale.theory.constructions.logic import (
+    SignedAttention,
+    add_indicators,
+    add_products,
+    add_switched,
+    signed_heads,
+)
+from loopscale.theory.constructions.piecewise import Piecewise, uniform_knots
+from loopscale.theory.constructions.regression import random_linear_regression
 
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
     "softplus": (torch.nn.functional.softplus, torch.sigmoid),
 }
-"""Activations and their derivatives."""
+"""Activations with their derivatives."""
 
 
 class NetworkDescent(Construction, kind="network_descent"):
-    """Steps of gradient descent on a network of N layers, 2N blocks each; N more read its outputs, at every token.
+    """Gradient descent on a network of N layers. A step takes 2N blocks, and N more read the outputs at every token.
 
-    relu is exact while no activation is in (0, threshold) and no error more than the bound in size: a derivative is a
-    bit, and a product with a bit needs no attention. A smooth activation, its derivative and the products with that
-    are by pieces, in the MLPs. (The source's assumptions on derivatives leave relu out.)
+    relu is exact as long as no activation lies in (0, threshold) and no error exceeds the bound. Its derivative is a
+    bit, and the MLP multiplies by a bit exactly. tanh and softplus, their derivatives and the products with the
+    derivatives are piecewise linear functions in the MLPs. (The source assumes smooth activations, which excludes
+    relu.)
     """
 
-    source = (
-        "Wu et al. 2025 (In-context deep learning), where a step is 2N + 4 layers, N of them for products"
-    )
+    source = "Wu et al. 2025 (In-context deep learning), with 2N + 4 layers per step, N of them for products"
     algorithm = "gradient descent on a multi-layer perceptron"
     hidden: tuple[PositiveInt, ...] = (4,)
-    """Neurons of each layer but the last; N is one more than there are."""
+    """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
     activation: Literal["relu", "tanh", "softplus"] = "relu"
-    """Of the network that is trained."""
+    """The activation of the trained network."""
     rate: PositiveFloat = 0.1
-    """η, for the mean over pairs."""
-    attention: Signed = "linear"
-    """Of the layers that multiply coordinates, exactly."""
+    """η, the step size for the mean over the pairs."""
+    attention: SignedAttention = "linear"
+    """The kind of attention. Both kinds are exact."""
     threshold: PositiveFloat = 1e-8
-    """γ: the derivative of relu is 1 from here on."""
+    """γ: the derivative of relu is 1 from this activation on."""
     bound: PositiveFloat = 100.0
-    """|errors| at most, of outputs and before they are multiplied by derivatives."""
+    """An upper bound on |errors|, of outputs and before the multiplication by derivatives."""
     pieces: PositiveInt = 256
-    """M, of smooth functions and of squares."""
+    """M, the number of pieces of smooth functions and of squares."""
     reach: PositiveFloat = 8.0
-    """Where these are good: what neurons sum, and sums of a derivative and an error, are at most so large."""
+    """Knots lie in [-reach, reach]. Pre-activations, and derivative + error, must not exceed this range."""
     weights_seed: int = Field(0, ge=0)
-    """Of the network's first weights, which are normal; its biases are first 0."""
+    """The seed of the network's initial weights, which are normal. Its biases start at 0."""
     gain: PositiveFloat = 1.0
-    """A weight of a neuron that reads k others has the variance gain² / k."""
+    """A weight of a neuron with k inputs has the variance gain² / k."""
 
     @property
     @override
@@ -73,14 +79,14 @@ class NetworkDescent(Construction, kind="network_descent"):
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        xs, ys = problem(rng, dim=3, pairs=12)
-        tokens = told(xs, ys.sin())
+        xs, ys = random_linear_regression(rng, dim=3, pairs=12)
+        tokens = pair_tokens(xs, ys.sin())
         weights = self.initial(Prompt(xs.shape[1], tokens.shape[2], ys.shape[2]))
         activation = torch.relu if self.activation == "relu" else SMOOTH[self.activation][0]
-        return Example(tokens, descent(weights, xs, ys.sin(), activation, self.rate, steps=10))
+        return Example(tokens, trained_outputs(weights, xs, ys.sin(), activation, self.rate, steps=10))
 
     def initial(self, prompt: Prompt) -> list[Float[Tensor, "neurons inputs"]]:
-        """The network's first weights, a matrix for each layer."""
+        """The network's initial weights, one matrix per layer."""
         rng = torch.Generator().manual_seed(self.weights_seed)
         sizes = [prompt.dim_in - prompt.dim_out, *self.hidden, prompt.dim_out]
         drawn = [torch.randn(out, into, generator=rng, dtype=torch.float64) for into, out in pairwise(sizes)]
@@ -88,12 +94,12 @@ class NetworkDescent(Construction, kind="network_descent"):
 
     @override
     def design(self, prompt: Prompt) -> Design:
-        self.require(prompt.dim_in > prompt.dim_out, "tokens of x's coordinates and then y's")
-        self.require(prompt.length > 1, "a pair or more, and then the x in question")
+        self.require(prompt.dim_in > prompt.dim_out, "tokens that hold x's coordinates and then y's")
+        self.require(prompt.length > 1, "at least one pair before the last x")
         weights = self.initial(prompt)
         layers, rows = len(weights), _rows(weights)
         registers = torch.cat([_neurons(rows, layer, weight) for layer, weight in enumerate(weights, 1)])
-        read_in, read_out = torch.cat([rows["a0"], rows["y"]]).T, rows.part("z", 0, prompt.dim_out)
+        read_in, read_out = rows.read_in("a0", "y"), rows.part("z", 0, prompt.dim_out)
         tokens = [rows.state(prompt.length - 1, data=1.0, train=1.0), rows.state(1, data=1.0)]
         forward = [
             self._remember(self._forward(rows, n, layers), rows, n, layers) for n in range(1, layers + 1)
@@ -101,85 +107,87 @@ class NetworkDescent(Construction, kind="network_descent"):
         backward = [self._backward(rows, layer) for layer in reversed(range(1, layers))]
         update = self._update(rows, layers, self.rate / (prompt.length - 1))
         after = [self._forward(rows, layer, layers) for layer in range(1, layers + 1)]
-        return Design(
-            rows, read_in, read_out, torch.cat([registers, *tokens]), (), [*forward, *backward, update], after,
-            self.attention, registers=len(registers),
-        )  # fmt: skip
+        positions, loop = torch.cat([registers, *tokens]), [*forward, *backward, update]
+        return Design(rows, read_in, read_out, positions, (), loop, after, self.attention)
 
-    def _forward(self, rows: Rows, layer: int, layers: int) -> Plan:
-        """z, what the layer's neurons sum, at every token of the prompt; and a, but for the last layer."""
+    def _forward(self, rows: StateRows, layer: int, layers: int) -> BlockPlan:
+        """Compute z, the layer's pre-activations, at every token of the prompt. Then a, except in the last layer."""
         inputs, own = rows[f"a{layer - 1}"], rows[f"u{layer}"]
         score = [(inputs, rows.part("w", 0, len(inputs))), (rows["data"], rows["bias"])]
         sums = rows.part("z", 0, len(own))
-        plan = passing(Plan(), self.attention, score, [(own, sums)])
+        plan = signed_heads(BlockPlan(), self.attention, score, [(own, sums)])
         if layer == layers:
             return plan
         if self.activation == "relu":
             return plan.unit(sums, 0.0, rows[f"a{layer}"]).clear(sums)
-        return self._by_pieces(SMOOTH[self.activation][0]).units(plan, sums, rows[f"a{layer}"]).clear(sums)
+        return (
+            self._by_pieces(SMOOTH[self.activation][0]).add_units(plan, sums, rows[f"a{layer}"]).clear(sums)
+        )
 
-    def _remember(self, plan: Plan, rows: Rows, layer: int, layers: int) -> Plan:
-        """What only training needs of a layer: its derivatives, of relu a layer late; of the last, the errors."""
+    def _remember(self, plan: BlockPlan, rows: StateRows, layer: int, layers: int) -> BlockPlan:
+        """Keep a layer's derivatives (of relu one layer later), or the errors of the last layer, for training."""
         if self.activation == "relu" and layer > 1:
-            bits(plan, rows[f"a{layer - 1}"], rows[f"p{layer - 1}"], self.threshold)
+            add_indicators(plan, rows[f"a{layer - 1}"], rows[f"p{layer - 1}"], self.threshold)
         if layer == layers:
-            off = rows.part("z", 0, len(rows["y"])) - rows["y"]
-            train = rows["train"].expand(len(off), -1)
-            return switched(plan, off, train, self.bound, rows[f"d{layer}"]).clear(rows["z"])
+            error = rows.part("z", 0, len(rows["y"])) - rows["y"]
+            train = rows["train"].expand(len(error), -1)
+            return add_switched(plan, error, train, self.bound, rows[f"d{layer}"]).clear(rows["z"])
         if self.activation != "relu":
             slope, target = SMOOTH[self.activation][1], rows[f"p{layer}"]
-            self._by_pieces(slope).units(plan, rows.part("z", 0, len(target)), target)
+            self._by_pieces(slope).add_units(plan, rows.part("z", 0, len(target)), target)
         return plan
 
-    def _backward(self, rows: Rows, layer: int) -> Plan:
-        """The layer's errors: derivatives times W' δ, of the layer above."""
+    def _backward(self, rows: StateRows, layer: int) -> BlockPlan:
+        """The layer's errors: its derivatives times W' δ of the layer above."""
         target, slopes = rows[f"d{layer}"], rows[f"p{layer}"]
         sums = rows.part("z", 0, len(target))
         score = [(rows[f"d{layer + 1}"], rows[f"u{layer + 1}"])]
-        plan = passing(Plan(), self.attention, score, [(rows.part("w", 0, len(target)), sums)]).clear(sums)
+        plan = signed_heads(
+            BlockPlan(), self.attention, score, [(rows.part("w", 0, len(target)), sums)]
+        ).clear(sums)
         if self.activation == "relu":
-            return switched(plan, sums, slopes, self.bound, target)
-        return times(plan, slopes, sums, target, self._by_pieces(torch.square))
+            return add_switched(plan, sums, slopes, self.bound, target)
+        return add_products(plan, slopes, sums, target, self._by_pieces(torch.square))
 
-    def _update(self, rows: Rows, layers: int, rate: float) -> Plan:
-        """Every neuron collects errors times inputs; what a step has left at the prompt's tokens is cleared."""
-        plan = Plan()
+    def _update(self, rows: StateRows, layers: int, rate: float) -> BlockPlan:
+        """Every neuron adds up errors times inputs. The prompt's tokens clear the numbers of this step."""
+        plan = BlockPlan()
         for layer in range(1, layers + 1):
             inputs = rows[f"a{layer - 1}"]
             moves = [(-rate * inputs, rows.part("w", 0, len(inputs))), (-rate * rows["data"], rows["bias"])]
-            passing(plan, self.attention, [(rows[f"u{layer}"], rows[f"d{layer}"])], moves)
+            signed_heads(plan, self.attention, [(rows[f"u{layer}"], rows[f"d{layer}"])], moves)
             plan.clear(rows[f"d{layer}"])
             if layer < layers:
                 plan.clear(rows[f"a{layer}"]).clear(rows[f"p{layer}"])
         return plan
 
     def _by_pieces(self, function: Callable[[Tensor], Tensor]) -> Piecewise:
-        return Piecewise.through(function, even(-self.reach, self.reach, self.pieces), 1)
+        return Piecewise.through(function, uniform_knots(-self.reach, self.reach, self.pieces), 1)
 
 
-def _rows(weights: list[Tensor]) -> Rows:
+def _rows(weights: list[Tensor]) -> StateRows:
     widest = max(max(weight.shape) for weight in weights)
     sizes = {"a0": weights[0].shape[1], "y": len(weights[-1])}
     for layer, weight in enumerate(weights, 1):
         names = "ud" if layer == len(weights) else "udap"
         sizes |= {f"{name}{layer}": len(weight) for name in names}
-    return Rows(**sizes, w=widest, z=widest, bias=1, data=1, train=1)
+    return StateRows(**sizes, w=widest, z=widest, bias=1, data=1, train=1)
 
 
-def _neurons(rows: Rows, layer: int, weight: Tensor) -> Tensor:
-    """The registers of a layer."""
-    spread = pad(weight, (0, rows.sizes["w"] - weight.shape[1]))
-    return rows.state(len(weight), w=spread, **{f"u{layer}": torch.eye(len(weight), dtype=torch.float64)})
+def _neurons(rows: StateRows, layer: int, weight: Tensor) -> Tensor:
+    """The states of the registers of a layer."""
+    padded = pad(weight, (0, rows.sizes["w"] - weight.shape[1]))
+    return rows.state(len(weight), w=padded, **{f"u{layer}": torch.eye(len(weight), dtype=torch.float64)})
 
 
-def told(
+def pair_tokens(
     xs: Float[Tensor, "prompts points dim"], ys: Float[Tensor, "prompts points targets"]
 ) -> Float[Tensor, "prompts points dim_in"]:
-    """What the net reads: x and y together, but of the last point only x."""
+    """The input of the net: (x, y), and (x, 0) for the last point."""
     return torch.cat([xs, pad(ys[:, :-1], (0, 0, 0, 1))], -1)
 
 
-def descent(
+def trained_outputs(
     weights: Sequence[Float[Tensor, "_ _"]],
     xs: Float[Tensor, "prompts points dim"],
     ys: Float[Tensor, "prompts points targets"],
@@ -187,7 +195,7 @@ def descent(
     rate: float,
     steps: int,
 ) -> Float[Tensor, "steps prompts points targets"]:
-    """What the network says of every point, after every step on all but the last, from these weights and biases 0."""
+    """The network's outputs at every point after every step on all points but the last. Biases start at 0."""
 
     def outputs(layers: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
         (last, offset), before = layers[-1], layers[:-1]
@@ -196,14 +204,14 @@ def descent(
         return a @ last.mT + offset
 
     def loss(layers: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """The sum over prompts, each of which has a network of its own."""
-        off = outputs(layers, xs[:, :-1]) - ys[:, :-1]
-        return off.square().sum() / (2 * off.shape[1])
+        """The sum over prompts. Each prompt has its own network."""
+        error = outputs(layers, xs[:, :-1]) - ys[:, :-1]
+        return error.square().sum() / (2 * error.shape[1])
 
     layers = [(w.expand(len(xs), -1, -1), xs.new_zeros(len(xs), 1, len(w))) for w in weights]
-    said = []
+    trained = []
     for _ in range(steps):
         slopes = torch.func.grad(loss)(layers)
         layers = [(w - rate * dw, b - rate * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)]
-        said.append(outputs(layers, xs))
-    return torch.stack(said)
+        trained.append(outputs(layers, xs))
+    return torch.stack(trained)

@@ -1,7 +1,7 @@
-"""Newton's iteration for the inverse of a covariance, by full attention (AlgoFormer, lemma A.4 and theorem 4.1).
+"""Newton's iteration for the inverse of a covariance, with full attention (AlgoFormer, lemma A.4 and theorem 4.1).
 
-The net reads x_1, y_1, .., x_N, y_N, x_test. With S = X'X/N, M_0 = start · S and M_{k+1} = 2 M_k - M_k S M_k, its state
-keeps m_i = M_k x_i on every x, the test token too; what is read out is (1/N) Σ_j y_j x_j'm_test = w_k·x_test.
+The net reads x_1, y_1, ..., x_N, y_N, x_test. Let `S = X'X/N`, `M_0 = start · S` and `M_{k+1} = 2 M_k - M_k S M_k`.
+The state holds m_i = M_k x_i on every x, including x_test. The output is `(1/N) Σ_j y_j x_j'm_test = w_k·x_test`.
 """
 
 import torch
@@ -11,17 +11,23 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
+from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example
-from loopscale.theory.constructions.plan import Plan, Rows
-from loopscale.theory.constructions.regression import FullAttention, Tokens, paired, problem
+from loopscale.theory.constructions.regression import (
+    FullAttention,
+    PairTokens,
+    interleaved_tokens,
+    random_linear_regression,
+)
 
 
 class Newton(FullAttention, kind="newton"):
-    """The whole algorithm as an `algoformer`: two layers before the loop, one block in it, one after it.
+    """An `algoformer`: two layers before the loop, one block in the loop, one layer after the loop.
 
-    `start` has to lie below 2 / λmax(S)² (the paper's 2/|SS'| does not converge: the residual of the largest
-    eigenvalue is then -1, and squares to 1). With fewer pairs than coordinates it converges to the pseudo-inverse.
+    `start` must be below 2 / λmax(S)². With the paper's value 2/|SS'| the residual of the largest eigenvalue is -1
+    and never shrinks. With fewer pairs than coordinates the iteration converges to the pseudo-inverse.
     """
 
     source = "Gao et al. 2024 (AlgoFormer), lemma A.4 and theorem 4.1"
@@ -33,28 +39,29 @@ class Newton(FullAttention, kind="newton"):
     def design(self, prompt: Prompt) -> Design:
         pairs, targets = self.pairs(prompt), prompt.dim_out
         dim = prompt.dim_in - targets
-        rows = Rows(x=dim, y=targets, kx=dim, m=dim, yx=targets, out=targets, **Tokens.SIZES)
-        tokens, mean = Tokens(rows, pairs, sink=self.variant == "sink"), self.mean(pairs)
+        rows = StateRows(x=dim, y=targets, kx=dim, m=dim, yx=targets, out=targets, **PairTokens.SIZES)
+        tokens, mean = PairTokens(rows, pairs, sink=self.variant == "sink"), self.mean(pairs)
         key = rows["x"] if self.variant == "sink" else rows["kx"]
         keys = [*tokens.unseen(self.variant), *mean.sink(rows)]
-        copied = tokens.keys(tokens.copy(Plan(), "yx", 1.0), self.variant)
-        begun = mean.add(Plan(), rows["x"], key, (self.start * rows["x"], rows["m"]), keys)
-        # The MLP doubles what attention leaves: 2 (m - M S M x / 2).
-        loop = mean.add(Plan(), rows["m"], key, (-rows["m"] / 2, rows["m"]), keys).add(rows["m"], rows["m"])
-        read = mean.add(Plan(), rows["m"], key, (rows["yx"], rows["out"]), keys)
-        return Design(
-            rows, torch.cat([rows["x"], rows["y"]]).T, rows["out"], tokens.positions, [copied, begun], [loop], [read],
-            attention=["softmax", self.summing, self.summing, self.summing], registers=tokens.registers,
-        )  # fmt: skip
+        copy = tokens.keys(tokens.copy(BlockPlan(), "yx", 1.0), self.variant)
+        start = mean.add(BlockPlan(), rows["x"], key, (self.start * rows["x"], rows["m"]), keys)
+        # Attention computes m - M S M x / 2, and the MLP doubles the result.
+        loop = mean.add(BlockPlan(), rows["m"], key, (-rows["m"] / 2, rows["m"]), keys).add(
+            rows["m"], rows["m"]
+        )
+        read = mean.add(BlockPlan(), rows["m"], key, (rows["yx"], rows["out"]), keys)
+        read_in, before = rows.read_in("x", "y"), [copy, start]
+        kinds: list[Kind] = ["softmax", self.summing, self.summing, self.summing]
+        return Design(rows, read_in, rows["out"], tokens.positions, before, [loop], [read], kinds)
 
     @override
     def example(self, rng: torch.Generator) -> Example:
-        xs, ys = problem(rng, dim=5, pairs=20)
-        guesses = iteration(xs[:, :-1], ys[:, :-1], xs[:, -1], self.start, steps=12, share=1 / 20)
-        return Example.at_last(paired(xs, ys), guesses)
+        xs, ys = random_linear_regression(rng, dim=5, pairs=20)
+        guesses = newton_iterates(xs[:, :-1], ys[:, :-1], xs[:, -1], self.start, steps=12, share=1 / 20)
+        return Example.at_last(interleaved_tokens(xs, ys), guesses)
 
 
-def iteration(
+def newton_iterates(
     xs: Float[Tensor, "prompts pairs dim"],
     ys: Float[Tensor, "prompts pairs targets"],
     query: Float[Tensor, "prompts dim"],
@@ -62,7 +69,7 @@ def iteration(
     steps: int,
     share: float,
 ) -> Float[Tensor, "steps prompts targets"]:
-    """w_k·query for w_k = M_k S_y, M_k of Newton's iteration on S = share · X'X from start · S, S_y = share · X'Y."""
+    """w_k·query after every step, for w_k = M_k S_y, S = share · X'X, S_y = share · X'Y and M_0 = start · S."""
     second, moment = share * xs.mT @ xs, share * xs.mT @ ys
     inverse, guesses = start * second, []
     for _ in range(steps):

@@ -1,8 +1,8 @@
-"""Functions of one number that are linear between knots, in the hidden units of an MLP or in heads of relu attention.
+"""Functions of one number, linear between knots, as hidden units of an MLP or as heads of relu attention.
 
-The distance to a smooth function is at most h² max|f''| / 8 for pieces of length h. With knots in geometric
-progression on [a, b] that of t^p is, relative to it, |p (p - 1)| / 8 · (ln(b / a) / pieces)². On knots at whole
-numbers every function of counts is exact.
+The error for a smooth function f is at most h² max|f''| / 8 with pieces of length h. For f = t^p and geometric knots
+on [a, b] the relative error is at most `|p (p - 1)| / 8 · (ln(b / a) / pieces)²`. With knots at the integers every
+function of a count is exact.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,12 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from loopscale.theory.constructions.plan import Form, Move, Plan, Term
+from loopscale.theory.constructions.block_plan import BlockPlan, Form, Move, Term
 
 
 @dataclass(frozen=True)
 class Piecewise:
-    """level + Σ_m coefficient_m relu(side (t - knot_m)): constant on the far side, linear on beyond the near one."""
+    """level + Σ_m coefficient_m relu(side · (t - knot_m)).
+
+    With side 1 the function is constant below the first knot, and its last piece continues beyond the last knot.
+    With side -1 the function is constant above the last knot, and its first piece continues below the first knot.
+    """
 
     level: float
     side: Literal[-1, 1]
@@ -29,10 +33,11 @@ class Piecewise:
     def through(
         cls, function: Callable[[Tensor], Tensor], knots: Float[Tensor, " n"], side: Literal[-1, 1]
     ) -> "Piecewise":
-        """The function at the knots, and lines between them.
+        """The interpolation of `function` at the knots.
 
-        Side -1 is for 1/t, t^-1/2, √t and log t: their coefficients are then of one sign and nothing cancels, where
-        on side 1 a first slope of 1/t_0 would round as its size. Side 1 does for squares on even pieces.
+        Use side -1 for 1/t, t^-1/2, √t and log t: all coefficients then have one sign, so that nothing cancels.
+        Side 1 would have a first slope of the size 1/t_0, with as large a rounding error. Side 1 suits squares and
+        other smooth functions on uniform knots.
         """
         values = function(knots)
         slopes = values.diff() / knots.diff()
@@ -42,14 +47,16 @@ class Piecewise:
         return cls(values[-1].item(), side, knots[1:], torch.cat([slopes, flat]).diff())
 
     def __call__(self, t: Tensor) -> Tensor:
-        """What it computes, as a formula."""
+        """The value, computed from the formula."""
         return self.level + (self.side * (t[..., None] - self.knots)).relu() @ self.coefficients
 
-    def units(self, plan: Plan, argument: Form, target: Tensor, flag: Tensor | None = None) -> Plan:
-        """The MLP adds f of each row of the argument to the target's (or to its only row), at tokens whose flag is 1.
+    def add_units(
+        self, plan: BlockPlan, argument: Form, target: Tensor, flag: Tensor | None = None
+    ) -> BlockPlan:
+        """The MLP adds f(argument) to the target, row by row, at tokens whose flag is 1.
 
-        Where the flag is 0 nothing is added if the argument is 0 there (and on side -1 also if it is positive).
-        Without a flag every token gets it.
+        All rows are added to the same target row if the target has one row only. Without a flag every token receives
+        the value. A token with flag 0 receives nothing if its argument is 0, and with side -1 also if it is positive.
         """
         for number, row in zip(argument.split(1), target.expand(len(argument), -1).split(1), strict=True):
             writes = self.coefficients[:, None] * row
@@ -61,10 +68,12 @@ class Piecewise:
                 plan.unit(self.side * (number - self.knots[:, None] * flag), 0.0, writes)
         return plan
 
-    def heads(self, plan: Plan, product: Term, move: Move, flag: Term, gate: Iterable[Term] = ()) -> Plan:
-        """A head a piece and one more, of relu attention: f(product) times what is moved.
+    def add_heads(
+        self, plan: BlockPlan, product: Term, move: Move, flag: Term, gate: Iterable[Term] = ()
+    ) -> BlockPlan:
+        """Heads of relu attention, one per piece and one for the constant, that add f(product) · source to the target.
 
-        `flag` is 1 for the tokens that receive; `gate` keeps others out where what is moved is not 0 there.
+        `flag` is 1 for the tokens that receive. `gate` keeps out the keys whose source is not 0.
         """
         (query, key), (source, target), (receives, is_key), gate = product, move, flag, list(gate)
         plan.head([flag, *gate], [(self.level * source, target)])
@@ -74,16 +83,16 @@ class Piecewise:
         return plan
 
 
-def geometric(low: float, high: float, pieces: int) -> Float[Tensor, " knots"]:
-    """Knots of so many pieces, each longer than the one before by the same factor."""
+def geometric_knots(low: float, high: float, pieces: int) -> Float[Tensor, " knots"]:
+    """Knots from low to high in geometric progression."""
     return low * (high / low) ** torch.linspace(0, 1, pieces + 1, dtype=torch.float64)
 
 
-def even(low: float, high: float, pieces: int) -> Float[Tensor, " knots"]:
-    """Knots of so many pieces of the same length."""
+def uniform_knots(low: float, high: float, pieces: int) -> Float[Tensor, " knots"]:
+    """Knots from low to high at equal distances."""
     return torch.linspace(low, high, pieces + 1, dtype=torch.float64)
 
 
-def whole(low: int, high: int) -> Float[Tensor, " knots"]:
-    """Knots at the whole numbers low .. high, for functions of counts."""
+def integer_knots(low: int, high: int) -> Float[Tensor, " knots"]:
+    """Knots at the integers low, ..., high, for functions of counts."""
     return torch.arange(low, high + 1, dtype=torch.float64)

@@ -1,46 +1,48 @@
-"""What is sent to a cluster: the code at its commit and the study's file, as one small archive.
+"""The package for a cluster: the code at its commit and the study's file, in one small archive.
 
-Not the folder that the person is in: that holds data, virtual environments and what is half written. The archive of
-the same commit and study is the same bytes, so that a cluster which has it already is sent nothing.
+The archive does not hold the working directory, with its data, virtual environments and unfinished files. The same
+commit and study give the same bytes, so a cluster receives equal packages once.
 """
 
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import loopscale
-from loopscale.cluster.base import ClusterError
+from loopscale.cluster.base import ClusterError, Request
 from loopscale.runner.machine.provenance import ORIGIN, PACKAGES, versions
 
-LARGEST = 100 * 2**20
-"""Bytes: Ray's job server takes no more (its documentation says 500 MiB; see engines, row 36)."""
+PACKAGE_BYTES = 100 * 2**20
+"""The limit of Ray's job server. (Its documentation says 500 MiB.)"""
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of every file: an archive must not depend on when it was made."""
-SUFFIXES = (".py", ".typed", ".j2", ".js", ".LICENSE")
+"""The date of every file in the archive, so that the bytes do not depend on the time."""
+SOURCE_SUFFIXES = (".py", ".typed", ".j2", ".js", ".LICENSE")
 
 
 @dataclass(frozen=True)
 class Package:
-    """An archive that holds `loopscale/`, the study's file and where they come from; unpacked, it can be run."""
+    """An archive of `loopscale/`, the study's file and their origin. The unpacked archive can run the study."""
 
     content: bytes
     commit: str
-    """Of the code; empty if it is in no repository."""
+    """The commit of the code; empty outside a repository."""
     unsent: tuple[str, ...]
-    """Files of the code that were changed and not committed: the archive holds them as committed."""
+    """Files of the code with uncommitted changes. The archive holds the committed version."""
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()[:16]
 
     def write(self, folder: Path) -> Path:
-        """The archive as a file named by its content, in `folder`."""
+        """Write the archive to a file in `folder`, named by its digest."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"loopscale-{self.digest}.zip"
         if not path.exists():
@@ -50,11 +52,13 @@ class Package:
         return path
 
 
-def pack(study: str, text: str) -> Package:
-    """The package of a study, called `study` and with that text. Raises ClusterError if it is too large."""
+def build_package(study: str, text: str) -> Package:
+    """The package of a study, given its name and the text of its file. Raises ClusterError if it is too large."""
     folder = Path(loopscale.__file__).parent
-    commit = _git(folder, "rev-parse", "HEAD").strip() if _tracked(folder) else ""
-    unsent = tuple(_changed(folder)) if commit else ()
+    commit = (
+        _git(folder, "rev-parse", "HEAD").strip() if _git(folder, "ls-files", "--", "__init__.py") else ""
+    )
+    unsent = tuple(line[3:] for line in _git(folder, "status", "--porcelain", "--", ".").splitlines())
     files = dict(_committed(folder) if commit else _installed(folder))
     origin = {"git_commit": commit, "git_changed": "no"} if commit else {}
     origin |= {f"submitted_with.{name}": version for name, version in versions(PACKAGES).items()}
@@ -63,12 +67,30 @@ def pack(study: str, text: str) -> Package:
         ORIGIN: json.dumps(origin, indent=1, sort_keys=True).encode(),
     }
     content = _zip(files)
-    if len(content) > LARGEST:
+    if len(content) > PACKAGE_BYTES:
         raise ClusterError(
-            f"the package of {study} has {len(content) / 2**20:.0f} MiB, and a cluster takes {LARGEST // 2**20}",
+            f"the package of {study} has {len(content) / 2**20:.0f} MiB, and a cluster takes {PACKAGE_BYTES // 2**20}",
             "take large files out of the loopscale package's folder",
         )
-    return Package(content, commit, unsent)
+    return Package(content, commit, unsent if commit else ())
+
+
+def unpack(request: Request, folder: Path) -> None:
+    """Unpack the package (or write the study's file) into a new folder, which appears complete or not at all."""
+    if folder.exists():
+        return
+    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
+    part.chmod(0o755)
+    if request.package:
+        with zipfile.ZipFile(request.package) as archive:
+            archive.extractall(part)
+    else:
+        (part / request.file).parent.mkdir(parents=True)
+        (part / request.file).write_text(request.text)
+    try:
+        part.rename(folder)
+    except OSError:  # another submission was faster
+        shutil.rmtree(part)
 
 
 def _zip(files: dict[str, bytes]) -> bytes:
@@ -82,10 +104,9 @@ def _zip(files: dict[str, bytes]) -> bytes:
 
 
 def _committed(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The code as it is in the commit that is checked out."""
-    done = subprocess.run(
-        ["git", "-C", folder, "archive", "--format=tar", "HEAD", "."], capture_output=True, check=True
-    )
+    """The files of the code in the current commit."""
+    command = ["git", "-C", folder, "archive", "--format=tar", "HEAD", "."]
+    done = subprocess.run(command, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         for member in archive.getmembers():
             if member.isfile() and (content := archive.extractfile(member)):
@@ -93,19 +114,10 @@ def _committed(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _installed(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The code as it lies in an environment."""
+    """The files of the code in an environment without a repository."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name.endswith(SUFFIXES):
+        if path.is_file() and path.name.endswith(SOURCE_SUFFIXES):
             yield f"loopscale/{path.relative_to(folder).as_posix()}", path.read_bytes()
-
-
-def _tracked(folder: Path) -> bool:
-    return bool(_git(folder, "ls-files", "--", "__init__.py"))
-
-
-def _changed(folder: Path) -> list[str]:
-    lines = _git(folder, "status", "--porcelain", "--", ".").splitlines()
-    return [line[3:] for line in lines]
 
 
 def _git(folder: Path, *words: str) -> str:

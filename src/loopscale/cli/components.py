@@ -1,0 +1,105 @@
+"""Components of a study by name: the five families, the keys of a study's file, and members with settings."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from loopscale.cli.errors import UsageError
+
+if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.core.config import Config, Family
+
+FAMILIES = {
+    "tasks": ("loopscale.tasks.base", "Task"),
+    "models": ("loopscale.models.base", "Model"),
+    "solvers": ("loopscale.solvers.base", "Solver"),
+    "bounds": ("loopscale.theory.bounds.base", "Bound"),
+    "constructions": ("loopscale.theory.constructions.base", "Construction"),
+}
+STUDY = "study"
+"""The name of the keys at the top of a study's file."""
+
+
+def family_named(name: str) -> "type[Family]":
+    module, family = FAMILIES[name]
+    return getattr(importlib.import_module(module), family)
+
+
+def study_keys() -> "dict[str, list[type[Config]]]":
+    """The keys of a study's file that have settings, from the top down.
+
+    Each key has its components: components of one class, or one family.
+    """
+    from loopscale.core.config import Family
+    from loopscale.studies.settings import components
+    from loopscale.studies.spec import Study
+    from loopscale.training.trial import Trial
+
+    keys: dict[str, list[type[Config]]] = {STUDY: [Study]}
+
+    def add(key: str, inner: "list[type[Config]]") -> None:
+        if not inner or key in keys:
+            return
+        keys[key] = list(inner)
+        for component in inner:
+            if not issubclass(component, Family):
+                for name, field in component.model_fields.items():
+                    add(name, components(field.annotation))
+
+    for key, field in Study.model_fields.items():
+        add(key, [Trial] if key == "fixed" else components(field.annotation))  # `fixed` is a plain tree
+    return keys
+
+
+def components_named(name: str) -> "type[Family] | list[type[Config]]":
+    """The family or the components of that name. Raises UsageError."""
+    from loopscale.core.config import Family
+    from loopscale.studies.mistakes import one_of
+
+    if name in FAMILIES:
+        return family_named(name)
+    keys = study_keys()
+    if name not in keys:
+        known = dict.fromkeys([*FAMILIES, *keys])
+        raise UsageError(f"there is nothing to show of {name!r}; {one_of(name, known)}")
+    first = keys[name][0]
+    return first if issubclass(first, Family) else keys[name]
+
+
+def member_named(family: "type[Family]", kind: str) -> type[Any]:
+    """Raises UsageError."""
+    members = family.choices()
+    if kind not in members:
+        from loopscale.studies.mistakes import one_of
+
+        raise UsageError(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, members)}")
+    return members[kind]
+
+
+def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]) -> Any:
+    """A member of a family with the settings of --set. Raises UsageError and Mistakes."""
+    from pydantic import ValidationError
+
+    from loopscale.studies.mistakes import Mistake, Mistakes
+    from loopscale.studies.override import value_of
+    from loopscale.studies.wording import faults, passed_off
+
+    member = member_named(family_named(family_name), kind)
+    option = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
+    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
+    component, wrong = None, []
+    try:
+        component = member.model_validate(tree)
+        wrong = list(passed_off(tree, component))
+    except ValidationError as problem:
+        wrong = faults(problem, member, tree)
+    if wrong:
+        raise Mistakes(Mistake(option, None, fault.what, fault.remedy) for fault in wrong)
+    return component
+
+
+def complete_kind(family_name: str) -> Callable[[str], list[str]]:
+    """The shell completion of a member's kind."""
+    return lambda incomplete: [
+        kind for kind in family_named(family_name).choices() if kind.startswith(incomplete)
+    ]

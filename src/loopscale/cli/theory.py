@@ -1,0 +1,160 @@
+"""`loopscale bound` and `loopscale verify`: theorems as numbers."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loopscale.cli.components import complete_kind, member_with_settings
+from loopscale.cli.errors import FAILED, UsageError
+from loopscale.cli.options import JsonOption, SetOption, parse_assignments
+from loopscale.cli.output import say, show_json, show_table
+
+if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.theory.bounds.base import Bound
+    from loopscale.theory.constructions.base import Construction
+
+CLAIMS = {"=": "exact", "~": "exact in a limit", "<=": "an upper bound", ">=": "a lower bound"}
+
+
+def bound(
+    kind: Annotated[
+        str, typer.Argument(metavar="BOUND", help="The bound's kind.", autocompletion=complete_kind("bounds"))
+    ],
+    overrides: SetOption = None,
+    along: Annotated[
+        str | None,
+        typer.Option(
+            "--along", metavar="SETTING=V1,V2,..", help="Values of one setting, as in points=5,10,20."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a bound's value. With --along, print the values and slopes along a setting.
+
+    A law along that setting is compared with the slope.
+
+    [bold]Example[/bold]  loopscale bound bayes_ridge --set dim=20 --set noise=0.1 --along points=5,10,20,40,80
+    """
+    changes = parse_assignments(overrides)
+    component: Bound = member_with_settings("bounds", kind, changes)
+    answer: dict[str, Any] = {
+        "bound": component.kind,
+        "of": component.of,
+        "claim": component.claim,
+        "source": component.source,
+        "hidden_constant": component.hidden_constant,
+        "settings": {name: getattr(component, name) for name in component.settings()},
+    }
+    answer |= _along(component, changes, along) if along else {"value": _value(component)}
+    if as_json:
+        show_json(answer)
+        return
+    constant = ", up to a constant that the source does not give" if answer["hidden_constant"] else ""
+    say(f"{answer['bound']}: {answer['of']}, {CLAIMS[answer['claim']]}{constant} ({answer['source']})")
+    say(", ".join(f"{name} {value}" for name, value in answer["settings"].items() if value is not None))
+    if along:
+        columns = [answer["along"], "value", "slope"]
+        show_table(columns, ([row[name] for name in columns] for row in answer["values"]))
+    else:
+        say(f"{answer['value']:.6g}")
+
+
+def _value(bound: "Bound") -> float:
+    """Raises UsageError for settings outside the bound's range."""
+    try:
+        return bound.value()
+    except ValueError as problem:
+        raise UsageError(f"{problem}; give others with --set or --along") from problem
+
+
+def _along(bound: "Bound", changes: dict[str, str], text: str) -> dict[str, Any]:
+    """Raises UsageError and Mistakes."""
+    setting, equals, values = (part.strip() for part in text.partition("="))
+    if not (equals and values):
+        raise UsageError(f"--along {text} is no list of values; write it as setting=1,2,5")
+    if setting not in bound.settings():
+        raise UsageError(f"{bound.kind} has no setting {setting!r}; it has {', '.join(bound.settings())}")
+    bounds: list[Bound] = [
+        member_with_settings("bounds", bound.kind, changes | {setting: value}) for value in values.split(",")
+    ]
+    rows = [
+        {setting: getattr(each, setting), "value": _value(each), "slope": _slope(each, setting)}
+        for each in bounds
+    ]
+    return {"along": setting, "values": rows}
+
+
+def _slope(bound: "Bound", setting: str) -> float | None:
+    try:
+        return bound.slope(setting)
+    except ValueError:
+        return None
+
+
+def verify(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONSTRUCTION",
+            help="The construction's kind.",
+            autocompletion=complete_kind("constructions"),
+        ),
+    ],
+    overrides: SetOption = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the random problems.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a construction's net on random problems, and print its distance from the algorithm after every step.
+
+    If the theorem holds in a limit, the command also approaches the limit and prints the order of the distance.
+    The exit code is 1 if the theorem does not hold.
+
+    [bold]Example[/bold]  loopscale verify newton --set variant=sink
+    """
+    construction = member_with_settings("constructions", kind, parse_assignments(overrides))
+    answer = _verified(construction, seed)
+    if as_json:
+        show_json(answer)
+    else:
+        _show_verified(answer)
+    if not answer["holds"]:
+        raise typer.Exit(FAILED)
+
+
+def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
+    """Raises UsageError."""
+    from loopscale.analysis.papers.theorems import verify
+    from loopscale.runner.on_ray.memory_limit import full
+
+    try:
+        return verify(construction, seed).to_dict()
+    except ValueError as problem:
+        raise UsageError(f"{problem}; change the settings of --set") from problem
+    except (MemoryError, RuntimeError) as problem:
+        if not full(problem):
+            raise
+        raise UsageError(
+            "the net needs more memory than this machine has; give --set smaller values"
+        ) from problem
+
+
+def _show_verified(answer: dict[str, Any]) -> None:
+    say(f"{answer['construction']}: {answer['algorithm']} ({answer['source']})")
+    net = answer["net"]
+    parts = {name.removesuffix("_layers"): net[name] for name in net if name.endswith("_layers")}
+    layers = " + ".join(f"{number} {part}" for part, number in parts.items() if number) or net["layers"]
+    say(
+        f"{net['kind']} of width {net['width']}, {net['heads']} heads, layers {layers}; {answer['prompts']} random "
+        f"prompts of {answer['tokens']} tokens"
+    )
+    rows = [[step["step"], step["typical"], step["largest"]] for step in answer["steps"]]
+    show_table(["step", "typical distance", "largest distance"], rows)
+    limit = answer["limit"]
+    if not limit:
+        exact = "Exact: all distances are within rounding."
+        say(exact if answer["holds"] else "Not exact, although the theorem says so.")
+        return
+    rows = [list(row.values()) for row in limit["values"]]
+    show_table([limit["setting"], "distance after the last step"], rows)
+    verdict = "as the theorem says" if answer["holds"] else f"but the theorem says {limit['stated']:g}"
+    say(f"A limit in {limit['setting']}: the distance shrinks with order {limit['measured']:.2f}, {verdict}.")
