@@ -118,11 +118,6 @@ class Planted:
         curves = pd.concat(self.curve) if self.curve else empty
         return trials, curves, pd.DataFrame(self.steps, columns=["trial", "step", "metric", "value"])
 
-    @property
-    def results(self) -> Results:
-        """The planted study as the analysis reads it."""
-        return Results(self.study, *self.tables)
-
 
 def comparison(**how: Any) -> Planted:
     """Three models with replicates, two baselines, a pruned, a diverged and a failed trial."""
