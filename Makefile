@@ -37,12 +37,12 @@ slow: $(READY)  ## run tests with real Ray, kills, servers, training, and covera
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
 hosts: $(READY)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
-	$(BIN)/pytest -m "hosts and not long" -v --durations 0
+	$(BIN)/pytest -m "hosts and not long" -n 2 --dist worksteal -v --durations 0
 
 soak: $(READY)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
-	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/test_killed.py -m slow -v
+	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
 
 bench: $(READY)  ## measure speed against references; see benchmarks/README.md

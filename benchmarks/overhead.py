@@ -24,7 +24,6 @@ import torch
 
 from loopscale.records.stores.store import Store
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.on_ray.session import QUIET
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
 from loopscale.training.loop import train

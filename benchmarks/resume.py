@@ -53,7 +53,7 @@ from loopscale.records.read import load, trials
 from loopscale.records.stores.store import Store
 from loopscale.records.writing.writer import Writer
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.simulation.ledger import Ledger
+from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
@@ -83,18 +83,18 @@ def fill(uri: str, experiment: str, file: Path) -> int:
     from mlflow.store.tracking.dbmodels import models
 
     from loopscale.records.model.note import encode
-    from loopscale.runner.simulation.replay import Curves
-    from loopscale.runner.simulation.simulate import Setting, Simulation
+    from loopscale.runner.simulation.curves import LearningCurves
+    from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
     from loopscale.studies.spec import Study
 
     study = Study.load(file)
-    whole = Simulation(study, Curves(study, []), Setting(slots=200))
+    whole = Simulation(study, LearningCurves(study, []), SimulatedCluster(slots=200))
     whole.run()
     rows = {table: [] for table in (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlLatestMetric)}
     rows |= {models.SqlMetric: []}
-    params = {note.key: note.params for note in whole.ledger.notes if note.params}
+    params = {note.key: note.params for note in whole.records.notes if note.params}
     at = int(time.time() * 1000)
-    for number, record in enumerate(whole.ledger.records()):
+    for number, record in enumerate(whole.records.records()):
         run = uuid.uuid4().hex
         row = {"run_uuid": run, "experiment_id": int(experiment), "name": record.key, "status": record.status}
         row |= {"start_time": at + number, "end_time": at + number + 1, "lifecycle_stage": "active"}
@@ -223,10 +223,10 @@ def main() -> None:
 def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Create a store with the study's records. Returns the number of trials."""
     from loopscale.records.stores.store import Store
-    from loopscale.studies.find import name_of
+    from loopscale.studies.files import study_name
 
     store = Store.open(where, storage=storage, create=True)
-    return fill(database or store.uri, store.experiment(name_of(file)), file)
+    return fill(database or store.uri, store.experiment(study_name(file)), file)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from loopscale.records.model.curves import pack
 from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
 from loopscale.records.stores.store import Store
 from loopscale.records.writing.writer import Writer
-from loopscale.runner.baseline import Baseline
+from loopscale.runner.messages import Baseline
 from loopscale.studies.spec import Study
 
 TINY = """\

@@ -252,6 +252,6 @@ def test_resources_beyond_the_machine_are_a_mistake_before_ray_starts(tmp_path: 
         timeout=60,
     )
     assert done.returncode == 2
-    assert "a trial is to have" in done.stderr
+    assert "a trial needs" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (Path(__file__).parents[2] / "new").exists()

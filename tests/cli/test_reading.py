@@ -287,9 +287,12 @@ def test_show_lists_the_keys_of_a_study_file(loopscale):
     keys = {setting["name"]: setting for setting in study["settings"]}
     assert (keys["question"]["default"], keys["baselines"]["type"]) == ("required", "list of solver")
     assert "under fixed, nuisance, search" in loopscale("show", "study").out
-    (search,) = loopscale("show", "search", "--json").json
-    assert [setting["default"] for setting in search["settings"]] == ["tpe", 8, ["error"]]
-    assert "[error]" in loopscale("show", "search").out
+    assert keys["search"]["default"] == {"kind": "tpe", "trials": 8, "objectives": ["error"]}
+    (search,) = loopscale("show", "search", "tpe", "--json").json
+    assert [setting["default"] for setting in search["settings"]] == [8, ["error"]]
+    assert "[error]" in loopscale("show", "search", "tpe").out
+    kinds = [search["kind"] for search in loopscale("show", "search", "--json").json]
+    assert kinds == ["gp", "grid", "nsga2", "random", "tpe"]
     told = loopscale("show", "nuisance").out
     assert "training.lr: {real: [1e-4, 1e-2], scale: log}" in told
     assert "pair of number" in told

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.runner.machine.resources import here_fit
+from loopscale.runner.machine.resources import local_workers
 from loopscale.studies.spec import Study
 
 PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]
@@ -19,9 +19,9 @@ PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]
 
 def test_the_machine_takes_as_many_trials_as_its_cpus_allow(study_file):
     study, cpus = Study.load(study_file), len(os.sched_getaffinity(0))
-    assert here_fit(study.resources) == cpus
-    assert here_fit(Study.load(study_file, {"resources.cpu": "0.5"}).resources) == 2 * cpus
-    assert here_fit(Study.load(study_file, {"resources.cpu": "1000"}).resources) == 1
+    assert local_workers(study.resources) == cpus
+    assert local_workers(Study.load(study_file, {"resources.cpu": "0.5"}).resources) == 2 * cpus
+    assert local_workers(Study.load(study_file, {"resources.cpu": "1000"}).resources) == 1
 
 
 @pytest.mark.slow

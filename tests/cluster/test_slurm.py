@@ -1,8 +1,10 @@
 """A study on a real Slurm of two hosts: submit, follow, stop, resume, and the time limit."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -56,8 +58,6 @@ def shared(tmp_path: Path) -> Path:
 
 
 def cluster(folder: Path, **more: object) -> Slurm:
-    import sys
-
     settings = {"folder": str(folder), "python": sys.executable, "cpus_per_task": 1, "workers": 2}
     return Slurm.model_validate(settings | {"setup": ["export OMP_NUM_THREADS=1"]} | more)
 
@@ -85,9 +85,10 @@ def outcomes(folder: Path) -> list[str | None]:
     return [record.outcome for record in load(Store.open(folder / "records"), "deep/tiny")]
 
 
-def ours() -> str:
+def job_processes() -> str:
+    """The processes with the temporary folder of a job, `/tmp/loopscale-ID`."""
     done = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    return "\n".join(line for line in done.stdout.splitlines() if "/tmp/loopscale-" in line)
+    return "\n".join(line for line in done.stdout.splitlines() if re.search(r"/tmp/loopscale-\d", line))
 
 
 @pytest.mark.usefixtures("site")
@@ -100,7 +101,7 @@ def test_a_study_runs_on_two_hosts_and_leaves_no_process_behind(shared: Path, tm
     assert end(here, made).state == "succeeded", text
     assert "2 of 2 hosts have joined" in text
     assert outcomes(shared) == ["finished"] * 4
-    assert ours() == ""
+    assert job_processes() == ""
     assert not list((shared / "jobs").glob("*/token"))
 
 
@@ -132,7 +133,7 @@ def test_a_study_stops_cleanly_resumes_and_survives_its_time_limit(shared: Path,
         steps = [point.step for point in store.client.get_metric_history(record.run, "error")]
         assert steps == sorted(set(steps)), "no step is recorded twice"
         assert steps[-1] == 2500
-    assert ours() == ""
+    assert job_processes() == ""
 
 
 @pytest.mark.usefixtures("site")

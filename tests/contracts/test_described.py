@@ -9,11 +9,14 @@ from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
 from loopscale.solvers.base import Solver
+from loopscale.studies.schedulers.base import Scheduler
+from loopscale.studies.searches.base import Search
 from loopscale.studies.settings import PARTS
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 
 MEMBERS = [member for family in (Task, Model, Solver) for member in family.choices().values()]
+CHOICES = [member for family in (Search, Scheduler) for member in family.choices().values()]
 KEYS = {name: inner for name, inner in study_keys().items() if not issubclass(inner[0], Family)}
 NAMES = r"[A-Z][\w'-]+,?(?: (?:[A-Z][\w'-]+,?|and|&|et al\.))*"
 SOURCE = re.compile(
@@ -30,7 +33,7 @@ def test_every_member_has_a_summary_and_a_source(member: type[Family]):
     assert description["about"].startswith(description["summary"].split()[0])
 
 
-@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.kind)
+@pytest.mark.parametrize("member", [*MEMBERS, *CHOICES], ids=lambda member: member.kind)
 def test_every_setting_has_a_description(member: type[Family]):
     assert [
         setting["name"] for setting in describe_component(member)["settings"] if not setting["about"]
@@ -45,12 +48,11 @@ def test_every_key_of_a_study_has_a_description(name: str):
 
 
 def test_show_knows_every_component_of_a_study():
-    assert {"study", "fixed", "training", "curriculum", "search", "scheduler", "laws", "nuisance"} <= set(
-        KEYS
-    )
-    (study,) = explained("study", KEYS["study"])
+    assert {"study", "fixed", "training", "curriculum", "laws", "nuisance"} <= set(KEYS)
+    (study,) = describe_key("study", KEYS["study"])
     assert [setting["name"] for setting in study["settings"]] == list(Study.model_fields)
-    (trial,) = explained("fixed", KEYS["fixed"])
+    (trial,) = describe_key("fixed", KEYS["fixed"])
     assert [setting["name"] for setting in trial["settings"]] == list(PARTS)
     assert [choice.__name__ for choice in KEYS["nuisance"]] == ["Choice", "Integer", "Real"]
-    assert parts()["baselines"] == [Solver]
+    families = {name: study_keys()[name] for name in ("baselines", "search", "scheduler")}
+    assert families == {"baselines": [Solver], "search": [Search], "scheduler": [Scheduler]}

@@ -11,7 +11,7 @@ import loopscale
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.intervals import Array
-from loopscale.studies.parts import Law
+from loopscale.studies.parts import LawSpec
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 VARIANTS = [variant for form in Form.choices().values() for variant in form.variants()]
@@ -125,8 +125,8 @@ def test_a_form_is_one_file_and_no_other_file_compares_its_name(kind: str):
 
 @pytest.mark.parametrize("kind", Form.choices())
 def test_a_study_can_ask_for_the_form_by_its_kind(kind: str):
-    assert Law.model_validate({"along": "loop", "form": kind}).form == (kind,)
-    description = Law.model_fields["form"].description
+    assert LawSpec.model_validate({"along": "loop", "form": kind}).form == (kind,)
+    description = LawSpec.model_fields["form"].description
     assert description
     assert f"{kind}: {Form.choices()[kind].formula}" in description
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.studies.find import name_of
-from loopscale.studies.plan import plan
+from loopscale.studies.files import study_name
+from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
 
 FOLDER = Path(__file__).parents[2] / "studies"
@@ -22,7 +22,7 @@ def test_a_study_loads_and_asks_a_question(path: Path):
     study = Study.load(path)
     assert study.question.endswith("?")
     assert study.source
-    assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == name_of(path)
+    assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == study_name(path)
     assert len({cell.label for cell in study.cells()}) == len(study.cells())
 
 
@@ -40,7 +40,7 @@ def test_a_study_survives_a_round_trip_through_plain_data(path: Path):
 
 @pytest.mark.slow
 def test_a_study_can_be_planned_and_a_reduced_study_takes_under_an_hour(path: Path):
-    planned = plan(Study.load(path), rate=RATE, workers=2)
+    planned = plan_study(Study.load(path), rate=RATE, workers=2)
     assert planned.trials == Study.load(path).planned > 0
     if "reduced" in path.parts:
         assert planned.hours[1] < 1

@@ -24,7 +24,7 @@ from loopscale.solvers.regression import (
     RegressionSolver,
     Ridge,
 )
-from loopscale.studies.spec import Study
+from loopscale.studies.parts import solver_kinds
 from loopscale.tasks.autoregression import Autoregression
 from loopscale.tasks.chain_of_thought import ChainOfThought, Chains
 from loopscale.tasks.regression import Regression
@@ -199,7 +199,7 @@ def test_orthogonal_layers_keep_lengths_and_have_no_bayes_predictor():
     torch.testing.assert_close(before.norm(dim=-1), xs.norm(dim=-1) * (2 / 1.04) ** 0.5, rtol=1e-4, atol=1e-5)
     assert LayerLeastSquares().takes(problem)
     assert not LayerBayes().takes(problem)
-    assert LayerBayes.kind not in Study.solvers_of(task)
+    assert LayerBayes.kind not in solver_kinds(task)
 
 
 @pytest.mark.parametrize("slope", [0, 1e-6])

@@ -1,4 +1,4 @@
-"""Real drivers, in processes of their own, to be killed; and what must be true of a store afterwards."""
+"""Real drivers in processes of their own, which tests kill, and the invariants of a store afterwards."""
 
 import os
 import signal
@@ -7,8 +7,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -16,17 +20,40 @@ from loopscale.training.storage import CheckpointStore
 
 TRACING = Path(__file__).parent / "tracing"
 
+SURVIVAL: dict[str, Any] = {
+    "question": "Does a study survive?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 5},
+        "model": {"kind": "looped", "width": 16, "heads": 2},
+        "training": {"steps": 1200, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 100},
+    },
+    "scientific": {"training.window": [1, 4]},
+    "nuisance": {"training.lr": {"real": [1e-4, 1e-1], "scale": "log"}},
+    "search": {"kind": "random", "trials": 3},
+    "replicates": 2,
+    "evaluate": {"loops": 6, "prompts": 128},
+    "baselines": ["least_squares"],
+}
+"""A study that takes about a minute, for tests that kill parts of the system."""
+TRIALS, BASELINES = 2 * (3 + 2), 1
+"""Trials and baselines of SURVIVAL."""
+
+
+def python_path(folder: Path) -> str:
+    """PYTHONPATH with this folder first."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+
 
 @dataclass
 class Driver:
-    """`loopscale run` on a store of its own, started again as often as one likes."""
+    """`loopscale run` on a store of its own. The driver can be started repeatedly."""
 
     study: Path
     folder: Path
     workers: int = 2
     overrides: tuple[str, ...] = ()
     storage: str = ""
-    """What `--storage` is given; the store if empty."""
+    """Value of `--storage`. Empty for the store."""
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -41,39 +68,33 @@ class Driver:
     def name(self) -> str:
         return self.study.stem
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        words = [word for each in self.overrides for word in ("--set", each)]
-        command = [
-            sys.executable,
-            "-m",
-            "loopscale.cli.main",
-            "run",
-            str(self.study),
-            "--store",
-            str(self.store),
-        ]
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "loopscale.cli.main", "run", str(self.study)]
+        command += ["--store", str(self.store), "--workers", str(self.workers)]
         command += ["--storage", self.storage] if self.storage else []
-        environment = (
-            os.environ
-            | {
-                "OMP_NUM_THREADS": "1",
-                "TRACE_SAVES": str(self.folder / "saves"),
-                "PYTHONPATH": str(TRACING),
-            }
-            | self.environment
-        )
+        command += [word for override in self.overrides for word in ("--set", override)]
+        environment = {
+            "OMP_NUM_THREADS": "1",
+            "TRACE_SAVES": str(self.folder / "saves"),
+            "PYTHONPATH": python_path(TRACING),
+        }
         return subprocess.Popen(
-            [*command, "--workers", str(self.workers), *words, *more], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            [*command, *options],
+            env=os.environ | environment | self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def finish(self, timeout: float = 600) -> tuple[int, str, str]:
+        """Run to the end. Returns exit code, standard output and standard error."""
         process = self.start()
         out, err = process.communicate(timeout=timeout)
         return process.returncode, out, err
 
     def killed_after(self, seconds: float) -> bool:
-        """Kill driver and Ray together without warning; False if the study had ended by then."""
+        """Kill driver and Ray together without warning. Returns False if the study had ended before."""
         process = self.start()
         try:
             process.wait(seconds)
@@ -81,11 +102,11 @@ class Driver:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            time.sleep(2)  # what is left of Ray notices
+            time.sleep(2)  # until the remaining processes of Ray have noticed
             return True
 
     def saves(self) -> Counter[tuple[str, int]]:
-        """How often each step of each trial was checkpointed, by whichever process."""
+        """Number of saves of each (trial, step), by all processes."""
         lines = (self.folder / "saves").read_text().split("\n")
         return Counter((line.split()[0], int(line.split()[1])) for line in lines if line)
 
@@ -94,7 +115,7 @@ class Driver:
             return database.execute(sql).fetchall()
 
     def check(self, trials: int, baselines: int) -> None:
-        """The invariants: nothing lost, nothing doubled, nothing left running."""
+        """Assert the invariants: no trial is lost, recorded twice, or left running."""
         keys = [key for (key,) in self.query("SELECT value FROM tags WHERE key = 'trial'") if key != "study"]
         assert len(keys) == len(set(keys)) == trials + baselines
         assert self.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
@@ -104,9 +125,9 @@ class Driver:
         )
         doubled = "SELECT run_uuid, key, step FROM metrics GROUP BY 1, 2, 3 HAVING count(*) > 1"
         assert self.query(doubled) == []
-        assert checkpoint.keys(self.checkpoints) <= set(keys), "a checkpoint without a record"
+        assert checkpoint.keys(self.checkpoints) <= set(keys), "a checkpoint has no record"
         assert not list(self.store.glob("checkpoints/*.part"))
-        assert not (self.store / "ray" / self.name).exists(), "Ray's notes of a study that has ended"
+        assert not (self.store / "ray" / self.name).exists(), "Ray's folder of a finished study remains"
 
     def ends(self) -> set[tuple]:
         """Key, outcome and last step of every trial."""
@@ -117,3 +138,20 @@ class Driver:
                 "WHERE t.key = 'trial' AND o.key = 'outcome' GROUP BY 1, 2"
             )
         )
+
+
+def survival_driver(folder: Path, storage: str = "", **changes: object) -> Driver:
+    """A driver of the study SURVIVAL with changes."""
+    folder.mkdir(exist_ok=True)
+    study = folder / "survival.yaml"
+    study.write_text(yaml.safe_dump(SURVIVAL | changes))
+    return Driver(study, folder, storage=storage)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Wait until the condition holds. Fails if the process ends, or after so many seconds."""
+    start = time.monotonic()
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() - start < seconds
+        time.sleep(0.2)

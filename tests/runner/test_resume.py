@@ -1,4 +1,4 @@
-"""A study of 10,000 recorded trials goes on at once."""
+"""A study of 10,000 recorded trials resumes quickly."""
 
 import re
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "resume.py"
 
 
-def resumed(cells: int) -> tuple[int, str, float]:
-    """Trials, what comes first, and seconds of processor time from nothing to the first answer."""
+def measure_resume(cells: int) -> tuple[int, str, float]:
+    """Number of trials, first answer, and seconds of processor time until the first answer."""
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--cells", str(cells)], check=True, capture_output=True, text=True
     )
@@ -23,7 +23,7 @@ def resumed(cells: int) -> tuple[int, str, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_ten_thousand_records_resume_within_half_a_minute_of_processor_time():
-    trials, first, seconds = resumed(cells=500)
+    trials, first, seconds = measure_resume(cells=500)
     assert trials == 10_000
     assert first == "Idle.DONE"
     assert seconds < 30

@@ -1,4 +1,4 @@
-"""What is left of checkpoints when studies end, conducted with real training and records, without Ray."""
+"""Checkpoints after the end of studies, with real training and records, without Ray."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from loopscale.records.writing.writer import Writer
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.on_ray.worker import work
-from loopscale.runner.retention import collect, retain
+from loopscale.runner.retention import delete_leftovers, retain_weights
 from loopscale.studies.spec import Study
 from loopscale.training import checkpoint
 from tests.buckets import CREDENTIALS, Bucket
@@ -46,85 +46,89 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     server.kill()
 
 
-def conducted(store: Store, folder: Path, name: str, ended: bool = True, **changes: object) -> Conductor:
-    """The study trained by one worker in this process, to its end, or to where its driver died before retention."""
+def run_study(store: Store, folder: Path, name: str, ended: bool = True, **changes: object) -> Conductor:
+    """Run the study with one worker in this process. If not `ended`, the driver dies before the clean-up."""
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(TREE | changes))
     study = Study.load(str(file))
-    found = list(load(store, study.name))
+    records = list(load(store, study.name))
     store.checkpoints.make()
-    with Writer(store, study.name, {record.key: record.run for record in found}) as writer:
-        conductor = Conductor(study, found, writer)
+    with Writer(store, study.name, {record.key: record.run for record in records}) as writer:
+        conductor = Conductor(study, records, writer)
         writer.write(Note(STUDY, status="RUNNING"))
         while isinstance(job := conductor.next(), Job):
-            for report in work(job.ordered(evaluation=study.evaluate, shelf=store.checkpoints.url)):
+            for report in work(job.make_order(evaluation=study.evaluate, checkpoints=store.checkpoints.url)):
                 if not conductor.report(job.key, report):
                     break
         assert writer.flush(60)
         if ended:
-            retain(conductor, store, found)
-            collect(store, study.name)
+            retain_weights(conductor, store, records)
+            delete_leftovers(store, study.name)
             writer.write(Note(STUDY, status="FINISHED"))
             assert writer.flush(60)
         assert not writer.refused
     return conductor
 
 
-def left(store: Store) -> dict[str, str]:
-    """Of every checkpoint, whether it is whole, has weights, or its history alone."""
-    found = {}
+def checkpoint_contents(store: Store) -> dict[str, str]:
+    """For each checkpoint: whole, weights, or history."""
+    contents = {}
     for key in checkpoint.keys(store.checkpoints):
         saved = checkpoint.load(store.checkpoints, key)
         assert saved
         assert saved.history[-1][0] == 4
         try:
             checkpoint.load_net(store.checkpoints, key, checkpoint.load_trial(store.checkpoints, key))
-            found[key] = "whole" if saved.state else "weights"
+            contents[key] = "whole" if saved.state else "weights"
         except checkpoint.Stripped:
-            found[key] = "history"
-    return found
+            contents[key] = "history"
+    return contents
 
 
-def test_weights_are_kept_of_replicates_and_of_the_best_and_handed_to_the_records(store, tmp_path: Path):
-    conductor = conducted(store, tmp_path, "one")
-    assert len(conductor.keepers) == 2 * 2
-    assert left(store) == {
-        job.key: "weights" if job.key in conductor.keepers else "history" for job in conductor.jobs()
+def test_weights_of_replicates_and_best_trials_are_kept_and_recorded(store, tmp_path: Path):
+    conductor = run_study(store, tmp_path, "one")
+    assert len(conductor.kept_keys()) == 2 * 2
+    assert checkpoint_contents(store) == {
+        job.key: "weights" if job.key in conductor.kept_keys() else "history" for job in conductor.jobs()
     }
     for record in load(store, "one"):
         attached = store.artifact(record.run, WEIGHTS)
-        assert bool(attached) == (record.key in conductor.keepers)
+        assert bool(attached) == (record.key in conductor.kept_keys())
         if attached:
             assert attached.read_bytes() == store.checkpoints.get(f"{record.key}.safetensors")
 
 
-def test_what_another_study_may_go_on_from_or_keeps_is_left_to_it(store, tmp_path: Path):
-    first = conducted(store, tmp_path, "first", ended=False)
-    second = conducted(store, tmp_path, "second")
+def test_checkpoints_that_another_study_may_resume_or_keeps_are_not_stripped(store, tmp_path: Path):
+    first = run_study(store, tmp_path, "first", ended=False)
+    second = run_study(store, tmp_path, "second")
     keys = {job.key for job in first.jobs()}
     assert keys == {job.key for job in second.jobs()}
-    assert left(store) == dict.fromkeys(keys, "whole")
-    conducted(store, tmp_path, "first")
-    kept = left(store)
-    assert kept == {key: "weights" if key in first.keepers else "history" for key in keys}
-    # A third needs one more trial a cell, so that what the others keep is no longer the best of its own.
-    conducted(store, tmp_path, "third", replicates=0 + 1, search={"kind": "random", "trials": 3})
-    assert all(left(store)[key] in (state, "weights") for key, state in kept.items() if state == "weights")
+    assert checkpoint_contents(store) == dict.fromkeys(keys, "whole")
+    run_study(store, tmp_path, "first")
+    kept = checkpoint_contents(store)
+    assert kept == {key: "weights" if key in first.kept_keys() else "history" for key in keys}
+    # The third study has one more trial per cell, so the trials that the others keep may not be its best.
+    run_study(store, tmp_path, "third", replicates=1, search={"kind": "random", "trials": 3})
+    assert all(
+        checkpoint_contents(store)[key] in (state, "weights")
+        for key, state in kept.items()
+        if state == "weights"
+    )
 
 
 def test_trials_of_cells_that_have_left_the_study_are_stripped(store, tmp_path: Path):
-    both = conducted(store, tmp_path, "one", ended=False)
-    conducted(store, tmp_path, "one", scientific={"training.window": [1]})
+    both = run_study(store, tmp_path, "one", ended=False)
+    run_study(store, tmp_path, "one", scientific={"training.window": [1]})
     gone = {job.key for job in both.jobs() if job.label.endswith("2")}
     assert len(gone) == 3
-    assert {left(store)[key] for key in gone} == {"history"}
+    assert {checkpoint_contents(store)[key] for key in gone} == {"history"}
 
 
-def test_rays_folder_and_parts_of_dead_writers_are_gone_and_other_studies_stay(store, tmp_path: Path):
-    mine, other = store.storage / "ray" / "a__one", store.storage / "ray" / "two"
-    for folder in (mine, other):
+def test_only_the_studys_own_ray_folder_is_deleted(store, tmp_path: Path):
+    own, other = store.storage / "ray" / "a__one", store.storage / "ray" / "two"
+    for folder in (own, other):
         folder.mkdir(parents=True)
         (folder / "tuner.pkl").write_bytes(b"x")
-    collect(store, "a/one")
-    assert not mine.exists()
+    delete_leftovers(store, "a/one")
+    assert not own.exists()
     assert other.exists()

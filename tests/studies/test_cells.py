@@ -1,5 +1,6 @@
-"""Cells: crossed, filtered, merged with what is fixed, named."""
+"""Cells are crossed, filtered, merged with the fixed settings, and named."""
 
+import json
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ def study(**changes: Any) -> Study:
     return Study.parse(BASE | changes)
 
 
-def labels(one: Study) -> list[str]:
-    return [cell.label for cell in one.cells()]
+def labels(made: Study) -> list[str]:
+    return [cell.label for cell in made.cells()]
 
 
 def test_without_axes_there_is_one_cell():
@@ -35,48 +36,48 @@ def test_without_axes_there_is_one_cell():
 
 def test_cells_are_crossed_and_filtered():
     axes = {"model.width": [8, 16], "training.loops": [1, 2, 4]}
-    one = study(
+    made = study(
         scientific=axes, where="training.window <= training.loops and model.width * training.loops < 64"
     )
-    assert labels(one) == ["width=8, loops=2", "width=8, loops=4", "width=16, loops=2"]
+    assert labels(made) == ["width=8, loops=2", "width=8, loops=4", "width=16, loops=2"]
 
 
-def test_a_whole_component_takes_what_it_lacks_from_fixed_where_its_kind_has_it():
+def test_a_whole_component_takes_missing_settings_from_fixed_if_its_kind_has_them():
     fixed = BASE["fixed"] | {"model": {"width": 16, "heads": 2, "pre_layers": 3, "kind": "algoformer"}}
-    one = study(fixed=fixed, scientific={"model": MODELS})
-    models = [one.at(cell, {}, 0).model for cell in one.cells()]
+    made = study(fixed=fixed, scientific={"model": MODELS})
+    models = [made.at(cell, {}, 0).model for cell in made.cells()]
     assert [model.kind for model in models] == ["gpt2", "looped", "algoformer"]
     assert {model.model_dump()["width"] for model in models} == {16}
     assert models[2].model_dump()["pre_layers"] == 2
 
 
-def test_a_dotted_path_has_the_last_word_over_a_whole_component():
-    one = study(scientific={"model.width": [8, 32], "model": [{"kind": "looped", "width": 16}]})
-    assert [one.at(cell, {}, 0).model.model_dump()["width"] for cell in one.cells()] == [8, 32]
+def test_a_dotted_path_overrides_a_whole_component():
+    made = study(scientific={"model.width": [8, 32], "model": [{"kind": "looped", "width": 16}]})
+    assert [made.at(cell, {}, 0).model.model_dump()["width"] for cell in made.cells()] == [8, 32]
 
 
 def test_kinds_may_be_an_axis():
     assert labels(study(scientific={"model.kind": ["gpt2", "looped"]})) == ["gpt2", "looped"]
 
 
-def test_settings_that_a_net_of_fixed_depth_has_not_got_give_it_one_cell():
-    one = study(scientific={"model": MODELS, "training.loops": [2, 4]}, nuisance=LR)
-    assert labels(one) == [
+def test_settings_that_a_net_of_fixed_depth_lacks_give_one_cell():
+    made = study(scientific={"model": MODELS, "training.loops": [2, 4]}, nuisance=LR)
+    assert labels(made) == [
         "gpt2",
         "looped, loops=2",
         "looped, loops=4",
         "algoformer, loops=2",
         "algoformer, loops=4",
     ]
-    assert "training.loops" not in one.cells()[0].values
+    assert "training.loops" not in made.cells()[0].values
 
 
-def test_the_same_net_written_twice_is_a_mistake():
+def test_equal_cells_are_a_mistake():
     with pytest.raises(Mistakes, match="equal cells"):
         study(scientific={"model": [{"kind": "looped"}, {"kind": "looped", "layers": 1}]})
 
 
-def test_a_cells_key_depends_on_neither_what_is_tuned_nor_the_order_of_writing():
+def test_the_key_of_a_cell_ignores_tuned_settings_and_the_order_of_writing():
     plain, tuned = (
         study(scientific={"training.loops": [2, 4]}),
         study(scientific={"training.loops": [4, 2]}, nuisance=LR),
@@ -88,11 +89,11 @@ def test_a_cells_key_depends_on_neither_what_is_tuned_nor_the_order_of_writing()
     assert [cell.key for cell in wider.cells()][:2] == [cell.key for cell in plain.cells()]
 
 
-def test_a_range_is_tuned_where_the_kind_has_the_setting():
+def test_a_range_is_tuned_in_the_cells_whose_kind_has_the_setting():
     nuisance = LR | {"model.pre_layers": {"integer": [1, 3]}, "training.window": {"integer": [1, 4]}}
     models = [{"kind": "gpt2"}, {"kind": "looped"}, {"kind": "algoformer"}]
-    one = study(scientific={"model": models}, nuisance=nuisance)
-    assert [sorted(one.space(cell)) for cell in one.cells()] == [
+    made = study(scientific={"model": models}, nuisance=nuisance)
+    assert [sorted(made.space(cell)) for cell in made.cells()] == [
         ["training.lr"],
         ["training.lr", "training.window"],
         ["model.pre_layers", "training.lr", "training.window"],
@@ -100,18 +101,18 @@ def test_a_range_is_tuned_where_the_kind_has_the_setting():
 
 
 def test_a_point_becomes_a_trial_with_its_seed():
-    one = study(scientific={"training.loops": [2, 4]}, nuisance=LR)
-    trial = one.at(one.cells()[1], {"training.lr": 3e-3}, 2)
+    made = study(scientific={"training.loops": [2, 4]}, nuisance=LR)
+    trial = made.at(made.cells()[1], {"training.lr": 3e-3}, 2)
     assert (trial.training.loops, trial.training.lr, trial.seed) == (4, 3e-3, 2)
 
 
-def test_a_point_that_the_cell_has_not_got_is_refused():
-    one = study(nuisance=LR)
+def test_a_point_with_an_unknown_setting_is_refused():
+    made = study(nuisance=LR)
     with pytest.raises(ValueError, match="momentum"):
-        one.at(one.cells()[0], {"training.momentum": 1}, 0)
+        made.at(made.cells()[0], {"training.momentum": 1}, 0)
 
 
-def test_both_ends_of_a_pair_of_ranges_are_tried_together():
+def test_the_upper_ends_of_two_ranges_are_validated_together():
     nuisance = {"training.loops": {"integer": [4, 8]}, "training.window": {"integer": [1, 6]}}
     with pytest.raises(Mistakes, match="window 6 is more than the 4 loops"):
         study(nuisance=nuisance)
@@ -130,42 +131,40 @@ def test_both_ends_of_a_pair_of_ranges_are_tried_together():
         ),
     ],
 )
-def test_a_cell_has_no_more_points_than_there_are(nuisance: Any, search: Any, points: int):
-    one = study(nuisance=nuisance, search=search, replicates=3)
-    assert one.points(one.cells()[0]) == points
-    assert one.planned == points + 3
+def test_a_search_has_at_most_the_points_of_its_space(nuisance: Any, search: Any, points: int):
+    made = study(nuisance=nuisance, search=search, replicates=3)
+    assert made.points(made.cells()[0]) == points
+    assert made.planned == points + 3
 
 
-def test_a_baseline_goes_with_the_tasks_that_it_solves():
-    one = study(baselines=["newton", {"kind": "gradient_descent", "rate": 0.1}])
-    assert [solver.kind for solver in one.baselines_for(one.cells()[0])] == ["newton", "gradient_descent"]
+def test_a_baseline_belongs_to_the_cells_whose_task_it_solves():
+    made = study(baselines=["newton", {"kind": "gradient_descent", "rate": 0.1}])
+    assert [solver.kind for solver in made.baselines_for(made.cells()[0])] == ["newton", "gradient_descent"]
 
 
-def test_one_form_is_a_list_of_one_and_a_theory_by_name_is_a_bound():
-    one = study(laws=[{"along": "loop", "form": "exponential", "theory": "newton_residual"}])
-    assert one.laws[0].form == ("exponential",)
-    assert one.laws[0].theory == {"kind": "newton_residual"}
+def test_a_single_form_and_a_theory_by_name_are_completed():
+    made = study(laws=[{"along": "loop", "form": "exponential", "theory": "newton_residual"}])
+    assert made.laws[0].form == ("exponential",)
+    assert made.laws[0].theory == {"kind": "newton_residual"}
 
 
-def test_components_that_differ_in_a_part_are_told_apart_by_it():
-    one = study(
+def test_labels_of_components_show_the_settings_that_differ():
+    made = study(
         scientific={
             "training": [{"loops": 8, "window": 6}, {"loops": 4, "window": 4}],
             "task.noise": [0, 0.1],
         }
     )
-    assert labels(one)[0] == "loops=8, window=6, noise=0"
+    assert labels(made)[0] == "loops=8, window=6, noise=0"
     curricula = study(scientific={"training.curriculum": [None, {"dim": 1, "points": 2, "every": 10}]})
     assert len(set(labels(curricula))) == 2
 
 
 def test_the_document_is_plain_data():
-    import json
-
-    one = study(scientific={"training.loops": [2, 4]}, nuisance=LR, laws=[{"along": "training.loops"}])
-    document = json.loads(json.dumps(one.document()))
+    made = study(scientific={"training.loops": [2, 4]}, nuisance=LR, laws=[{"along": "training.loops"}])
+    document = json.loads(json.dumps(made.document()))
     assert document["cells"][0] == {
-        "key": one.cells()[0].key,
+        "key": made.cells()[0].key,
         "label": "loops=2",
         "values": {"training.loops": 2},
     }

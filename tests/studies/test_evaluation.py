@@ -1,4 +1,4 @@
-"""Studies whose trials are evaluated on another task than they are trained on, and laws of what a task measures."""
+"""Studies that evaluate on another task than they train on, and laws of other measures of a task."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from loopscale.analysis.tables import baselines_of, evaluated, settings_of
+from loopscale.analysis.results import Results
 from loopscale.records.model.run import Run
 from loopscale.records.model.tables import trial_row
 from loopscale.studies.mistakes import Mistakes
@@ -23,7 +23,7 @@ def study(**changes: Any) -> Study:
     return Study.parse({"question": "?", "fixed": fixed} | changes)
 
 
-def test_every_cell_is_evaluated_on_its_task_with_the_changes_and_so_are_its_baselines():
+def test_cells_and_their_baselines_are_evaluated_on_the_changed_task():
     made = study(
         scientific={"task.condition": [1, 9], "task.data": ["gaussian", "digits"]},
         where="task.condition == 1 or task.data == 'gaussian'",
@@ -37,7 +37,7 @@ def test_every_cell_is_evaluated_on_its_task_with_the_changes_and_so_are_its_bas
     assert made.document()["evaluate"]["task"] == {"data": ["iris", "wine"], "condition": 1}
 
 
-def test_what_is_evaluated_is_no_part_of_a_trials_identity():
+def test_the_evaluation_does_not_change_the_keys_of_trials():
     plain, other = study(), study(evaluate={"task": {"snr": 2}})
     assert [cell.key for cell in plain.cells()] == [cell.key for cell in other.cells()]
     assert plain.at(plain.cells()[0], {}, 1).key == other.at(other.cells()[0], {}, 1).key
@@ -45,7 +45,7 @@ def test_what_is_evaluated_is_no_part_of_a_trials_identity():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"evaluate": {"task": {"dim": 4}}}, "evaluate.task: trials read 20 tokens of 3 numbers"),
         ({"evaluate": {"task": {"snrr": 4}}}, "task has no setting 'snrr'; did you mean snr"),
@@ -56,7 +56,7 @@ def test_what_is_evaluated_is_no_part_of_a_trials_identity():
         ),
         (
             {"scientific": {"task.snr": [1, 2]}, "laws": [{"of": "arri", "along": "task.snr"}]},
-            "a law along task.snr is of 'arri'; did you mean ari?",
+            "a law along task.snr is of 'arri', which is not measured there; did you mean ari?",
         ),
         ({"laws": [{"of": "ari", "along": "loop"}]}, "a law along loop is of 'ari'"),
         (
@@ -65,13 +65,13 @@ def test_what_is_evaluated_is_no_part_of_a_trials_identity():
         ),
     ],
 )
-def test_what_cannot_be_evaluated_is_told_in_one_line(changes: dict[str, Any], said: str):
-    with pytest.raises(Mistakes, match=said) as caught:
+def test_an_impossible_evaluation_is_one_mistake(changes: dict[str, Any], message: str):
+    with pytest.raises(Mistakes, match=message) as caught:
         study(**changes)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_law_may_be_of_whatever_the_task_measures():
+def test_a_law_may_be_of_any_measure_of_the_task():
     law = {"of": "misclassification", "along": "task.snr", "form": "exponential", "theory": "gmm_minimax"}
     assert study(scientific={"task.snr": [1, 2, 3]}, laws=[law]).laws[0].of == "misclassification"
 
@@ -85,26 +85,27 @@ def test_a_law_may_be_of_whatever_the_task_measures():
         ("{not JSON", {}),
     ],
 )
-def test_the_tag_of_the_task_evaluated_becomes_columns_and_a_strangers_tag_none(
-    tag: str, columns: dict[str, Any]
-):
+def test_the_tag_of_the_evaluated_task_becomes_columns_if_it_is_valid(tag: str, columns: dict[str, Any]):
     run = Run("1", "FINISHED", 0, 1, tags={"trial": "t", "evaluated_task": tag}, params={"task.snr": "4"})
     assert json.loads(trial_row(run, "s")["settings"]) == {"task.snr": 4} | columns
 
 
-def row(**columns: Any) -> pd.Series:
-    return pd.Series({"cell": "c", "role": "replicate", "outcome": "finished", "label": ""} | columns)
+def row(**columns: Any) -> dict[str, Any]:
+    names = {"trial": columns.get("label", "t"), "cell": "c", "role": "replicate", "outcome": "finished"}
+    return names | {"label": "", "number": 0, "seed": 1, "error": 0.5} | columns
 
 
-def test_bounds_and_baselines_are_those_of_the_task_evaluated():
-    trial = row(**{"task.kind": "clustering", "task.snr": 4.0, "model.width": 8, "evaluate.task.kind": "clustering",
-                   "evaluate.task.snr": 2.0})  # fmt: skip
-    assert evaluated(trial) == {"task.kind": "clustering", "task.snr": 2, "model.width": 8}
-    assert settings_of(trial) == {"task.kind": "clustering", "task.snr": 4, "model.width": 8}
-    baselines = pd.DataFrame(
-        [
-            row(role="baseline", cell="", label=label, **{"task.kind": "clustering", "task.snr": snr})
-            for label, snr in (("trained", 4.0), ("evaluated", 2.0))
-        ]
-    )
-    assert list(baselines_of(baselines, trial)["label"]) == ["evaluated"]
+def test_bounds_and_baselines_are_those_of_the_evaluated_task():
+    task = {"task.kind": "clustering", "task.snr": 4.0, "model.width": 8}
+    rows = [row(**task, **{"evaluate.task.kind": "clustering", "evaluate.task.snr": 2.0})]
+    rows += [
+        row(role="baseline", cell="", label=label, **{"task.kind": "clustering", "task.snr": snr})
+        for label, snr in (("trained", 4.0), ("evaluated", 2.0))
+    ]
+    description = {"name": "s", "cells": [{"key": "c", "label": "c", "values": {}}]}
+    curves, history = (pd.DataFrame(columns=columns) for columns in (["trial", "loop"], ["trial", "step"]))
+    (cell,) = Results(description, pd.DataFrame(rows), curves, history).cells
+    (trial,) = cell.runs
+    assert trial.evaluated == {"task.kind": "clustering", "task.snr": 2, "model.width": 8}
+    assert trial.settings == {"task.kind": "clustering", "task.snr": 4, "model.width": 8}
+    assert [baseline.label for baseline in cell.baselines] == ["evaluated"]

@@ -1,4 +1,4 @@
-"""Study files that mean harm, or were made by a machine gone wild: refused in a line, at once, with nothing run."""
+"""Malicious and generated study files are refused at once, in one line, and nothing in them runs."""
 
 import gc
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.studies.find import find
-from loopscale.studies.mistakes import LINES
-from loopscale.studies.spec import Mistakes, Study
+from loopscale.studies.files import find_study
+from loopscale.studies.mistakes import MOST_LINES, Mistakes
+from loopscale.studies.spec import Study
 
 GOOD = """\
 question: Q
@@ -30,25 +30,25 @@ def listed(count: int) -> str:
 
 
 def refused(file: Path, overrides: dict[str, str] | None = None) -> str:
-    """What is said of the study; it took no time and no memory, and nothing in it reaches a terminal raw."""
+    """The text of the mistakes. Loading took little time and memory, and the text is safe for a terminal."""
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()
     with pytest.raises(Mistakes) as caught:
         Study.load(file, overrides)
     took = time.thread_time() - start
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    said = str(caught.value)
+    text = str(caught.value)
     assert took < 1
     assert grown < 200 * 2**10
-    assert all(line.isprintable() and len(line) < 1600 for line in said.split("\n"))
-    assert said.count("\n") <= LINES
-    return said
+    assert all(line.isprintable() and len(line) < 1600 for line in text.split("\n"))
+    assert text.count("\n") <= MOST_LINES
+    return text
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     Study.load(written(GOOD, "warm.yaml"))
-    gc.freeze()  # what other tests have left alive takes a second to be looked through, and is not the study's
+    gc.freeze()  # objects of other tests take a second to collect
     yield
     gc.unfreeze()
 
@@ -94,9 +94,9 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
          "makes 1,000,000,000,000 comparisons of a trial; write 100000000 or more"),
         (GOOD + "where: 9**9**9**9 > 1\n", "where may not hold"),
         (GOOD + "where: 1 << 99999999 > 1\n", "where may not hold"),
-        (GOOD + "where: \"'a' * 999999999 == 'b'\"\n", "where cannot work out"),
-        (GOOD + "where: \"'%999999999d' % 3 == 1\"\n", "where cannot work out"),
-        (GOOD + "where: training.loops in [1] * 999999999\n", "where cannot work out"),
+        (GOOD + "where: \"'a' * 999999999 == 'b'\"\n", "where cannot compute"),
+        (GOOD + "where: \"'%999999999d' % 3 == 1\"\n", "where cannot compute"),
+        (GOOD + "where: training.loops in [1] * 999999999\n", "where cannot compute"),
         (GOOD + "where: f'{1:>999999999}' == 'a'\n", "where may not hold"),
         (GOOD + "where: __import__('os').system('touch MARK') == 0\n", "where may not hold"),
         (GOOD + "where: " + "(" * 300 + "1" + ")" * 300 + "\n", "where is 601 characters|is not a condition"),
@@ -124,19 +124,19 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         (b"\x80\x04\x95c" + b"posix\nsystem\n", "is not UTF-8 text"),
     ],
 )  # fmt: skip
-def test_a_hostile_file_is_refused_in_a_line_at_once(text: str | bytes, what: str):
-    said = refused(written(text))
-    assert re.search(what, said), said
-    assert "bad.yaml" in said
+def test_a_hostile_file_is_refused_at_once_in_one_line(text: str | bytes, what: str):
+    message = refused(written(text))
+    assert re.search(what, message), message
+    assert "bad.yaml" in message
     assert not Path("MARK").exists()
 
 
-def test_a_billion_cells_are_refused_by_their_number_and_never_made():
+def test_a_billion_cells_are_refused_by_number_and_never_made():
     axes = "".join(
         f"  {path}: {listed(400)}\n" for path in ("training.loops", "training.window", "task.points")
     )
-    said = refused(written(GOOD + "scientific:\n" + axes))
-    assert "the scientific values cross to 64,000,000 cells" in said
+    message = refused(written(GOOD + "scientific:\n" + axes))
+    assert "the scientific values cross to 64,000,000 cells" in message
     many = "".join(f"  training.a{n}: {listed(400)}\n" for n in range(10))
     assert f"{400**10:,} cells" in refused(written(GOOD + "scientific:\n" + many))
 
@@ -147,12 +147,12 @@ def test_a_file_of_a_hundred_megabytes_is_not_read(tmp_path: Path):
     assert "larger than 256 KiB" in refused(file)
 
 
-def test_what_is_no_file_is_not_waited_for():
+def test_pipes_and_devices_are_not_read():
     Path("studies").mkdir()
     os.mkfifo("studies/pipe.yaml")
     Path("studies/zero.yaml").symlink_to("/dev/zero")
     for name in ("pipe", "zero"):
-        assert "no file but a device or a pipe" in refused(Path(f"studies/{name}.yaml"))
+        assert "this is a device or a pipe, not a file" in refused(Path(f"studies/{name}.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,10 @@ def test_no_name_follows_a_link_out_of_the_studies():
     Path("studies/folder").symlink_to(Path("elsewhere").absolute())
     Path("studies/twin.yaml").symlink_to("real.yaml")
     for name in ("leak", "folder/secret"):
-        with pytest.raises(Mistakes, match="leads out of studies/, to another place; name that file itself"):
-            find(name)
+        with pytest.raises(
+            Mistakes, match="this link leads out of studies/; name the file that the link points to"
+        ):
+            find_study(name)
     assert Study.load("twin").name == "real"
 
 
@@ -196,6 +198,6 @@ def test_no_name_follows_a_link_out_of_the_studies():
         ("laws.999999", "{}", "laws"),
     ],
 )
-def test_no_override_gets_past_what_a_file_does_not(path: str, value: str, what: str):
+def test_an_override_is_checked_like_a_file(path: str, value: str, what: str):
     assert what in refused(written(GOOD), {path: value})
     assert not Path("MARK").exists()

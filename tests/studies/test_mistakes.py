@@ -1,4 +1,4 @@
-"""Every mistake in a study file is one line: file, line, what is there, what would be right."""
+"""Every mistake in a study file is one line: file, line, what is wrong, what would be right."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ baselines: [newton]
 laws:
   - {along: loop}
 """
-"""Lines are counted from 1; a mistake replaces one of them."""
+"""Each mistake replaces one line; lines count from 1."""
 
 
 def change(old: str, new: str) -> str:
@@ -38,7 +38,7 @@ def change(old: str, new: str) -> str:
     return STUDY.replace(old, new)
 
 
-# what is written for what, the line that is named, the offending text, the remedy
+# the old text, the new text, the reported line, the offending text, the remedy
 WRONG = {
     "unknown key": ("replicates: 2", "replicatse: 2", 16, "replicatse", "did you mean replicates"),
     "unknown key in a part": (
@@ -154,11 +154,11 @@ WRONG = {
     ),
     "empty axis": ("[2, 4]", "[]", 10, "training.loops has no values", "[1, 2]"),
     "axis that is no list": ("[2, 4]", "4", 10, "training.loops is 4", "write a list"),
-    "equal cells": ("[2, 4]", "[2, 4, 2]", 10, "equal cells for its values 2 and 2", "once"),
+    "equal cells": ("[2, 4]", "[2, 4, 2]", 10, "values 2 and 2 of training.loops give equal cells", "once"),
     "axis twice": ("where:", "  training.loops: [3]\nwhere:", 11, "first in line 10", "keep one"),
     "axis of no trial": ("training.loops: [2, 4]", "training.lops: [2, 4]", 10, "lops", "did you mean loops"),
     "axis of no part": ("  training.loops: [2, 4]", "  loops: [2, 4]", 10, "loops", "task, model, training"),
-    "axis that trains nothing": (
+    "axis without effect on training": (
         "  training.loops: [2, 4]",
         "  training.eval_every: [2, 4]",
         10,
@@ -186,7 +186,7 @@ WRONG = {
         "  training: [{lr: 1e-3}, {lr: 1e-2}]",
         10,
         "set by a value",
-        "take lr out",
+        "remove lr here",
     ),
     "tuned task": (
         "  training.lr: {real: [1e-4, 1e-2], scale: log}",
@@ -229,7 +229,7 @@ WRONG = {
     "range of one value": ("[1e-4, 1e-2]", "[1e-2, 1e-2]", 13, "one value", "fixed"),
     "log range from 0": ("[1e-4, 1e-2]", "[0, 1e-2]", 13, "log scale cannot begin at 0", "above 0"),
     "unknown scale": ("scale: log", "scale: lg", 13, "'lg'", "did you mean log"),
-    "where that empties": ("<= training.loops", "> training.loops", 11, "no cell is left", "loosen"),
+    "where that leaves no cell": ("<= training.loops", "> training.loops", 11, "no cell is left", "loosen"),
     "where of an unknown path": (
         "<= training.loops",
         "<= training.lops",
@@ -248,7 +248,7 @@ WRONG = {
     "where with a power": ("<= training.loops", "<= 9 ** 9", 11, "9 ** 9", "comparisons"),
     "where of text and number": ("training.window <=", "model.kind <=", 11, "'looped' and 2", "use numbers"),
     "where that is no condition": ("<= training.loops", "<=", 11, "is not a condition", "comparisons"),
-    "where that says nothing": (
+    "where without a comparison": (
         "training.window <= training.loops",
         "training.loops",
         11,
@@ -274,7 +274,7 @@ WRONG = {
         "leave trials out",
     ),
     "two objectives for tpe": ("trials: 5", "objectives: [error, flops]", 14, "tpe cannot weigh", "nsga2"),
-    "nsga2 with one": ("kind: tpe", "kind: nsga2", 14, "two objectives", "[error, flops]"),
+    "nsga2 with one": ("kind: tpe", "kind: nsga2", 14, "nsga2 weighs 2 objectives", "[error, flops]"),
     "nsga2 with asha": (
         "{kind: tpe, trials: 5}",
         "{kind: nsga2, objectives: [error, flops]}",
@@ -282,7 +282,7 @@ WRONG = {
         "cannot go with asha",
         "none",
     ),
-    "asha that does not say when": (", first_rung: 10", "", 15, "asha does not say when", "first_rung"),
+    "asha without first_rung": (", first_rung: 10", "", 15, "asha needs first_rung", "first_rung"),
     "first rung beyond the end": ("first_rung: 10", "first_rung: 90", 15, "90 is not before", "below 90"),
     "reduction 1": (
         "first_rung: 10",
@@ -291,8 +291,8 @@ WRONG = {
         "scheduler.reduction is 1",
         "2 or more",
     ),
-    "evaluation that ends early": ("{loops: 10}", "{loops: 3}", 17, "evaluate.loops 3", "4 or more"),
-    "baseline twice": ("[newton]", "[newton, newton]", 18, "newton is there twice", "keep one"),
+    "evaluation with too few loops": ("{loops: 10}", "{loops: 3}", 17, "evaluate.loops is 3", "4 or more"),
+    "baseline twice": ("[newton]", "[newton, newton]", 18, "newton is listed twice", "keep one"),
     "baseline without its features": (
         "[newton]",
         "[{kind: newton, features: representation}]",
@@ -389,14 +389,14 @@ WRONG = {
         "truncate: true",
     ),
     "search by name alone": ("{kind: tpe, trials: 5}", "tpe", 14, "'tpe'", "search: {kind: tpe}"),
-    "a construction that there is not": (
+    "an unknown construction": (
         "[newton]",
         "[{kind: construction, name: newtn}]",
         18,
         "newtn is not a construction",
         "write one of causal_gradient_descent, ",
     ),
-    "a construction with a setting that it has not got": (
+    "a construction with an unknown setting": (
         "[newton]",
         "[{kind: construction, name: newton, strt: 2}]",
         18,
@@ -418,7 +418,7 @@ WRONG = {
         "write one of causal_gradient_descent, ",
     ),
     "baselines by name alone": ("[newton]", "newton", 18, "'newton'", "[newton]"),
-    "nothing to say": ("replicates: 2", "budget:", 16, "None", "take budget out"),
+    "a key without a value": ("replicates: 2", "budget:", 16, "None", "take budget out"),
     "where with bare text": ("<= training.loops", "== looped", 11, "looped", "in quotes"),
     "warm-up beyond the end": (
         "    window: 2",
@@ -442,11 +442,11 @@ def test_a_mistake_is_one_line(tmp_path: Path, old: str, new: str, line: int, of
     (path := tmp_path / "study.yaml").write_text(change(old, new), encoding="utf-8")
     lines = mistakes(path)
     assert len(lines) == 1, lines
-    where, _, said = lines[0].partition(": ")
+    where, _, message = lines[0].partition(": ")
     assert where == f"{path}:{line}"
-    _, _, right = said.partition("; ")
-    assert offending in said, said
-    assert remedy in right, said
+    _, _, right = message.partition("; ")
+    assert offending in message, message
+    assert remedy in right, message
 
 
 def test_the_study_without_a_mistake_loads(tmp_path: Path):
@@ -454,7 +454,7 @@ def test_the_study_without_a_mistake_loads(tmp_path: Path):
     assert len(Study.load(path).cells()) == 2
 
 
-def test_all_mistakes_are_said_at_once(tmp_path: Path):
+def test_all_mistakes_are_reported_at_once(tmp_path: Path):
     text = (
         change("heads: 2", "heads: 3")
         .replace("replicates: 2", "replicates: 0")
@@ -465,14 +465,14 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path):
     assert [int(re.search(r":(\d+):", line)[1]) for line in lines] == [16, 4]  # pyright: ignore[reportOptionalSubscript]
 
 
-def test_a_mistake_that_every_cell_makes_is_said_once(tmp_path: Path):
+def test_a_mistake_of_every_cell_is_reported_once(tmp_path: Path):
     (path := tmp_path / "study.yaml").write_text(
         change("[2, 4]", "[2, 3, 4, 5, 6]").replace("steps: 90", "steps: -1")
     )
     assert len(mistakes(path)) == 1
 
 
-def test_a_fixed_setting_that_no_kind_of_the_study_has_is_a_mistake(tmp_path: Path):
+def test_a_fixed_setting_that_no_kind_has_is_a_mistake(tmp_path: Path):
     text = change("{kind: looped, width: 16, heads: 2}", "{width: 16, heads: 2, depht: 3}")
     text = text.replace("scientific:", "scientific:\n  model: [{kind: gpt2}, {kind: looped}]")
     (path := tmp_path / "study.yaml").write_text(text)
@@ -480,7 +480,7 @@ def test_a_fixed_setting_that_no_kind_of_the_study_has_is_a_mistake(tmp_path: Pa
     assert line.startswith(f"{path}:4: model has no setting 'depht'")
 
 
-def test_a_billion_cells_are_refused_without_being_counted_out(tmp_path: Path):
+def test_a_billion_cells_are_refused_without_being_made(tmp_path: Path):
     axes = "\n".join(
         f"  training.{name}: {list(range(2, 1002))}" for name in ("loops", "steps", "batch_size")
     )
@@ -514,7 +514,7 @@ def test_aliases_that_unfold_into_a_billion_are_refused(tmp_path: Path):
         ("a b.yaml", STUDY.encode(), "cannot be a study's name"),
     ],
 )
-def test_a_file_that_is_no_study_is_one_line(tmp_path: Path, name: str, content: bytes, offending: str):
+def test_a_file_without_a_study_is_one_line(tmp_path: Path, name: str, content: bytes, offending: str):
     (path := tmp_path / name).write_bytes(content)
     [line] = mistakes(path)
     assert line.startswith(str(path))
@@ -527,7 +527,7 @@ def test_a_folder_is_no_study(tmp_path: Path):
     assert "is a folder" in line
 
 
-def test_a_file_that_is_missing_names_the_nearest(tmp_path: Path):
+def test_a_missing_file_names_the_nearest_file(tmp_path: Path):
     (tmp_path / "figure.yaml").write_text(STUDY)
     [line] = mistakes(tmp_path / "figur.yaml")
     assert "no such file" in line
@@ -535,7 +535,7 @@ def test_a_file_that_is_missing_names_the_nearest(tmp_path: Path):
     assert "figure.yaml" in line
 
 
-def test_a_name_that_is_missing_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_study_names_the_nearest_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "studies" / "paper").mkdir(parents=True)
     (tmp_path / "studies" / "paper" / "figure3.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
@@ -585,7 +585,7 @@ def test_a_study_is_found_however_it_is_named(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a" * 300, "a" * 300 + ".yaml", "dangling.yaml"])
-def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+def test_an_impossible_name_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.chdir(tmp_path)
     Path("dangling.yaml").symlink_to("nowhere")
     with pytest.raises(Mistakes) as caught:

@@ -1,13 +1,16 @@
-"""What a study would cost."""
+"""The cost of a study before it runs."""
 
+import importlib
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
 
-from loopscale.studies.plan import Offer, plan
-from loopscale.studies.pruning import share
+from loopscale.studies.plan import Offer, plan_study
+from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.spec import Study
 from loopscale.training.cost import cost
 
@@ -29,9 +32,9 @@ def study(**changes: Any) -> Study:
 
 
 def test_trials_flops_and_hours_add_up():
-    one = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
-    planned = plan(one, rate=1e9, workers=2)
-    exact = sum(6 * cost(one.at(cell, {}, 0)).flops_total for cell in one.cells())
+    made = study(scientific={"training.loops": [2, 4]}, baselines=["newton", "ridge"])
+    planned = plan_study(made, rate=1e9, workers=2)
+    exact = sum(6 * cost(made.at(cell, {}, 0)).flops_total for cell in made.cells())
     assert (planned.tuning, planned.replicates, planned.trials, planned.baselines) == (8, 4, 12, 2)
     assert planned.flops == (exact, exact)
     assert planned.hours[1] == pytest.approx(exact / 1e9 / 3600 / 2)
@@ -40,23 +43,23 @@ def test_trials_flops_and_hours_add_up():
 
 
 def test_a_tuned_size_gives_a_span():
-    planned = plan(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
+    planned = plan_study(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
     low, high = planned.cells[0].flops
     assert 2 * low < high < 3 * low
 
 
 def test_a_plan_is_plain_data():
-    assert json.loads(json.dumps(plan(study(), rate=1e9).document()))["trials"] == 6
+    assert json.loads(json.dumps(plan_study(study(), rate=1e9).document()))["trials"] == 6
 
 
-def test_a_rate_is_measured_where_none_is_given():
-    planned = plan(study())
+def test_a_rate_is_measured_by_default():
+    planned = plan_study(study())
     assert planned.rate_source.startswith("measured")
     assert 1e5 < planned.rate["looped"] < 1e13
 
 
-@pytest.mark.parametrize(("cpu", "said"), [(0.5, "1 thread of"), (1, "1 thread of"), (2, "2 threads of")])
-def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
+@pytest.mark.parametrize(("cpu", "words"), [(0.5, "1 thread of"), (1, "1 thread of"), (2, "2 threads of")])
+def test_a_rate_is_measured_on_the_threads_that_a_trial_will_have(cpu, words):
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     seen = set[int]()
@@ -64,59 +67,63 @@ def test_a_rate_is_that_of_the_threads_which_a_trial_will_have(cpu, said):
         lambda *_: seen.add(torch.get_num_threads()), always_call=True
     )
     try:
-        planned = plan(study(resources={"cpu": cpu}))
+        planned = plan_study(study(resources={"cpu": cpu}))
         assert torch.get_num_threads() == 3
     finally:
         hook.remove()
         torch.set_num_threads(before)
-    assert said in planned.rate_source
+    assert words in planned.rate_source
     assert max(1, int(cpu)) in seen
-    assert seen <= {max(1, int(cpu)), 3}  # counting FLOPs computes nothing, on whatever threads there are
+    assert seen <= {max(1, int(cpu)), 3}  # counting FLOPs runs on the meta device, with any number of threads
 
 
 def test_a_share_of_a_gpu_is_counted():
-    planned = plan(study(resources={"gpu": 0.25}), rate=1e9)
+    planned = plan_study(study(resources={"gpu": 0.25}), rate=1e9)
     assert planned.gpu_hours[1] == pytest.approx(planned.core_hours[1] / 4)
 
 
-def test_what_a_cluster_charges_is_added_up():
-    one = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
-    planned = plan(one, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
+def test_the_cost_on_a_cluster_is_the_sum_of_its_prices():
+    made = study(resources={"cpu": 2, "gpu": 0.5}, nuisance={"model.layers": {"integer": [1, 3]}})
+    planned = plan_study(made, rate=1e9, offer=Offer("there", 0.1, 3.0, "EUR"))
     assert planned.cost
     for end, price in enumerate((planned.cost.low, planned.cost.high)):
         assert price == pytest.approx(0.1 * planned.core_hours[end] + 3.0 * planned.gpu_hours[end])
     assert planned.core_hours[1] == pytest.approx(4 * planned.gpu_hours[1])
-    assert plan(one, rate=1e9, offer=Offer("there")).cost is None
+    assert plan_study(made, rate=1e9, offer=Offer("there")).cost is None
 
 
-def test_a_trial_that_does_not_fit_into_its_share_of_memory_is_told():
+def test_a_trial_larger_than_its_share_of_memory_gets_a_remark():
     large = BASE["fixed"] | {"training": BASE["fixed"]["training"] | {"batch_size": 20_000}}
     offer = Offer("there", gpu_memory=1.0)
 
-    def said(offer: Offer | None = offer, **resources: float) -> str:
-        return "\n".join(plan(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
+    def remarks(offer: Offer | None = offer, **resources: float) -> str:
+        return "\n".join(plan_study(study(fixed=large, resources=resources), 1e9, offer=offer).warnings)
 
-    assert "its share of a GPU holds 0.05" in said(gpu=0.55)
-    assert "out of memory" not in said(gpu=0.55, offer=None)
-    assert "out of memory" not in said(gpu=1, offer=Offer("there", gpu_memory=80))
-    assert "resources.memory is 0.25: it would end out of memory" in said(memory=0.25)
-    assert "out of memory" not in said(memory=64)
+    assert "its share of a GPU holds 0.05" in remarks(gpu=0.55)
+    assert "out of memory" not in remarks(gpu=0.55, offer=None)
+    assert "out of memory" not in remarks(gpu=1, offer=Offer("there", gpu_memory=80))
+    assert "resources.memory is 0.25: it would end out of memory" in remarks(memory=0.25)
+    assert "out of memory" not in remarks(memory=64)
 
 
-def test_a_speed_that_was_measured_here_is_no_speed_of_a_cluster():
+def test_a_speed_measured_here_gets_a_remark_in_the_plan_for_a_cluster():
     assert "times and cost are at the speed of one thread" in "\n".join(
-        plan(study(), offer=Offer("there")).warnings
+        plan_study(study(), offer=Offer("there")).warnings
     )
-    assert "the speed of one thread" not in "\n".join(plan(study(), 1e9, offer=Offer("there")).warnings)
+    assert "the speed of one thread" not in "\n".join(plan_study(study(), 1e9, offer=Offer("there")).warnings)
 
 
-def test_what_pruning_saves_is_near_what_was_simulated():
-    # runner.md, section 3, stopping with the ceil rank: 0.38 at 8 trials and 0.17 at 81, curves crossing.
-    assert share("asha", 1, 3, 8, 81) == pytest.approx(0.38, abs=0.1)
-    assert share("asha", 1, 3, 81, 81) == pytest.approx(0.17, abs=0.06)
-    assert share("none", 1, 3, 8, 81) == share("asha", 1, 3, 0, 81) == 1
-    assert 0.3 < share("median", 10, 3, 20, 100) < 1
-    assert share("asha", 1, 3, 20, 81) < share("hyperband", 1, 3, 20, 81) < 1
+def share(kind: str, first_rung: int, trials: int, steps: int) -> float:
+    return Scheduler.model_validate({"kind": kind, "first_rung": first_rung}).trained_share(trials, steps)
+
+
+def test_the_expected_saving_of_a_scheduler_is_near_the_simulated_saving():
+    # Simulated with stopping by the ceil rank and crossing curves: 0.38 at 8 trials and 0.17 at 81 trials.
+    assert share("asha", 1, 8, 81) == pytest.approx(0.38, abs=0.1)
+    assert share("asha", 1, 81, 81) == pytest.approx(0.17, abs=0.06)
+    assert share("none", 1, 8, 81) == share("asha", 1, 0, 81) == 1
+    assert 0.3 < share("median", 10, 20, 100) < 1
+    assert share("asha", 1, 20, 81) < share("hyperband", 1, 20, 81) < 1
 
 
 @pytest.mark.parametrize(
@@ -131,14 +138,27 @@ def test_what_pruning_saves_is_near_what_was_simulated():
         ({"nuisance": {"training.lr": {"choice": [1e-3, 1e-2]}}}, "only 2 different points"),
     ],
 )
-def test_what_deserves_a_second_thought_is_said(changes: Any, words: str):
-    assert words in "\n".join(plan(study(**changes), rate=1e9, workers=2).warnings)
+def test_choices_that_deserve_a_second_thought_get_a_remark(changes: Any, words: str):
+    assert words in "\n".join(plan_study(study(**changes), rate=1e9, workers=2).warnings)
 
 
-def test_pruning_within_the_curriculum_is_said_to_be_blind():
+def test_pruning_within_the_curriculum_gets_a_remark():
     training = BASE["fixed"]["training"] | {"curriculum": {"dim": 1, "points": 1, "every": 20}}
     fixed = BASE["fixed"] | {"training": training}
     asha = {"kind": "asha", "first_rung": 10}
-    assert "pruning is blind" in "\n".join(plan(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
+    assert "pruning is blind" in "\n".join(plan_study(study(fixed=fixed, scheduler=asha), rate=1e9).warnings)
     late = asha | {"first_rung": 50}
-    assert "blind" not in "\n".join(plan(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
+    assert "blind" not in "\n".join(plan_study(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
+
+
+def test_counting_without_the_compiler_of_torch_gives_the_same_costs():
+    code = (
+        "import json, sys; from loopscale.studies.plan import measured_rate, trial_cost; "
+        "from loopscale.studies.spec import Study; "
+        f"[trial] = Study.parse({BASE!r}).layout.trials.values(); measured_rate(trial); "
+        "print(json.dumps([vars(trial_cost(trial)), 'torch._dynamo' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    importlib.import_module("torch._dynamo")
+    [trial] = study().layout.trials.values()
+    assert json.loads(done.stdout) == [vars(cost(trial)), False]

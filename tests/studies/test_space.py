@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopscale.studies.space import Axis, Choice, Integer, Real, get, leaves, put
+from loopscale.studies.optuna_terms import distribution
+from loopscale.studies.settings import get, leaves, put
+from loopscale.studies.space import Axis, Choice, Integer, Real
 from loopscale.studies.where import holds, paths
 
 positive = st.floats(1e-8, 1e8)
@@ -31,17 +33,17 @@ def axes(draw: st.DrawFn) -> Axis:
 
 
 @given(axes(), st.integers(0, 2**31))
-def test_what_a_sampler_draws_lies_within_the_ends(axis: Axis, seed: int):
+def test_a_sampler_draws_values_within_the_ends(axis: Axis, seed: int):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-    value = study.ask({"x": axis.distribution()}).params["x"]
+    value = study.ask({"x": distribution(axis)}).params["x"]
     assert value in axis.ends if isinstance(axis, Choice) else min(axis.ends) <= value <= max(axis.ends)
 
 
 @given(axes())
-def test_both_ends_are_allowed_by_the_distribution_and_part_of_the_grid(axis: Axis):
+def test_both_ends_belong_to_the_distribution_and_to_the_grid(axis: Axis):
     for end in axis.ends:
-        assert axis.distribution()._contains(axis.distribution().to_internal_repr(end))
+        assert distribution(axis)._contains(distribution(axis).to_internal_repr(end))
         assert end in axis.grid()
 
 
@@ -75,15 +77,13 @@ def test_a_log_grid_has_equal_ratios():
     assert Real(real=(1e-4, 1e-2), scale="log", points=3).grid() == pytest.approx((1e-4, 1e-3, 1e-2))
 
 
-def test_a_grid_over_a_range_needs_to_know_how_many_points():
+def test_a_grid_over_a_range_needs_points():
     with pytest.raises(ValueError, match="needs points"):
         Real(real=(0, 1)).grid()
 
 
 @given(trees, st.lists(names, min_size=1, max_size=4), st.integers())
-def test_what_is_put_at_a_path_is_got_there_and_nothing_else_changes(
-    tree: dict[str, Any], steps: list[str], value: int
-):
+def test_put_sets_one_value_and_changes_nothing_else(tree: dict[str, Any], steps: list[str], value: int):
     path = ".".join(steps)
     before = dict(leaves(tree))
     through = {".".join(steps[:n]) for n in range(1, len(steps))}
@@ -98,7 +98,7 @@ def test_what_is_put_at_a_path_is_got_there_and_nothing_else_changes(
 
 
 @given(trees)
-def test_every_leaf_is_got_by_its_path(tree: dict[str, Any]):
+def test_get_returns_every_leaf_by_its_path(tree: dict[str, Any]):
     for path, value in leaves(tree):
         assert get(tree, path) == value
 
@@ -119,11 +119,11 @@ SETTINGS = {"model": {"kind": "looped", "width": 16}, "training": {"loops": 4, "
         ("training.loops - 5 == -1 and model.width % 3 == 1 and model.width // 3 == 5", True),
     ],
 )
-def test_a_condition_is_read_as_it_is_written(condition: str, truth: bool):
+def test_a_condition_has_the_truth_value_of_its_comparisons(condition: str, truth: bool):
     assert holds(condition, SETTINGS) is truth
 
 
-def test_a_condition_knows_the_paths_that_it_names():
+def test_paths_lists_the_paths_of_a_condition():
     assert paths("model.kind == 'a.b' and training.loops < model.width") == (
         "model.kind",
         "training.loops",
@@ -147,6 +147,6 @@ def test_a_condition_knows_the_paths_that_it_names():
         "1 < 2 < 3 and " * 60 + "1 < 2",
     ],
 )
-def test_a_condition_that_does_more_is_refused(condition: str):
+def test_a_condition_with_other_operations_is_refused(condition: str):
     with pytest.raises((ValueError, KeyError)):
         holds(condition, SETTINGS)

@@ -14,7 +14,7 @@ from loopscale.records.model.errors import NoRecords, StoreError
 from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.store import DEFAULT, Store
-from loopscale.studies.find import nearest_folder, recorded_name
+from loopscale.studies.files import recorded_name, studies_folder
 from loopscale.studies.mistakes import one_of
 
 PARTS = {
@@ -113,14 +113,14 @@ def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) 
 
 def _default_stores() -> list[Path | None]:
     """The default store, and the store beside the nearest `studies/`: notebooks lie in a folder beside it."""
-    folder = nearest_folder()
+    folder = studies_folder()
     given = any(os.environ.get(name) for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"))
     return [None] if given or not folder else [None, folder.parent / DEFAULT]
 
 
 def _origin(store: Store) -> str:
     """The store's name; a folder of this project as a relative path, so that notebooks hold no path of a machine."""
-    folder = nearest_folder()
+    folder = studies_folder()
     near = (Path.cwd(), *([folder.parent] if folder else []))
     if "://" in store.name or not any(Path(store.name).is_relative_to(each) for each in near):
         return store.name

@@ -30,7 +30,8 @@ from loopscale.records.model.run import Run
 from loopscale.records.read import trials
 from loopscale.records.stores.sources import source
 from loopscale.records.stores.store import Store
-from loopscale.studies.space import Space, told
+from loopscale.studies.optuna_terms import distribution, trial_state
+from loopscale.studies.space import Space
 
 SQLITE = "sqlite:///"
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -82,7 +83,7 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
                 exported.set_user_attr(attribute, value)
             space = {
                 path: _widened(
-                    axis.distribution(), [record.point[path] for record in of_cell if path in record.point]
+                    distribution(axis), [record.point[path] for record in of_cell if path in record.point]
                 )
                 for path, axis in axes.items()
             }
@@ -108,7 +109,7 @@ def _frozen(
     curve: Mapping[int, float],
     both: bool,
 ) -> FrozenTrial:
-    state, value = told(record.outcome, record.error)
+    state, value = trial_state(record.outcome, record.error)
     state = STATES.get(record.outcome, state)
     finished = state.is_finished()
     flops = record.metrics.get("flops", math.inf)

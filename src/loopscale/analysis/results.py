@@ -257,9 +257,7 @@ class Results:
     @property
     def two_objectives(self) -> bool:
         """True if the search trades error against FLOPs."""
-        return len((self.study.get("search") or {}).get("objectives") or ()) > 1 or (
-            (self.study.get("search") or {}).get("kind") == "nsga2"
-        )
+        return len((self.study.get("search") or {}).get("objectives") or ()) > 1
 
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:

@@ -13,11 +13,11 @@ from loopscale.models.base import Net
 from loopscale.records.model.errors import StoreError
 from loopscale.records.stores.store import Store
 from loopscale.records.weights import weights_of
-from loopscale.studies.limits import too_large
+from loopscale.studies.limits import size_faults
 from loopscale.studies.mistakes import Mistake, Mistakes
-from loopscale.studies.override import overridden
-from loopscale.studies.source import Source
-from loopscale.studies.wording import faults, passed_off
+from loopscale.studies.overrides import with_overrides
+from loopscale.studies.validation import coercions, validation_faults
+from loopscale.studies.yaml_tree import YamlTree
 from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial, place
 from loopscale.training.device import pick
 from loopscale.training.storage import CheckpointStore
@@ -111,12 +111,14 @@ def _with_changes(trial: Trial, changes: Mapping[str, str]) -> Trial:
             raise UnsuitableNet(
                 f"--set {path} would need another net; only settings of the task can change, such as task.noise"
             )
-    tree = overridden(Source.of({"fixed": trial.model_dump(mode="json")}, trial.key), changes).tree["fixed"]
+    tree = with_overrides(YamlTree.of({"fixed": trial.model_dump(mode="json")}, trial.key), changes).tree[
+        "fixed"
+    ]
     try:
         changed = type(trial).model_validate(tree)
     except ValidationError as problem:
-        raise _mistakes(changes, faults(problem, type(trial), tree)) from None
-    if problems := [*passed_off(tree, changed), *too_large(changed)]:
+        raise _mistakes(changes, validation_faults(problem, type(trial), tree)) from None
+    if problems := [*coercions(tree, changed), *size_faults(changed)]:
         raise _mistakes(changes, problems)
     before, after = trial.task.prompt, changed.task.prompt
     if (before.dim_in, before.dim_out) != (after.dim_in, after.dim_out):

@@ -268,12 +268,12 @@ def cluster_from_options(
 
 def _latest_submission(name: str, cluster: "Cluster", study: str) -> "Submission":
     """The study's latest submission, given its name, its file, or the id of a submission. Raises UsageError."""
-    from loopscale.studies.find import SUFFIXES, name_of
+    from loopscale.studies.files import SUFFIXES, study_name
 
     submissions = cluster.submissions(name)
     if same_id := next((each for each in submissions if each.id == study), None):
         return same_id
-    wanted = name_of(Path(study)) if Path(study).suffix in SUFFIXES else study
+    wanted = study_name(Path(study)) if Path(study).suffix in SUFFIXES else study
     same_study = [each for each in submissions if each.study == wanted]
     if not same_study:
         known = ", ".join(dict.fromkeys(each.study for each in submissions)) or "nothing"

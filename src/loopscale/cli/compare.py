@@ -39,7 +39,7 @@ def command(
     from loopscale.analysis.report.two_studies_page import two_studies_page
     from loopscale.cli.recorded import recorded
     from loopscale.cli.report import write_page
-    from loopscale.studies.find import recorded_name
+    from loopscale.studies.files import recorded_name
 
     names = [recorded_name(study) for study in (first, second)]
     if names[0] == names[1]:

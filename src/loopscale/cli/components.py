@@ -16,7 +16,7 @@ FAMILIES = {
     "bounds": ("loopscale.theory.bounds.base", "Bound"),
     "constructions": ("loopscale.theory.constructions.base", "Construction"),
 }
-STUDY = "study"
+STUDY_KEYS = "study"
 """The name of the keys at the top of a study's file."""
 
 
@@ -35,7 +35,7 @@ def study_keys() -> "dict[str, list[type[Config]]]":
     from loopscale.studies.spec import Study
     from loopscale.training.trial import Trial
 
-    keys: dict[str, list[type[Config]]] = {STUDY: [Study]}
+    keys: dict[str, list[type[Config]]] = {STUDY_KEYS: [Study]}
 
     def add(key: str, inner: "list[type[Config]]") -> None:
         if not inner or key in keys:
@@ -81,18 +81,18 @@ def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]
     from pydantic import ValidationError
 
     from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.override import value_of
-    from loopscale.studies.wording import faults, passed_off
+    from loopscale.studies.overrides import parse_value
+    from loopscale.studies.validation import coercions, validation_faults
 
     member = member_named(family_named(family_name), kind)
     option = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())
-    tree = {path: value_of(text, f"{path}={text}") for path, text in changes.items()}
+    tree = {path: parse_value(text, f"{path}={text}") for path, text in changes.items()}
     component, wrong = None, []
     try:
         component = member.model_validate(tree)
-        wrong = list(passed_off(tree, component))
+        wrong = list(coercions(tree, component))
     except ValidationError as problem:
-        wrong = faults(problem, member, tree)
+        wrong = validation_faults(problem, member, tree)
     if wrong:
         raise Mistakes(Mistake(option, None, fault.what, fault.remedy) for fault in wrong)
     return component

@@ -15,7 +15,7 @@ from loopscale.core.config import Config, Family
 from loopscale.studies.settings import PARTS, components
 from loopscale.training.trial import Trial
 
-WORDS = {
+TYPE_WORDS = {
     int: "whole number",
     float: "number",
     bool: "true or false",
@@ -23,7 +23,7 @@ WORDS = {
     NoneType: "none",
     Any: "anything",
 }
-LIMITS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+LIMIT_SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def describe_component(component: type[Config], name: str = "") -> dict[str, Any]:
@@ -103,11 +103,11 @@ def type_in_words(annotation: Any, limits: Iterable[Any] = ()) -> str:
     elif origin is dict:
         words = "mapping"
     else:
-        words = WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
+        words = TYPE_WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
     bounds = [
         f"{symbol} {bound}"
         for limit in limits
-        for name, symbol in LIMITS.items()
+        for name, symbol in LIMIT_SYMBOLS.items()
         if (bound := getattr(limit, name, None)) is not None
     ]
     return " ".join([words, " and ".join(bounds)]).strip()

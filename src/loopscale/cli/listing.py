@@ -51,13 +51,13 @@ def command(
 
 
 def _studies(mirror: "Mirror") -> list[dict[str, Any]]:
-    from loopscale.runner.lease import holder
+    from loopscale.runner.lease import lock_holder
 
     counts = mirror.query(TRIALS).to_pylist()
     found = []
     for row in mirror.query("SELECT * FROM studies ORDER BY study").to_pylist():
         mine = [count for count in counts if count["study"] == row["study"]]
-        by = holder(mirror.store.storage, row["study"])
+        by = lock_holder(mirror.store.storage, row["study"])
         found.append(
             {
                 "study": row["study"],

@@ -14,10 +14,10 @@ if TYPE_CHECKING:  # see loopscale.cli
 
 def _complete_study(incomplete: str) -> list[str]:
     """Names of studies for the shell. The shell completes paths itself."""
-    from loopscale.studies.find import names, nearest_folder
+    from loopscale.studies.files import studies_folder, study_names
 
-    folder = nearest_folder()
-    return [name for name in names(folder) if name.startswith(incomplete)] if folder else []
+    folder = studies_folder()
+    return [name for name in study_names(folder) if name.startswith(incomplete)] if folder else []
 
 
 StoreOption = Annotated[

@@ -15,7 +15,7 @@ from loopscale.cli.options import (
 from loopscale.cli.output import format_bytes, format_duration, format_value, say, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.studies.plan import CellPlan, Offer, Plan
+    from loopscale.studies.plan import CellPlan, Offer, StudyPlan
 
 CELLS_LISTED = 40
 """--json has all cells."""
@@ -43,13 +43,13 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.runner.machine.resources import here_fit
-    from loopscale.studies.plan import plan
+    from loopscale.runner.machine.resources import local_workers
+    from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 
     loaded = Study.load(study, changes)
     offer, cluster_workers = _offer(cluster) if cluster else (None, None)
-    planned = plan(loaded, rate, workers or cluster_workers or here_fit(loaded.resources), offer)
+    planned = plan_study(loaded, rate, workers or cluster_workers or local_workers(loaded.resources), offer)
     if as_json:
         show_json(planned.document())
     else:
@@ -68,7 +68,7 @@ def _offer(cluster: str) -> "tuple[Offer, int | None]":
     return offer, settings.workers
 
 
-def _show(plan: "Plan") -> None:
+def _show(plan: "StudyPlan") -> None:
     say(f"{plan.study}: {plan.question}")
     columns = [
         "cell",

@@ -17,7 +17,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     """
     from loopscale.analysis.load import load_results
     from loopscale.records.model.errors import NoRecords
-    from loopscale.studies.find import recorded_name
+    from loopscale.studies.files import recorded_name
 
     name = recorded_name(study)
     try:
@@ -41,18 +41,18 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 def _check(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
     from loopscale.records.mirror.mirror import Mirror
-    from loopscale.studies.find import find, names, nearest_folder
+    from loopscale.studies.files import find_study, studies_folder, study_names
     from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study
 
     try:
-        file = find(study)
+        file = find_study(study)
     except Mistakes:
-        folder = nearest_folder()
+        folder = studies_folder()
         mirror = Mirror(store)
         mirror.sync()
         found = mirror.query("SELECT study FROM studies ORDER BY 1")["study"].to_pylist()
-        known = dict.fromkeys([*found, *(names(folder) if folder else [])])
+        known = dict.fromkeys([*found, *(study_names(folder) if folder else [])])
         remedy = one_of(name, known) if known else "give a study's file, or its name below studies/"
         raise UsageError(
             f"there are no records of {name} in {store.name}, and no file of such a study; {remedy}"

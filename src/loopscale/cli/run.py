@@ -71,23 +71,23 @@ def _run(
 ) -> int:
     """The exit code. Raises KeyboardInterrupt after Ctrl-C."""
     from loopscale.cli.summary import summarised, summary
-    from loopscale.runner.machine.resources import Lacking, check
-    from loopscale.runner.progress import watching
-    from loopscale.runner.run import Interrupted, NoWorkers, Spent, Unrecorded, run
+    from loopscale.runner.machine.resources import InsufficientResources, require_resources
+    from loopscale.runner.progress import show_progress
+    from loopscale.runner.run import BudgetSpent, Interrupted, NoWorkers, Unrecorded, run
     from loopscale.studies.spec import Study
     from loopscale.training.storage import StorageUnavailable
 
     study = Study.load(name, overrides)
     try:
-        check(study.resources, address)
-    except Lacking as problem:
+        require_resources(study.resources, address)
+    except InsufficientResources as problem:
         raise UsageError(str(problem)) from problem
     records = open_store(context, store, storage, create=True)
     try:
-        conductor = run(study, records, workers, address, watching, weight, tell)
+        conductor = run(study, records, workers, address, show_progress, weight, tell)
     except Interrupted:
         raise KeyboardInterrupt from None
-    except Spent as problem:
+    except BudgetSpent as problem:
         tell(f"{problem} and `loopscale run {name}` goes on from here")
         return STOPPED
     except (NoWorkers, Unrecorded, StorageUnavailable) as problem:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.components import FAMILIES, STUDY, components_named, member_named, study_keys
+from loopscale.cli.components import FAMILIES, STUDY_KEYS, components_named, member_named, study_keys
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
 from loopscale.cli.output import READABLE, WIDE, format_value, say, show_json, show_table
@@ -32,7 +32,7 @@ def command(
         str,
         typer.Argument(
             metavar="WHAT",
-            help=f"{', '.join(FAMILIES)}; {STUDY} for the keys of a study's file; or one of those keys.",
+            help=f"{', '.join(FAMILIES)}; {STUDY_KEYS} for the keys of a study's file; or one of those keys.",
             autocompletion=_complete_name,
         ),
     ],

@@ -11,7 +11,7 @@ from loopscale.cli.output import format_duration, plural, say, show_json
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Prices
     from loopscale.runner.simulation.forecast import Forecast
-    from loopscale.runner.simulation.simulate import Setting
+    from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.studies.spec import Study
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -62,24 +62,23 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
+    from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast
-    from loopscale.runner.simulation.recorded_curves import read
-    from loopscale.runner.simulation.replay import Curves
-    from loopscale.runner.simulation.simulate import Setting
+    from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.studies.spec import Study
 
     loaded = Study.load(study, changes)
     prices = _prices(cluster) if cluster else None
-    setting = Setting(_slots(loaded, gpus, workers), start_up, faults, kill, seed)
-    recorded = read(curves) if curves else []
+    cluster_size = SimulatedCluster(_slots(loaded, gpus, workers), start_up, faults, kill, seed)
+    recorded = read_recorded_trials(curves) if curves else []
     if curves and not recorded:
         raise UsageError(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
-    result = forecast(loaded, Curves(loaded, recorded, rate), setting)
+    result = forecast(loaded, LearningCurves(loaded, recorded, rate), cluster_size)
     cost = prices.cost(result.core_hours, result.gpu_hours) if prices else None
     if as_json:
         show_json(result.document() | {"cost": cost, "currency": prices.currency if prices else None})
         return
-    _show(loaded, result, setting, measured=rate is None)
+    _show(loaded, result, cluster_size, measured=rate is None)
     if prices:
         say(
             f"cost: {cost:,.4g} {prices.currency} for {result.gpu_hours:,.4g} GPU-hours and "
@@ -114,7 +113,7 @@ def _prices(cluster: str) -> "Prices":
     return settings.prices
 
 
-def _show(study: "Study", result: "Forecast", setting: "Setting", measured: bool) -> None:
+def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measured: bool) -> None:
     trials, cells = plural(result.trials, "trial"), plural(result.cells, "cell")
     origins = (f"{result.curves[name]:,} {text}" for name, text in ORIGINS.items() if result.curves.get(name))
     total, tail = format_duration(3600 * result.hours), format_duration(3600 * result.tail_hours)

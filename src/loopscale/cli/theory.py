@@ -124,14 +124,14 @@ def verify(
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises UsageError."""
     from loopscale.analysis.papers.theorems import verify
-    from loopscale.runner.on_ray.memory_limit import full
+    from loopscale.runner.machine.resources import is_out_of_memory
 
     try:
         return verify(construction, seed).to_dict()
     except ValueError as problem:
         raise UsageError(f"{problem}; change the settings of --set") from problem
     except (MemoryError, RuntimeError) as problem:
-        if not full(problem):
+        if not is_out_of_memory(problem):
             raise
         raise UsageError(
             "the net needs more memory than this machine has; give --set smaller values"

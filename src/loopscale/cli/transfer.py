@@ -60,7 +60,7 @@ def export_records(
     """
     from loopscale.records.sheets import write
     from loopscale.records.transfer import export
-    from loopscale.studies.find import recorded_name
+    from loopscale.studies.files import recorded_name
 
     if (study is None) is not everything:
         raise UsageError("export needs one study or all of them; give STUDY or --all")

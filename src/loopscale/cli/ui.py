@@ -66,7 +66,7 @@ def _page(store: "Store", study: str | None) -> str:
     if study is None:
         return ""
     from loopscale.records.browse import page
-    from loopscale.studies.find import recorded_name
+    from loopscale.studies.files import recorded_name
 
     return f"/{page(store, recorded_name(study))}"
 

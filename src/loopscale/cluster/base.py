@@ -17,9 +17,9 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 
 from loopscale.core.config import Config, Family
 
-State = Literal["pending", "running", "succeeded", "failed", "stopped"]
-ENDED: frozenset[State] = frozenset({"succeeded", "failed", "stopped"})
-EXIT_STATES: dict[str, tuple[State, str]] = {
+SubmissionState = Literal["pending", "running", "succeeded", "failed", "stopped"]
+ENDED: frozenset[SubmissionState] = frozenset({"succeeded", "failed", "stopped"})
+EXIT_STATES: dict[str, tuple[SubmissionState, str]] = {
     "0": ("succeeded", ""),
     "1": ("failed", "trials failed or were lost, or the driver or its Ray failed; see the logs"),
     "2": ("failed", "the study or the store has a mistake; see the logs"),
@@ -88,7 +88,7 @@ class Submission:
     id: str
     study: str
     cluster: str
-    state: State
+    state: SubmissionState
     started: float | None = None
     """Seconds since 1970."""
     ended: float | None = None

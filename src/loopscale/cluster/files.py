@@ -8,9 +8,8 @@ from pydantic import ValidationError
 
 from loopscale.cluster.base import Cluster
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, one_of
-from loopscale.studies.parts import named
-from loopscale.studies.source import Source, read
-from loopscale.studies.wording import faults, passed_off
+from loopscale.studies.validation import coercions, validation_faults, with_kind
+from loopscale.studies.yaml_tree import YamlTree, read_yaml
 
 CLUSTER_FOLDER, CLUSTER_SUFFIXES = "cluster", (".yaml", ".yml")
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -33,7 +32,7 @@ def load_cluster(name_or_path: str | None = None) -> tuple[str, Cluster]:
         raise _mistake(text, "there is no such file", f"name a cluster, {_known(nearest_cluster_folder())}")
     if not CLUSTER_NAME.fullmatch(path.stem):
         raise _mistake(text, f"{path.stem!r} cannot be a cluster's name", "use letters, digits, _ . and -")
-    return path.stem, _parse(read(path, text if path.suffix == Path(text).suffix else str(path)))
+    return path.stem, _parse(read_yaml(path, text if path.suffix == Path(text).suffix else str(path)))
 
 
 def cluster_names() -> list[str]:
@@ -68,11 +67,11 @@ def _known(folder: Path | None) -> str:
     return one_of("", dict.fromkeys([LOCAL, *_names(folder)]))
 
 
-def _parse(source: Source) -> Cluster:
+def _parse(source: YamlTree) -> Cluster:
     tree = source.tree
     settings = {name: value for name, value in tree.items() if name != "kind"}
     try:
-        named(Cluster, tree)
+        with_kind(Cluster, tree)
     except ValueError as problem:
         what, _, remedy = str(problem).partition("; ")
         place = ("kind",) if "kind" in tree else ()
@@ -81,8 +80,8 @@ def _parse(source: Source) -> Cluster:
     try:
         cluster = Cluster.model_validate(tree)
     except ValidationError as problem:
-        raise Mistakes(map(source.mistake, faults(problem, kind, settings))) from None
-    if ignored := list(passed_off(settings, cluster)):
+        raise Mistakes(map(source.mistake, validation_faults(problem, kind, settings))) from None
+    if ignored := list(coercions(settings, cluster)):
         raise Mistakes(map(source.mistake, ignored))
     return cluster
 

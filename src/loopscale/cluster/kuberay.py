@@ -32,8 +32,8 @@ from loopscale.cluster.base import (
     ClusterError,
     OneLine,
     Request,
-    State,
     Submission,
+    SubmissionState,
     trials_per_machine,
 )
 from loopscale.cluster.commands import run_command, stream_command
@@ -48,7 +48,7 @@ WORK = "/loopscale"
 STUDY_ANNOTATION, CLUSTER_ANNOTATION = "loopscale/study", "loopscale/cluster"
 LABELS = {"app.kubernetes.io/name": "loopscale", "app.kubernetes.io/managed-by": "loopscale"}
 STOP_SECONDS = 150.0
-DEPLOYMENT_STATES: dict[str, State] = {
+DEPLOYMENT_STATES: dict[str, SubmissionState] = {
     "Running": "running",
     "Retrying": "pending",
     "Suspending": "stopped",
@@ -220,7 +220,7 @@ def submission_of_rayjob(job: dict[str, Any], name: str) -> Submission:
     )
 
 
-def _state(status: dict[str, Any]) -> State:
+def _state(status: dict[str, Any]) -> SubmissionState:
     deployment, driver = status.get("jobDeploymentStatus", ""), status.get("jobStatus", "")
     if deployment in ("Complete", "Failed") and driver == "STOPPED":
         return "stopped"

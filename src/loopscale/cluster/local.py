@@ -22,8 +22,8 @@ from loopscale.cluster.base import (
     Cluster,
     ClusterError,
     Request,
-    State,
     Submission,
+    SubmissionState,
 )
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
@@ -120,7 +120,7 @@ class Local(Cluster, kind="local"):
         return Submission(identity, about["study"], name, state, about["started"], ended, detail)
 
     @staticmethod
-    def _state(about: Mapping[str, Any], code: Path) -> tuple[State, str, float | None]:
+    def _state(about: Mapping[str, Any], code: Path) -> tuple[SubmissionState, str, float | None]:
         if code.exists() and (text := code.read_text().strip()):
             state, detail = EXIT_STATES.get(text, ("failed", f"exit code {text}"))
             return state, detail, code.stat().st_mtime

@@ -22,8 +22,8 @@ from loopscale.cluster.base import (
     Cluster,
     ClusterError,
     Request,
-    State,
     Submission,
+    SubmissionState,
 )
 from loopscale.cluster.commands import last_line
 from loopscale.cluster.machine_report import MARK
@@ -34,7 +34,7 @@ if (
 ):  # Ray is imported late in this file: it takes seconds, and `plan --cluster` needs none of it
     from ray.job_submission import JobSubmissionClient
 
-JOB_STATES: dict[str, State] = {
+JOB_STATES: dict[str, SubmissionState] = {
     "PENDING": "pending",
     "RUNNING": "running",
     "SUCCEEDED": "succeeded",

@@ -30,8 +30,8 @@ from loopscale.cluster.base import (
     ClusterError,
     OneLine,
     Request,
-    State,
     Submission,
+    SubmissionState,
     trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file, run_command
@@ -41,7 +41,7 @@ TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
 WARNING_SECONDS = 120
 """Slurm's signal comes so long before the time limit. A driver takes up to 40 s to stop."""
 STOP_SECONDS = 150.0
-BEGUN: dict[str, State] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
+BEGUN: dict[str, SubmissionState] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
 """States of squeue for a job that has begun. Every other job of squeue is pending."""
 
 
@@ -198,7 +198,14 @@ class Slurm(Cluster, kind="slurm"):
 def _reason_without_exit_code(job: str) -> str:
     """The reason why a job left no exit code: Slurm killed it, or its first host failed."""
     try:
-        words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State"]
+        words = [
+            "sacct",
+            "--noheader",
+            "--parsable2",
+            "--allocations",
+            f"--jobs={job}",
+            "--format=SubmissionState",
+        ]
         state = run_command(words).strip()
     except ClusterError:  # usually because the site keeps no accounts
         state = ""

@@ -1,21 +1,41 @@
-"""What driver and worker say to one another. In a module of its own: a worker knows nothing else of the runner."""
+"""Messages between driver and worker: orders, and reports on them. A worker needs no module of `decide`."""
 
+import hashlib
+import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.runner.baseline import Baseline
-from loopscale.training.trial import Trial
+from loopscale.solvers.base import Solver
+from loopscale.tasks.base import Task
+from loopscale.training.trial import Trial, as_before
+
+
+class Baseline(Config):
+    """A classical algorithm on a task: the reference for trained nets, with a run of its own and no training."""
+
+    task: Task
+    solver: Solver
+
+    @property
+    def key(self) -> str:
+        """Identity of the baseline: 16 hexadecimal digits of the hash of its settings."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return as_before(self.model_dump(mode="json"))
 
 
 class Order(Config):
-    """What the driver asks of a worker; it travels as one JSON string, for Tune would take a tree to pieces.
+    """An order of the driver to a worker. It travels as one JSON string, because Tune would flatten a tree.
 
-    `train` goes on from wherever the checkpoint stands and evaluates at the end; `evaluate` takes the weights as they
-    are, and `baseline` has nothing to train.
+    `train` resumes the trial from its checkpoint and evaluates the trained net. `evaluate` only evaluates the saved
+    weights. `baseline` evaluates a classical algorithm.
     """
 
     kind: Literal["train", "evaluate", "baseline"]
@@ -23,28 +43,29 @@ class Order(Config):
     trial: Trial | None = None
     baseline: Baseline | None = None
     evaluation: Evaluation
-    shelf: str = ""
-    """Where checkpoints lie, as `open_checkpoint_store` takes it on the worker's machine."""
+    checkpoints: str = ""
+    """Location of the checkpoints, for `open_checkpoint_store` on the worker's machine."""
     threads: PositiveInt = 1
     gpu: bool = False
-    share: NonNegativeFloat = 0
-    """Of a GPU's memory; all of it from 1."""
+    gpu_share: NonNegativeFloat = 0
+    """Share of a GPU's memory. From 1 on, all of it."""
     memory: PositiveFloat | None = None
-    """GiB of main memory that the worker's process may take."""
+    """Limit on the main memory of the worker's process, in GiB."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker says: everything it has yielded since it last spoke, and how it ended if it did."""
+    """A report of a worker: the progress since its last report, and the outcome at the end."""
 
     progress: tuple[tuple[int, dict[str, float]], ...] = ()
+    """(step, metrics) of each validation."""
     outcome: str = ""
     detail: str = ""
     metrics: dict[str, float] | None = None
-    """What was measured once, at the end: `evaluate/error` and the like."""
+    """Metrics of the final evaluation, such as `evaluate/error`."""
     curve: Curve | None = None
     host: str = ""
     hardware: str = ""
-    """The GPU, or the processor, that did it."""
+    """The GPU, or the processor, of the training."""
     saved: bool = False
-    """Whether a checkpoint holds all of it, so that stopping here loses nothing."""
+    """Whether a checkpoint holds all progress, so that stopping the trial now loses nothing."""

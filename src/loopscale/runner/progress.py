@@ -1,4 +1,4 @@
-"""A study at work, for a person to watch: cells, trials, best so far, time left."""
+"""Progress of a running study for a person: cells, trials, best errors, and the time that is left."""
 
 import sys
 import threading
@@ -16,124 +16,129 @@ from rich.text import Text
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.conductor import Conductor
 
-ROWS = 16
-"""Cells shown at once; of a larger study, those at work first."""
-ENOUGH = 0.02
-"""The share of the work to see done before saying how long the rest takes."""
-QUIET_SECONDS = 15
-"""Without a terminal, at most one line in so many seconds."""
+MAX_ROWS = 16
+"""Number of cells in the table. Of a larger study, cells with running trials come first."""
+MIN_WORK = 0.02
+"""Share of the work that must be done before the time that is left is estimated."""
+LINE_SECONDS = 15
+"""Without a terminal: time between two lines."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a study is: trials over and planned, and the share of its floating-point work that is done."""
+class StudyProgress:
+    """Progress of a study: trials over and planned, and the share of its floating-point operations."""
 
     over: int
     planned: int
     work: float
 
     @classmethod
-    def of(cls, conductor: Conductor) -> "Standing":
-        benches, baselines = list(conductor.benches.values()), list(conductor.baselines.jobs.values())
-        jobs = [job for bench in benches for job in list(bench.jobs.values())]
+    def of(cls, conductor: Conductor) -> "StudyProgress":
+        cell_runs, baselines = list(conductor.cell_runs.values()), list(conductor.baselines.jobs.values())
+        jobs = [job for cell_run in cell_runs for job in list(cell_run.jobs.values())]
         over = sum(job.state == "over" for job in jobs + baselines)
-        planned = len(baselines) + sum(max(bench.planned, len(bench.jobs)) for bench in benches)
+        planned = len(baselines) + sum(max(cell_run.planned, len(cell_run.jobs)) for cell_run in cell_runs)
         done, left = 0.0, 0.0
-        for bench in benches:
-            mine = list(bench.jobs.values())
-            spent = [job.flops * job.step / job.steps for job in mine]
-            done += sum(spent)
-            left += sum(
-                job.flops - each for job, each in zip(mine, spent, strict=True) if job.state != "over"
-            )
-            # Of trials that nobody has begun, as much as those of the cell have cost or will cost on average.
-            each = (sum(spent) + sum(job.flops for job in mine if job.state != "over")) / max(len(mine), 1)
-            left += max(bench.planned - len(mine), 0) * each
+        for cell_run in cell_runs:
+            cell_jobs = list(cell_run.jobs.values())
+            flops_done = [job.flops * job.step / job.steps for job in cell_jobs]
+            unfinished = [
+                (job, flops) for job, flops in zip(cell_jobs, flops_done, strict=True) if job.state != "over"
+            ]
+            done += sum(flops_done)
+            left += sum(job.flops - flops for job, flops in unfinished)
+            # A planned trial counts as the mean of the cell's trials: their cost so far, or their whole cost.
+            cost = sum(flops_done) + sum(job.flops for job, _ in unfinished)
+            left += max(cell_run.planned - len(cell_jobs), 0) * cost / max(len(cell_jobs), 1)
         return cls(over, planned, done / (done + left) if done + left else 0.0)
 
 
-def _row(bench: CellRun) -> tuple[str, ...]:
-    jobs = list(bench.jobs.values())
+def _cell_row(cell_run: CellRun) -> tuple[str, ...]:
+    jobs = list(cell_run.jobs.values())
     tuned = [job for job in jobs if job.role == "tuning" and job.state == "over"]
     pruned = sum(job.outcome == "pruned" for job in tuned)
     failed = sum(job.outcome not in ("", "finished", "pruned") for job in jobs)
     replicated = sum(job.role == "replicate" and job.outcome == "finished" for job in jobs)
     running = [job for job in jobs if job.state == "running"]
-    finished = [job.error for job in jobs if job.outcome == "finished"]
+    errors = [job.error for job in jobs if job.outcome == "finished"]
+    tuning = f"{len(tuned)}/{cell_run.sampler.size}" + (f" ({pruned} pruned)" if pruned else "")
     return (
-        bench.cell.label or "the study",
-        f"{len(tuned)}/{bench.sampler.size}" + (f" ({pruned} pruned)" if pruned else "")
-        if bench.space
-        else "-",
-        f"{replicated}/{bench.study.replicates}",
-        f"{min(finished):.4g}" if finished else "",
+        cell_run.cell.label or "the study",
+        tuning if cell_run.space else "-",
+        f"{replicated}/{cell_run.study.replicates}",
+        f"{min(errors):.4g}" if errors else "",
         ", ".join(f"{job.role} {job.number}: {job.step}/{job.steps}" for job in running),
         str(failed) if failed else "",
     )
 
 
-class Display:
-    """What is drawn; asked for by rich's own thread, so it only reads, and reads copies."""
+class ProgressDisplay:
+    """The table and the line of progress. rich calls it from a thread, so it only reads, and reads copies."""
 
     def __init__(self, conductor: Conductor) -> None:
-        self.conductor, self.began, self.start = conductor, time.monotonic(), Standing.of(conductor)
-        self.moving: tuple[float, float] | None = None
+        self.conductor, self.started, self.initial = conductor, time.monotonic(), StudyProgress.of(conductor)
+        self.first_progress: tuple[float, float] | None = None
+        """Time and share of the work at the first progress."""
 
-    def left(self, standing: Standing) -> str:
-        """The time that is left at the speed since the first progress: what starting takes would mislead."""
-        if self.moving is None and standing.work > self.start.work:
-            self.moving = (time.monotonic(), standing.work)
-        if self.moving is None or standing.work - self.moving[1] < ENOUGH or standing.work >= 1:
+    def time_left(self, progress: StudyProgress) -> str:
+        """Time left at the speed since the first progress, so that the start of the workers does not count."""
+        if self.first_progress is None and progress.work > self.initial.work:
+            self.first_progress = (time.monotonic(), progress.work)
+        if self.first_progress is None or progress.work >= 1:
             return ""
-        seconds = (time.monotonic() - self.moving[0]) / (standing.work - self.moving[1]) * (1 - standing.work)
+        start, initial_work = self.first_progress
+        if progress.work - initial_work < MIN_WORK:
+            return ""
+        seconds = (time.monotonic() - start) / (progress.work - initial_work) * (1 - progress.work)
         return f"about {_clock(seconds)} left"
 
     def line(self) -> str:
-        standing = Standing.of(self.conductor)
-        writer = self.conductor.writer
-        away = writer.away_since
-        words = [
-            f"{standing.over} of {standing.planned} trials",
-            f"{standing.work:.0%} of the work",
-            _clock(time.monotonic() - self.began) + " so far",
-            self.left(standing),
-            f"used {meter.spending}" if (meter := self.conductor.meter) and meter.limits else "",
-            "stopping" if self.conductor.stopping else "",
-            f"the store has been away for {_clock(time.time() - away)}; {writer.backlog} notes wait"
-            if away
-            else "",
+        progress = StudyProgress.of(self.conductor)
+        meter, writer = self.conductor.meter, self.conductor.writer
+        parts = [
+            f"{progress.over} of {progress.planned} trials",
+            f"{progress.work:.0%} of the work",
+            _clock(time.monotonic() - self.started) + " so far",
+            self.time_left(progress),
         ]
-        return ", ".join(word for word in words if word)
+        if meter and meter.limits:
+            parts.append(f"used {meter.spending}")
+        if self.conductor.stopping:
+            parts.append("stopping")
+        if since := writer.away_since:
+            away = _clock(time.time() - since)
+            parts.append(f"the store has been away for {away}; {writer.backlog} notes wait")
+        return ", ".join(part for part in parts if part)
 
     def __rich__(self) -> Group:
-        standing = Standing.of(self.conductor)
         table = Table(
             "cell", "tuned", "replicates", "best error", "at work", "failed", box=None, pad_edge=False
         )
-        benches = sorted(
-            self.conductor.benches.values(),
-            key=lambda bench: not any(job.state == "running" for job in list(bench.jobs.values())),
-        )
-        shown = benches if len(benches) > ROWS else list(self.conductor.benches.values())
-        for bench in shown[:ROWS]:
-            table.add_row(*_row(bench))
-        if len(benches) > ROWS:
-            table.add_row(f"and {len(benches) - ROWS} more cells")
+        cell_runs = list(self.conductor.cell_runs.values())
+        if len(cell_runs) > MAX_ROWS:
+            cell_runs.sort(
+                key=lambda cell: not any(job.state == "running" for job in list(cell.jobs.values()))
+            )
+        for cell_run in cell_runs[:MAX_ROWS]:
+            table.add_row(*_cell_row(cell_run))
+        if len(cell_runs) > MAX_ROWS:
+            table.add_row(f"and {len(cell_runs) - MAX_ROWS} more cells")
+        progress = StudyProgress.of(self.conductor)
         bar = Table.grid(padding=(0, 2))
-        bar.add_row(ProgressBar(total=1.0, completed=standing.work, width=30), Text(self.line()))
+        bar.add_row(ProgressBar(total=1.0, completed=progress.work, width=30), Text(self.line()))
         return Group(Text(self.conductor.study.question, style="bold"), bar, table)
 
 
 @contextmanager
-def watching(conductor: Conductor) -> Iterator[None]:
-    """Show the study on standard error: a live table on a terminal, else a line now and then."""
-    display, console = Display(conductor), Console(stderr=True)
+def show_progress(conductor: Conductor) -> Iterator[None]:
+    """Show the study's progress on standard error: a live table on a terminal, else a line every 15 s."""
+    display, console = ProgressDisplay(conductor), Console(stderr=True)
     if console.is_terminal:
         with Live(display, console=console, refresh_per_second=2):
             yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_speak, args=(display, stop), name="progress", daemon=True)
+    thread = threading.Thread(target=_print_lines, args=(display, stop), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -142,13 +147,13 @@ def watching(conductor: Conductor) -> Iterator[None]:
         thread.join(5)
 
 
-def _speak(display: Display, stop: threading.Event) -> None:
-    said = ""
-    while not stop.wait(QUIET_SECONDS):
+def _print_lines(display: ProgressDisplay, stop: threading.Event) -> None:
+    previous = ""
+    while not stop.wait(LINE_SECONDS):
         line = display.line()
-        if line != said:
+        if line != previous:
             print(line, file=sys.stderr, flush=True)
-        said = line
+        previous = line
 
 
 def _clock(seconds: float) -> str:

@@ -1,7 +1,8 @@
-"""What is kept once a study has ended: weights of the replicates and of each cell's best, no optimiser, no leftovers.
+"""Clean-up after the end of a study: kept weights, stripped checkpoints, and deleted leftovers.
 
-Of all other trials the header stays, with the history, so that another study with an equal trial need not train it.
-Equal trials of two studies share a checkpoint: what another study of the store may still go on from, or keeps, stays.
+The weights of the replicates and of each cell's best trial are kept, without the optimiser. Of all other trials only
+the header and the history stay, so another study with an equal trial need not train it. Equal trials of two studies
+share a checkpoint: a checkpoint that another study of the store may resume or keeps is not stripped.
 """
 
 import shutil
@@ -17,78 +18,80 @@ from loopscale.runner.decide.conductor import Conductor
 from loopscale.training import checkpoint
 from loopscale.training.storage import CheckpointStore
 
-STRIPPED = ("finished", "pruned", "diverged")
-"""Outcomes after which nobody goes on from a checkpoint."""
-AT_ONCE = 8
-"""Files under way: a bucket answers many requests at a time, each slowly."""
-PATIENCE = 600.0
-"""Seconds for which a batch of weights may wait for the records."""
+STRIPPED_OUTCOMES = ("finished", "pruned", "diverged")
+"""Outcomes after which no trial resumes from its checkpoint."""
+BATCH_SIZE = 8
+"""Number of files at the same time. A bucket answers many requests at a time, each slowly."""
+FLUSH_SECONDS = 600.0
+"""Longest wait until the records have taken a batch of weights."""
 
 
-def retain(conductor: Conductor, store: Store, records: Iterable[Record]) -> None:
-    """Strip the checkpoints of trials that are over, and hand the weights that are kept to the records.
+def retain_weights(conductor: Conductor, store: Store, records: Iterable[Record]) -> None:
+    """Strip the checkpoints of trials that are over, and hand the kept weights to the records.
 
-    Call it when everything that the checkpoints know has been written: their history is said no more. Raises
+    Call this function after the whole history is written, because stripped checkpoints do not repeat it. Raises
     StorageUnavailable, CorruptCheckpoint.
     """
-    shelf, jobs = store.checkpoints, {job.key: job for job in conductor.jobs()}
-    decisions = dict(_decisions(conductor, records))
+    checkpoints, jobs = store.checkpoints, {job.key: job for job in conductor.jobs()}
+    decisions = dict(_decide(conductor, records))
     if not decisions:
         return
-    there = checkpoint.keys(shelf)
+    existing = checkpoint.keys(checkpoints)
     open_elsewhere, kept_elsewhere = wanted_elsewhere(store, conductor.study.name)
     spared = open_elsewhere | kept_elsewhere
-    due = [key for key, kept in decisions.items() if key in there and (kept or key not in spared)]
-    with TemporaryDirectory(prefix="loopscale-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-        for first in range(0, len(due), AT_ONCE):
-            batch = due[first : first + AT_ONCE]
-            files = pool.map(
-                lambda key: _strip(shelf, key, decisions[key], key in open_elsewhere, Path(folder)), batch
-            )
-            for key, file in zip(batch, files, strict=True):
+    due = [key for key, keep in decisions.items() if key in existing and (keep or key not in spared)]
+    with TemporaryDirectory(prefix="loopscale-") as temporary, ThreadPoolExecutor(BATCH_SIZE) as pool:
+        folder = Path(temporary)
+
+        def strip(key: str) -> Path | None:
+            return _strip(checkpoints, key, decisions[key], key not in open_elsewhere, folder)
+
+        for start in range(0, len(due), BATCH_SIZE):
+            batch = due[start : start + BATCH_SIZE]
+            for key, file in zip(batch, pool.map(strip, batch), strict=True):
                 finished = key in jobs and jobs[key].outcome == "finished"
                 artifacts = ((WEIGHTS, file),) if file and finished else ()
-                decided = "kept" if decisions[key] else "dropped"
+                decision = "kept" if decisions[key] else "dropped"
                 if key in jobs:
-                    jobs[key].weights = decided
-                conductor.writer.write(Note(key, tags={"weights": decided}, artifacts=artifacts))
+                    jobs[key].weights = decision
+                conductor.writer.write(Note(key, tags={"weights": decision}, artifacts=artifacts))
             if any(decisions[key] for key in batch):
-                conductor.writer.flush(PATIENCE)  # or the files would gather
-                for file in Path(folder).iterdir():
+                conductor.writer.flush(FLUSH_SECONDS)  # so that files do not accumulate
+                for file in folder.iterdir():
                     file.unlink()
 
 
-def collect(store: Store, study: str) -> None:
-    """Delete what a study that has ended leaves behind: part files of dead writers, and Ray's folder."""
+def delete_leftovers(store: Store, study: str) -> None:
+    """Delete what a study leaves behind: partial files of dead writers, and Ray's folder."""
     store.checkpoints.sweep()
     shutil.rmtree(ray_folder(store, study), ignore_errors=True)
 
 
 def ray_folder(store: Store, study: str) -> Path:
-    """Where Ray keeps its notes of the study; nothing in it is ever read again."""
+    """Folder of Ray's own files on the study. Nothing reads them."""
     return store.storage / "ray" / study.replace("/", "__")
 
 
-def _decisions(conductor: Conductor, records: Iterable[Record]) -> Iterator[tuple[str, bool]]:
-    """Trials of which is to be decided whether their weights are kept, and whether they are."""
-    keepers, jobs = conductor.keepers, {job.key: job for job in conductor.jobs()}
+def _decide(conductor: Conductor, records: Iterable[Record]) -> Iterator[tuple[str, bool]]:
+    """Trials whose weights need a decision, and whether the weights are kept."""
+    kept_keys, jobs = conductor.kept_keys(), {job.key: job for job in conductor.jobs()}
     for key, job in jobs.items():
-        kept = key in keepers
-        if job.role == "baseline" or job.outcome not in STRIPPED:
+        keep = key in kept_keys
+        if job.role == "baseline" or job.outcome not in STRIPPED_OUTCOMES:
             continue
-        # What was dropped cannot be kept any more.
-        if job.weights not in ("dropped", "kept" if kept else "dropped"):
-            yield key, kept
+        # Dropped weights are gone and cannot be kept any more.
+        if job.weights not in ("dropped", "kept" if keep else "dropped"):
+            yield key, keep
     for record in records:
-        # Of a cell that the study no longer has, and that nobody has decided about: what was kept is kept for good.
+        # Trials of cells that the study has left, without a decision. Weights that were kept stay kept.
         left = record.key not in jobs and record.role in ("tuning", "replicate")
-        if left and record.outcome in STRIPPED and not record.tags.get("weights"):
+        if left and record.outcome in STRIPPED_OUTCOMES and not record.tags.get("weights"):
             yield record.key, False
 
 
-def _strip(shelf: CheckpointStore, key: str, keep: bool, wanted: bool, folder: Path) -> Path | None:
-    """Strip one file, unless somebody else wants it as it is; a copy of the weights in `folder` if they are kept."""
-    content = checkpoint.strip(shelf, key, keep, replace=not wanted)
+def _strip(checkpoints: CheckpointStore, key: str, keep: bool, replace: bool, folder: Path) -> Path | None:
+    """Strip a checkpoint, in place if `replace`. Returns a copy of the weights in `folder` if they are kept."""
+    content = checkpoint.strip(checkpoints, key, keep, replace=replace)
     if not keep:
         return None
     file = folder / f"{key}{checkpoint.SUFFIX}"

@@ -48,7 +48,7 @@ class Constructed(Solver, kind="construction"):
         return {"construction": Construction.model_validate({"kind": data["name"]} | settings)}
 
     @model_serializer(mode="plain")
-    def _dump(self) -> dict[str, Any]:
+    def _dump(self, info: Any) -> dict[str, Any]:
         settings = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
         return {"kind": self.kind, "name": self.construction.kind} | settings
 

@@ -1,4 +1,4 @@
-"""The cells of a study: its scientific values crossed, filtered, and each merged with what is fixed."""
+"""The cells of a study: its scientific values crossed, filtered, and each merged with the fixed settings."""
 
 import copy
 import itertools
@@ -10,33 +10,35 @@ from typing import Any
 
 from loopscale.core.config import Config, Family
 from loopscale.studies.mistakes import Place
-from loopscale.studies.settings import chosen, classes_at, has
-from loopscale.studies.space import Axis, get, put
+from loopscale.studies.settings import classes_at, get, has_setting, is_tree, member_class, put
+from loopscale.studies.space import Axis
 from loopscale.training.trial import Trial
 
 MOST_CELLS = 10_000
+Axes = Mapping[str, tuple[Any, ...]]
+"""Dotted path -> the values to compare."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the scientific values: it is tuned, and answered, on its own."""
+    """One combination of the scientific values. Each cell is tuned and answered separately."""
 
     key: str
-    """The hash of its settings, leaving out what is tuned and the seed."""
+    """Hash of the settings, without the tuned settings and the seed."""
     label: str
-    """What it is called in tables and figures; unique in its study."""
+    """Name in tables and figures; unique within the study."""
     values: dict[str, Any]
-    """Every scientific setting that applies in it, by dotted path, components taken apart."""
+    """Every scientific setting that applies in the cell, by dotted path; components are split into their settings."""
     written: dict[str, Any] = field(repr=False)
-    """The values as the study has them, each under its axis."""
+    """The values as the study has them, by axis."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One value of every axis, over what is fixed. Nobody knows yet whether it is a trial."""
+    """One value of every axis over the fixed settings. The combination may not be a valid trial."""
 
     fixed: Mapping[str, Any]
-    axes: Mapping[str, tuple[Any, ...]]
+    axes: Axes
     index: tuple[int, ...]
 
     @property
@@ -44,105 +46,108 @@ class Combination:
         return {path: self.axes[path][n] for path, n in zip(self.axes, self.index, strict=True)}
 
     def tree(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a trial at `point`, as they are written, defaults left out."""
+        """The written settings of a trial at `point`, without defaults."""
         return merged(self.fixed, self.values | dict(point))
 
     def origin(self, place: Place, tuned: Mapping[str, Axis]) -> Place:
-        """Where in the study the trial's setting at `place` was written, the last word on it."""
+        """The place in the study that sets the trial's setting at `place`."""
         if (path := ".".join(map(str, place))) in tuned:
             return ("nuisance", path)
         for path, n in reversed(list(zip(self.axes, self.index, strict=True))):
             at = tuple(path.split("."))
-            rest = place[len(at) :]
-            if place[: len(at)] == at and _holds(self.axes[path][n], rest):
+            rest, value = place[len(at) :], self.axes[path][n]
+            if place[: len(at)] == at and (not rest or (isinstance(value, Mapping) and rest[0] in value)):
                 return ("scientific", path, n, *rest)
         return ("fixed", *place)
 
 
-def _holds(value: Any, rest: Place) -> bool:
-    return not rest or (isinstance(value, Mapping) and rest[0] in value)
-
-
-def crossed(fixed: Mapping[str, Any], axes: Mapping[str, tuple[Any, ...]]) -> Iterator[Combination]:
+def crossed(fixed: Mapping[str, Any], axes: Axes) -> Iterator[Combination]:
     for index in itertools.product(*(range(len(values)) for values in axes.values())):
         yield Combination(fixed, axes, index)
 
 
-def how_many(axes: Mapping[str, tuple[Any, ...]]) -> int:
+def crossed_size(axes: Axes) -> int:
     return math.prod(map(len, axes.values()))
 
 
 def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is fixed, with values put over it: whole components first, the most outer ones before their parts.
+    """The fixed settings with values put over them: whole components first, outer components before inner ones.
 
-    Keys that a whole component leaves out are taken from `fixed` where its kind has them. Raises
-    NoComponentError for a path that leads through something that is no component.
+    A whole component takes the settings that it leaves out from `fixed`, if its kind has them. Raises
+    NoComponentError for a path that leads through a value without settings.
     """
     tree = copy.deepcopy(dict(fixed))
-    for path, value in sorted(values.items(), key=lambda item: (not _is_whole(*item), item[0].count("."))):
+    for path, value in sorted(
+        values.items(), key=lambda item: (not _is_component(*item), item[0].count("."))
+    ):
         if path.endswith(".kind"):
             path, value = path.removesuffix(".kind"), {"kind": value}
-        put(tree, path, _over(tree, path, value) if isinstance(value, Mapping) else value)
+        put(tree, path, _over(tree, path, value) if is_tree(value) else value)
     return tree
 
 
-def _is_whole(path: str, value: Any) -> bool:
+def _is_component(path: str, value: Any) -> bool:
     return isinstance(value, Mapping) or path.endswith(".kind")
 
 
 def _over(tree: dict[str, Any], path: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The component `value` completed with the settings that the tree already has at `path`."""
     try:
         below = get(tree, path)
     except KeyError:
         below = {}
-    whole = dict(below if isinstance(below, Mapping) else {}) | copy.deepcopy(dict(value))
+    whole = dict(below if is_tree(below) else {}) | copy.deepcopy(dict(value))
     place = tuple(path.split("."))
     classes = [
-        found for each in classes_at(Trial, tree | {place[0]: whole}, place) if (found := chosen(each, whole))
+        member
+        for each in classes_at(Trial, tree | {place[0]: whole}, place)
+        if (member := member_class(each, whole))
     ]
     if not any(issubclass(each, Family) for each in classes):
         return whole
     return {
-        name: each for name, each in whole.items() if name in value or name == "kind" or _has(classes, name)
+        name: each
+        for name, each in whole.items()
+        if name in value or name == "kind" or _has_field(classes, name)
     }
 
 
-def _has(classes: list[type[Config]], name: str) -> bool:
+def _has_field(classes: list[type[Config]], name: str) -> bool:
     return any(name in each.model_fields for each in classes)
 
 
 def applying(tree: Mapping[str, Any], space: Mapping[str, Axis]) -> dict[str, Axis]:
-    """The ranges whose setting the trial's kinds have."""
-    return {path: axis for path, axis in space.items() if has(tree, path)}
+    """The ranges whose setting the kinds in the tree have."""
+    return {path: axis for path, axis in space.items() if has_setting(tree, path)}
 
 
 def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
-    """A short text for every cell: its kinds, and what else differs among the cells of these kinds."""
+    """A short text for every cell: its kinds, and the settings that differ among cells of these kinds."""
     varying = _varying(cells)
     leaf = {path: path.rsplit(".", 1)[1] for path in varying}
     short = {path: name if list(leaf.values()).count(name) == 1 else path for path, name in leaf.items()}
     alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for cell in cells:
         alike[_kinds(cell)].append(cell)
-    within = {kinds: _varying(same) for kinds, same in alike.items()}
-    texts = []
+    within = {kinds: _varying(group) for kinds, group in alike.items()}
+    texts: list[str] = []
     for cell in cells:
-        parts = [str(cell[path]) for path in cell if path.endswith(".kind") and path in varying]
-        told = [path for path in cell if path in within[_kinds(cell)]]
-        texts.append(", ".join(parts + [f"{short[path]}={_text(cell[path])}" for path in told]) or fallback)
+        kinds = [str(cell[path]) for path in cell if path.endswith(".kind") and path in varying]
+        settings = [f"{short[path]}={_text(cell[path])}" for path in cell if path in within[_kinds(cell)]]
+        texts.append(", ".join(kinds + settings) or fallback)
     if len(set(texts)) == len(texts):
         return texts
     return [", ".join(f"{path}={_text(value)}" for path, value in cell.items()) or fallback for cell in cells]
 
 
 def _varying(cells: list[dict[str, Any]]) -> set[str]:
-    """The paths that are not the same in all cells, or not in all of them."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """The paths that some cells lack, or that have different values in different cells."""
+    values: dict[str, set[str]] = defaultdict(set)
     for cell in cells:
         for path, value in cell.items():
-            found[path].add(repr(value))
-    shared = set.intersection(*map(set, cells)) if cells else set()
-    return {path for path, values in found.items() if len(values) > 1 or path not in shared}
+            values[path].add(repr(value))
+    shared = set[str].intersection(*map(set, cells)) if cells else set[str]()
+    return {path for path, different in values.items() if len(different) > 1 or path not in shared}
 
 
 def _kinds(cell: Mapping[str, Any]) -> str:

@@ -1,75 +1,83 @@
-"""A study laid out: every cell's trials validated, to the ends of every range, before anything runs."""
+"""The layout of a study: the cells, and the valid trials at the ends of every range of each cell."""
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from loopscale.models.base import Model
-from loopscale.studies.cells import Cell, Combination, applying, crossed, labels
-from loopscale.studies.limits import too_large
-from loopscale.studies.mistakes import Fault, Place, one_of, shown
-from loopscale.studies.parts import named
-from loopscale.studies.settings import PARTS, names_at, value_at
-from loopscale.studies.space import Axis, NoComponentError, get, leaves
+from loopscale.studies.cells import Axes, Cell, Combination, applying, crossed, labels
+from loopscale.studies.limits import size_faults
+from loopscale.studies.mistakes import Fault, Place, one_of, quoted
+from loopscale.studies.schema import StudySchema
+from loopscale.studies.settings import (
+    PARTS,
+    NoComponentError,
+    contains,
+    get,
+    is_tree,
+    leaves,
+    names_at,
+    value_at,
+)
+from loopscale.studies.space import Axis
+from loopscale.studies.validation import coercions, validation_faults, with_kind
 from loopscale.studies.where import holds
-from loopscale.studies.wording import faults, passed_off
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, identity
 
-if TYPE_CHECKING:
-    from loopscale.studies.spec import Study
-
 FEW = 3
-"""Up to so many ranges every corner of the space is tried; beyond, every end and every pair of upper ends."""
+"""Up to this number of ranges, every corner of the space is tried; beyond, every end and every pair of upper ends."""
 
 
 @dataclass
 class Layout:
-    """The cells of a study, what is tuned in each, and what is wrong with it."""
+    """The cells of a study, the tuned ranges and trials of each cell by the cell's key, and all faults."""
 
     cells: tuple[Cell, ...] = ()
-    spaces: dict[str, dict[str, Axis]] = field(default_factory=dict)
-    trials: dict[str, Trial] = field(default_factory=dict)
-    """Every cell's trial at the lower end of every range."""
-    corners: dict[str, list[Trial]] = field(default_factory=dict)
-    """Every cell's trials at the ends of its ranges."""
-    faults: list[Fault] = field(default_factory=list)
+    spaces: dict[str, dict[str, Axis]] = field(default_factory=dict[str, dict[str, Axis]])
+    trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
+    """The trial at the lower end of every range."""
+    corners: dict[str, list[Trial]] = field(default_factory=dict[str, list[Trial]])
+    """Trials at the ends of the ranges."""
+    faults: list[Fault] = field(default_factory=list[Fault])
 
 
-def lay_out(study: "Study", axes: Mapping[str, tuple[Any, ...]], space: Mapping[str, Axis]) -> Layout:
-    """Cross `axes`, the scientific ones that are sound, and validate every trial at the ends of `space`."""
+def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout:
+    """Cross the axes, and validate the trials of every cell at the ends of the ranges.
+
+    `axes` and `space` are the scientific axes and nuisance ranges of the study that have no fault.
+    """
     layout, combinations = Layout(), dict[str, Combination]()
     kept = 0
     for combination in crossed(study.fixed, axes):
         try:
-            if not _kept(study.where, combination, layout.faults):
-                _sound(combination, layout.faults)
+            if not _meets(study.where, combination, layout.faults):
+                _check_settings(combination, layout.faults)
                 continue
-        except _HopelessError:
+        except _InvalidCondition:
             return layout
         except NoComponentError as problem:
-            layout.faults.append(_misled(problem, axes))
+            layout.faults.append(_path_fault(problem, axes))
             continue
         kept += 1
         _add(combination, space, layout, combinations)
     if not kept and not layout.faults:
-        layout.faults.append(
-            Fault(("where",), f"no cell is left where {study.where}", "loosen the condition")
-        )
+        what = f"no cell is left where {study.where}"
+        layout.faults.append(Fault(("where",), what, "loosen the condition"))
     _name(layout, combinations, axes)
     layout.faults = list(dict.fromkeys(layout.faults))
     return layout
 
 
-class _HopelessError(Exception):
-    """The condition itself is wrong, for every cell alike."""
+class _InvalidCondition(Exception):
+    """The condition is wrong for all cells."""
 
 
-def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
+def _meets(where: str, combination: Combination, faults: list[Fault]) -> bool:
     if not where.strip():
         return True
     tree = combination.tree({})
@@ -77,77 +85,68 @@ def _kept(where: str, combination: Combination, found: list[Fault]) -> bool:
         return holds(where, lambda path: value_at(tree, path))
     except KeyError as problem:
         path = str(problem.args[0])
+        known = [f"{part}.{name}" for part in PARTS for name in names_at(Trial, tree, (part,))]
         remedy = f"write text in quotes, as in model.kind == '{path}'" if "." not in path else ""
-        what = f"where names {path}, which no trial has"
-        found.append(Fault(("where",), what, remedy or one_of(path, _paths(tree))))
+        faults.append(
+            Fault(("where",), f"where names {path}, which no trial has", remedy or one_of(path, known))
+        )
     except ValueError as problem:
-        before = len(found)
-        _sound(combination, found)  # a value that cannot be compared may be what is wrong
-        if len(found) == before:
-            what, _, remedy = str(problem).partition("; ")
-            found.append(Fault(("where",), what, remedy or "write a comparison"))
-    raise _HopelessError
+        before = len(faults)
+        _check_settings(combination, faults)  # the cause may be a wrong value that cannot be compared
+        if len(faults) == before:
+            faults.append(Fault.from_text(("where",), problem, remedy="write a comparison"))
+    raise _InvalidCondition
 
 
-def _sound(combination: Combination, found: list[Fault]) -> None:
-    """What is wrong with single settings is wrong even where the condition leaves the combination out."""
-    _trial(combination, {}, {}, found, alone=True)
-
-
-def _paths(tree: Mapping[str, Any]) -> list[str]:
-    return [f"{part}.{name}" for part in PARTS for name in names_at(Trial, tree, (part,))]
+def _check_settings(combination: Combination, faults: list[Fault]) -> None:
+    """Report wrong single settings, also of combinations that the condition leaves out."""
+    _valid_trial(combination, {}, {}, faults, single=True)
 
 
 def _add(
     combination: Combination, space: Mapping[str, Axis], layout: Layout, combinations: dict[str, Combination]
 ) -> None:
-    """Validate a combination and take it in as a cell, unless it is one that is there already."""
+    """Validate a combination and add it as a cell, unless an equal cell exists."""
     try:
-        here = applying(combination.tree({}), space)
-        base = {path: axis.ends[0] for path, axis in here.items()}
-        trial = _trial(combination, base, here, layout.faults)
+        ranges = applying(combination.tree({}), space)
+        lowest = {path: axis.ends[0] for path, axis in ranges.items()}
+        trial = _valid_trial(combination, lowest, ranges, layout.faults)
     except NoComponentError as problem:
-        layout.faults.append(_misled(problem, combination.axes))
+        layout.faults.append(_path_fault(problem, combination.axes))
         return
     if trial is None:
         return
-    here = {path: axis for path, axis in here.items() if _applies(trial.settings, path)}
-    key = identity(trial, without=tuple(here))
+    ranges = {path: axis for path, axis in ranges.items() if contains(trial.settings, path)}
+    key = identity(trial, without=tuple(ranges))
     if key in combinations:
-        _twice(combination, combinations[key], trial, layout, key)
+        _check_equal_cells(combination, combinations[key], trial, layout, key)
         return
     combinations[key] = combination
-    layout.spaces[key], layout.trials[key] = here, trial
-    ends = (_trial(combination, base | point, here, layout.faults) for point in _corners(here))
-    layout.corners[key] = [trial, *filter(None, ends)]
+    layout.spaces[key], layout.trials[key] = ranges, trial
+    corners = (_valid_trial(combination, lowest | point, ranges, layout.faults) for point in _corners(ranges))
+    layout.corners[key] = [trial, *filter(None, corners)]
 
 
-def _misled(problem: NoComponentError, axes: Mapping[str, Any]) -> Fault:
+def _path_fault(problem: NoComponentError, axes: Mapping[str, Any]) -> Fault:
     place: Place = ("scientific" if problem.path in axes else "nuisance", problem.path)
     return Fault(place, f"{problem.path} cannot be set: {problem}", "name a setting that the trial has")
 
 
-def _applies(tree: Mapping[str, Any], path: str) -> bool:
-    try:
-        get(tree, path)
-    except KeyError:
-        return False
-    return True
+def _check_equal_cells(new: Combination, old: Combination, trial: Trial, layout: Layout, key: str) -> None:
+    """Report equal cells that are written twice.
 
-
-def _twice(new: Combination, old: Combination, trial: Trial, layout: Layout, key: str) -> None:
-    """Cells may be equal where a setting does not apply (loops, at a fixed depth); none is written twice."""
-    here = layout.spaces[key]
+    Cells may be equal because a setting does not apply to them, such as loops to a net of fixed depth.
+    """
+    tuned = layout.spaces[key]
     written = [dict(leaves(each.model_dump(mode="json"))) for each in (trial, layout.trials[key])]
-    if any(written[0].get(path) != written[1].get(path) for path in written[0].keys() - here.keys()):
+    if any(written[0].get(path) != written[1].get(path) for path in written[0].keys() - tuned.keys()):
         return
     axis = next(n for n, (a, b) in enumerate(zip(new.index, old.index, strict=True)) if a != b)
     path = list(new.axes)[axis]
-    values = " and ".join(shown(each.values[path]) for each in (old, new))
+    values = " and ".join(quoted(each.values[path]) for each in (old, new))
     place: Place = ("scientific", path, new.index[axis])
-    layout.faults.append(
-        Fault(place, f"{path} has equal cells for its values {values}", "write every value once")
-    )
+    what = f"the values {values} of {path} give equal cells"
+    layout.faults.append(Fault(place, what, "write every value once"))
 
 
 def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
@@ -159,80 +158,87 @@ def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
             if sum(value == space[path].ends[-1] for path, value in point.items()) > 1:
                 yield point
     else:
-        for one, other in itertools.combinations(space, 2):
-            yield {one: space[one].ends[-1], other: space[other].ends[-1]}
+        for a, b in itertools.combinations(space, 2):
+            yield {a: space[a].ends[-1], b: space[b].ends[-1]}
 
 
-def _trial(
+def _valid_trial(
     combination: Combination,
     point: Mapping[str, Any],
     space: Mapping[str, Axis],
-    found: list[Fault],
-    alone: bool = False,
+    faults: list[Fault],
+    single: bool = False,
 ) -> Trial | None:
-    """The trial at a point, or `None` and what is wrong with it; if `alone`, with settings by themselves."""
+    """The trial at a point, or `None` after adding its faults; if `single`, only the faults of single settings."""
     tree = combination.tree(point)
-    wrong = list(_kinds(tree))
+    wrong = list(_kind_faults(tree))
     if not wrong:
         try:
             trial = Trial.model_validate(tree)
         except ValidationError as problem:
-            wrong = [fault for fault in faults(problem, Trial, tree) if not alone or len(fault.place) > 1]
+            wrong = [
+                fault
+                for fault in validation_faults(problem, Trial, tree)
+                if not single or len(fault.place) > 1
+            ]
         else:
-            wrong = list(passed_off(tree, trial)) or list(too_large(trial))
+            wrong = list(coercions(tree, trial)) or size_faults(trial)
             if not wrong:
                 return trial
-    found.extend(_blamed(fault, combination, space, tree) for fault in wrong)
+    faults.extend(_in_study(fault, combination, space, tree) for fault in wrong)
     return None
 
 
-def _kinds(tree: Mapping[str, Any]) -> Iterator[Fault]:
+def _kind_faults(tree: Mapping[str, Any]) -> Iterator[Fault]:
     for part, family in (("task", Task), ("model", Model)):
         if part not in tree:
-            yield Fault(
-                (part,), f"fixed has no {part}", f"write {part}: {{kind: {next(iter(family.choices()))}}}"
-            )
-            continue
-        try:
-            if isinstance(tree[part], str):
-                raise ValueError(f"{part} is {shown(tree[part])}; write {part}: {{kind: {tree[part]}}}")
-            named(family, tree[part])
-        except ValueError as problem:
-            what, _, remedy = str(problem).partition("; ")
-            yield Fault((part, "kind"), what, remedy)
+            remedy = f"write {part}: {{kind: {next(iter(family.choices()))}}}"
+            yield Fault((part,), f"fixed has no {part}", remedy)
+        elif isinstance(kind := tree[part], str):
+            yield Fault((part, "kind"), f"{part} is {quoted(kind)}", f"write {part}: {{kind: {kind}}}")
+        else:
+            try:
+                with_kind(family, tree[part])
+            except ValueError as problem:
+                yield Fault.from_text((part, "kind"), problem)
 
 
-def _blamed(
+def _in_study(
     fault: Fault, combination: Combination, space: Mapping[str, Axis], tree: Mapping[str, Any]
 ) -> Fault:
-    """The fault by its place in the study. What is said of a component is blamed on a setting named there."""
-    places = [fault.place, *_named(fault, tree)] if len(fault.place) < 2 else [fault.place]
-    origins = [combination.origin(place, space) for place in places[1:] or places]
+    """The trial's fault with its place in the study.
+
+    A fault of a whole component gets the place of a setting that its text names, preferably of a varied setting.
+    """
+    places = [fault.place] if len(fault.place) > 1 else _named_settings(fault, tree) or [fault.place]
+    origins = [combination.origin(place, space) for place in places]
     varied = [origin for origin in origins if origin[0] != "fixed"]
     place = (varied or origins)[0]
-    if fault.what.split(" ")[1:4] == ["has", "no", "setting"] and place[0] == "scientific":
-        place = place[:2] if len(place) == 3 else place
+    if (
+        fault.what.split(" ")[1:4] == ["has", "no", "setting"]
+        and place[0] == "scientific"
+        and len(place) == 3
+    ):
+        place = place[:2]
     return fault._replace(place=place)
 
 
-def _named(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
-    """The places of the settings that a message speaks of and that the study wrote down, in that order."""
+def _named_settings(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
+    """The places of the written settings that the fault's text names, in the order of the text."""
     places: list[Place] = []
     for word in re.findall(r"[a-z_]+", fault.what):
         for part in PARTS:
             written = tree.get(part)
-            if isinstance(written, Mapping) and word in written and fault.place[:1] in ((), (part,)):
+            if is_tree(written) and word in written and fault.place[:1] in ((), (part,)):
                 places.append((part, word))
     return places
 
 
-def _name(
-    layout: Layout, combinations: Mapping[str, Combination], axes: Mapping[str, tuple[Any, ...]]
-) -> None:
-    """Give the cells that were found their values and labels."""
+def _name(layout: Layout, combinations: Mapping[str, Combination], axes: Axes) -> None:
+    """Make the cells, with their values and labels."""
     paths = list(
         dict.fromkeys(
-            path for axis, values in axes.items() for value in values for path in _taken(axis, value)
+            path for axis, values in axes.items() for value in values for path in _setting_paths(axis, value)
         )
     )
     values = {key: _values(layout.trials[key].settings, paths) for key in combinations}
@@ -244,10 +250,10 @@ def _name(
     )
 
 
-def _taken(axis: str, value: Any) -> list[str]:
-    return [path for path, _ in leaves(value, f"{axis}.")] if isinstance(value, Mapping) else [axis]
+def _setting_paths(axis: str, value: Any) -> list[str]:
+    return [path for path, _ in leaves(value, f"{axis}.")] if is_tree(value) else [axis]
 
 
 def _values(settings: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    found = {path: get(settings, path) for path in paths if _applies(settings, path)}
-    return {path: value for path, value in found.items() if not isinstance(value, Mapping)}
+    values = {path: get(settings, path) for path in paths if contains(settings, path)}
+    return {path: value for path, value in values.items() if not is_tree(value)}

@@ -1,6 +1,7 @@
-"""What a study would cost, before anything is spent: counted where it can be, else measured or expected."""
+"""The cost of a study before anything runs: FLOPs are counted, speeds are measured, and savings are expected."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -8,22 +9,21 @@ from typing import Any
 import torch
 
 from loopscale.studies.cells import Cell
-from loopscale.studies.pruning import share
+from loopscale.studies.plan_warnings import warnings
 from loopscale.studies.spec import Study
-from loopscale.studies.warn import warnings
 from loopscale.training.cost import Cost, cost, measure, training_flops
 from loopscale.training.trial import Trial
 
 MEASURED_FLOPS = 2e10
-"""A step that costs more is measured on fewer prompts, so that planning at the papers' size takes seconds."""
+"""A dearer step is measured with fewer prompts, so that planning at the papers' size takes seconds."""
 
 Span = tuple[float, float]
-"""From the cheapest to the dearest point of a cell: what is tuned may change the cost."""
+"""From the cheapest to the dearest point of a cell: tuned settings may change the cost."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a cluster asks for an hour, and what its GPUs hold, as far as either is known."""
+    """The prices of a cluster and the memory of its GPUs, as far as they are known."""
 
     cluster: str
     core_hour: float | None = None
@@ -35,7 +35,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Bill:
-    """What all core-hours and GPU-hours come to."""
+    """The price of all core-hours and GPU-hours."""
 
     low: float
     high: float
@@ -44,7 +44,7 @@ class Bill:
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One cell. Everything but the trials is of one trial, at the ends of its ranges."""
+    """The plan of one cell. Except for the numbers of trials, all values are for one trial."""
 
     key: str
     label: str
@@ -56,14 +56,14 @@ class CellPlan:
     memory_bytes: float
     checkpoint_bytes: float
     seconds: Span
-    """Of training alone, on `resources` of this machine, or at the rate that was given."""
+    """Training only, on `resources` of this machine or at the given rate."""
     trained_share: float
-    """What of the tuning is expected to be trained, given the pruning."""
+    """The share of the tuning steps that are expected to be trained in spite of pruning."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Sums over cells. Time and FLOPs leave out evaluation, baselines and Ray's start-up of some 10 s."""
+class StudyPlan:
+    """Sums over the cells. Time and FLOPs exclude evaluation, baselines and some 10 s to start Ray."""
 
     study: str
     question: str
@@ -74,54 +74,60 @@ class Plan:
     trials: int
     """Tuning and replicates."""
     flops: Span
-    """If nothing is pruned."""
+    """Without pruning."""
     flops_expected: Span
     """With the pruning that `trained_share` expects."""
     checkpoint_bytes: float
-    """In the end less stays: no optimisers, and only the weights of the best and of the replicates."""
+    """During the study. Later, optimiser states are dropped, and only the best trials and replicates keep weights."""
     memory_bytes: float
-    """Of tensors, all workers together; every worker's process adds some 300 MiB on a CPU."""
+    """Tensors of all workers together. On a CPU every worker's process adds some 300 MiB."""
     rate: dict[str, float]
     """FLOP/s of one trial, by the model's kind."""
     rate_source: str
     workers: int
     hours: Span
-    """Of wall clock, expected, with all workers busy."""
+    """Expected wall clock with all workers busy."""
     core_hours: Span
     gpu_hours: Span
     budget: dict[str, float]
     cluster: str | None
-    """Whose prices and workers these are; this machine's if it is None."""
+    """The cluster whose prices and workers are used; `None` for this machine."""
     cost: Bill | None
-    """Where the cluster says its prices."""
+    """The cost, if the cluster's prices are known."""
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """Plain data, as JSON has it."""
+        """Plain data, as in JSON."""
         return asdict(self)
 
 
-def plan(
+def plan_study(
     study: Study, rate: float | None = None, workers: int | None = None, offer: Offer | None = None
-) -> Plan:
-    """The plan of a study; `rate` is in FLOP/s of one trial, measured here if not given.
+) -> StudyPlan:
+    """Plan a study, on this machine or on the cluster of the `offer`.
 
-    `workers` trials run at a time, by default as many as this machine's cores allow.
+    `rate` is in FLOP/s of one trial and is measured here by default. `workers` trials run at a time, by default as many
+    as the cores of this machine allow.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}
     threads = min(study.resources.threads, os.cpu_count() or 1)
     rates = {kind: rate or measured_rate(trial, threads) for kind, trial in kinds.items()}
-    cells = tuple(_cell(study, cell, rates) for cell in study.cells())
+    cells = tuple(_cell_plan(study, cell, rates) for cell in study.cells())
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
-    tuning, replicates = (sum(getattr(c, role) for c in cells) for role in ("tuning", "replicates"))
+    tuning, replicates = sum(c.tuning for c in cells), sum(c.replicates for c in cells)
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
-    said = warnings(
-        study, workers, _over(seconds, 3600), max(c.memory_bytes for c in cells), offer, bool(rate)
-    )
-    return Plan(
+    largest = max(c.memory_bytes for c in cells)
+    gpu_memory = offer.gpu_memory if offer else None
+    remarks = list(warnings(study, workers, _over(seconds, 3600), largest, gpu_memory))
+    if offer and not rate:
+        remarks.append(
+            f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
+            f"{offer.cluster}, tells its own"
+        )
+    return StudyPlan(
         study=study.name,
         question=study.question,
         cells=cells,
@@ -132,7 +138,7 @@ def plan(
         flops=flops,
         flops_expected=expected,
         checkpoint_bytes=sum(c.checkpoint_bytes * (c.tuning + c.replicates) for c in cells),
-        memory_bytes=workers * max(c.memory_bytes for c in cells),
+        memory_bytes=workers * largest,
         rate=rates,
         rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
         workers=workers,
@@ -142,42 +148,40 @@ def plan(
         budget=study.budget.model_dump(exclude_none=True),
         cluster=offer.cluster if offer else None,
         cost=_bill(offer, cores, gpus),
-        warnings=tuple(said),
+        warnings=tuple(remarks),
     )
 
 
-def counted(study: Study) -> list[dict[str, Any]]:
-    """Of every cell what needs no machine to be known: trials, FLOPs of one, the share that pruning leaves."""
+def cell_counts(study: Study) -> list[dict[str, Any]]:
+    """The part of a plan that needs no machine, by cell: trials, FLOPs of one trial, expected share after pruning."""
     return [
         {
             "key": cell.key,
             "tuning": study.points(cell),
             "replicates": study.replicates,
             "flops": _span(training_flops(trial) for trial in study.layout.corners[cell.key]),
-            "trained_share": _share(study, cell),
+            "trained_share": _trained_share(study, cell),
         }
         for cell in study.cells()
     ]
 
 
 def measured_rate(trial: Trial, threads: int = 1) -> float:
-    """FLOP/s of a training step of such a trial, on so many threads of this machine's CPU."""
-    whole = costs(trial)
-    batch = max(
-        1, min(trial.training.batch_size, int(trial.training.batch_size * MEASURED_FLOPS / whole.flops_step))
-    )
-    smaller = trial.training.model_copy(update={"batch_size": batch, "steps": 1, "warmup": 0})
-    smaller = trial.model_copy(update={"training": smaller})
+    """FLOP/s of a training step of the trial on `threads` threads of this machine's CPU."""
+    size = trial.training.batch_size
+    batch = max(1, min(size, int(size * MEASURED_FLOPS / trial_cost(trial).flops_step)))
+    training = trial.training.model_copy(update={"batch_size": batch, "steps": 1, "warmup": 0})
+    smaller = trial.model_copy(update={"training": training})
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return costs(smaller).flops_step / measure(smaller, steps=3)
+        return trial_cost(smaller).flops_step / measure(smaller, steps=3)
     finally:
         torch.set_num_threads(before)
 
 
-def costs(trial: Trial) -> Cost:
-    """`cost`, counted once for all trials that differ in nothing that it depends on."""
+def trial_cost(trial: Trial) -> Cost:
+    """`cost`, counted once for all trials that differ only in settings without an effect on it."""
     plain = trial.training.model_copy(update={"lr": 1e-3, "schedule": "constant", "warmup": 0, "clip": None})
     return _cost(trial.model_copy(update={"training": plain, "seed": 0}).model_dump_json())
 
@@ -187,39 +191,37 @@ def _cost(trial: str) -> Cost:
     return cost(Trial.model_validate_json(trial))
 
 
-def _cell(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
+def _cell_plan(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
     trials = study.layout.corners[cell.key]
-    found = [costs(trial) for trial in trials]
-    flops = _span(c.flops_total for c in found)
+    costs = [trial_cost(trial) for trial in trials]
+    flops = _span(c.flops_total for c in costs)
     return CellPlan(
         key=cell.key,
         label=cell.label,
         tuning=study.points(cell),
         replicates=study.replicates,
         steps=_span(trial.training.steps for trial in trials),
-        parameters=_span(c.parameters for c in found),
+        parameters=_span(c.parameters for c in costs),
         flops=flops,
-        memory_bytes=max(c.memory_bytes for c in found),
-        checkpoint_bytes=max(c.checkpoint_bytes for c in found),
+        memory_bytes=max(c.memory_bytes for c in costs),
+        checkpoint_bytes=max(c.checkpoint_bytes for c in costs),
         seconds=_over(flops, rates[trials[0].model.kind]),
-        trained_share=_share(study, cell),
+        trained_share=_trained_share(study, cell),
     )
 
 
-def _share(study: Study, cell: Cell) -> float:
-    """What of a cell's tuning is expected to be trained, given the pruning."""
+def _trained_share(study: Study, cell: Cell) -> float:
     fewest = min(trial.training.steps for trial in study.layout.corners[cell.key])
-    pruner = study.scheduler
-    return share(pruner.kind, pruner.first_rung, pruner.reduction, study.points(cell), fewest)
+    return study.scheduler.trained_share(study.points(cell), fewest)
 
 
-def _span(values: Any) -> Span:
-    found = list(values)
-    return min(found), max(found)
+def _span(values: Iterable[float]) -> Span:
+    ordered = sorted(values)
+    return ordered[0], ordered[-1]
 
 
-def _over(span: Span, by: float, times: float = 1.0) -> Span:
-    return times * span[0] / by, times * span[1] / by
+def _over(span: Span, divisor: float, factor: float = 1.0) -> Span:
+    return factor * span[0] / divisor, factor * span[1] / divisor
 
 
 def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
@@ -230,7 +232,7 @@ def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
 
 
 def _total(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span:
-    """The sum over all trials, each at the cheap, and each at the dear end of its cell."""
+    """The sum over all trials, with each trial at the cheap and at the dear end of its cell."""
     counts = [c.replicates + c.tuning * (c.trained_share if pruned else 1) for c in cells]
     low, high = (sum(n * span[end] for n, span in zip(counts, spans, strict=True)) for end in (0, 1))
     return low, high

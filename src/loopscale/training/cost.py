@@ -1,9 +1,12 @@
 """The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +105,7 @@ def _step_flops(trial: str) -> float:
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
     saved = _SavedTensors(net)
-    with FlopCounterMode(display=False) as counter:
+    with without_compiler(), FlopCounterMode(display=False) as counter:
         with saved_tensors_hooks(saved.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
         forward = counter.get_total_flops()
@@ -181,12 +184,35 @@ def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
 
     Uses torch's current number of threads. The trained weights are thrown away.
     """
-    learner, times = Learner(trial, device), list[float]()
-    for step in range(1, steps + 3):
-        start = time.perf_counter()
-        learner.learn(step).item()  # .item() waits for the device
-        times.append(time.perf_counter() - start)
+    times = list[float]()
+    with without_compiler():
+        learner = Learner(trial, device)
+        for step in range(1, steps + 3):
+            start = time.perf_counter()
+            learner.learn(step).item()  # .item() waits for the device
+            times.append(time.perf_counter() - start)
     return sorted(times[2:])[steps // 2]
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Keep torch from importing `torch._dynamo`, which takes more than a second of processor time.
+
+    Optimisers and kernels of the meta device import the module at their first call, to exclude themselves from
+    `torch.compile`. This package compiles nothing, so a stand-in leaves these functions as they are. A test checks
+    that the stand-in suffices for the installed torch.
+    """
+    name = "torch._dynamo"
+    if name in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(name)
+    vars(stand_in).update(disable=lambda function, *_, **__: function, graph_break=lambda *_, **__: None)
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def _on_meta(trial: Trial) -> Net:

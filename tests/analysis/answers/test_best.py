@@ -73,7 +73,7 @@ def test_what_best_says_is_json():
 
 def test_the_front_holds_the_points_that_no_other_beats_in_error_and_cost():
     planted = Planted()
-    planted.study["search"] = {"kind": "nsga2", "trials": 4}
+    planted.study["search"] = {"kind": "nsga2", "trials": 4, "objectives": ["error", "flops"]}
     cell = planted.cell("a")
     for number, (error, flops) in enumerate([(0.5, 1.0), (0.3, 2.0), (0.4, 3.0), (0.1, 4.0)]):
         planted.trial(cell, "tuning", number, error, flops=flops)

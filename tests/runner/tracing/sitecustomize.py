@@ -1,7 +1,6 @@
-"""Put on PYTHONPATH by the kill tests: every checkpoint that any process saves leaves a line in $TRACE_SAVES.
+"""On PYTHONPATH of the kill tests: each checkpoint that any process saves writes a line to $TRACE_SAVES.
 
-So repeated work is counted, not believed. Python imports this by itself at start-up; torch is not touched until the
-process imports it of its own accord.
+The tests therefore count repeated work. Python imports this file at its start. The file itself does not import torch.
 """
 
 import importlib.abc
@@ -24,12 +23,12 @@ class Loader(importlib.abc.Loader):
         self.loader.exec_module(module)
         save = module.save
 
-        def traced(shelf, key, checkpoint) -> None:
-            save(shelf, key, checkpoint)
+        def traced_save(store, key, checkpoint) -> None:
+            save(store, key, checkpoint)
             with open(os.environ["TRACE_SAVES"], "a") as file:
-                file.write(f"{key} {checkpoint.state.step} {shelf.url}\n")
+                file.write(f"{key} {checkpoint.state.step} {store.url}\n")
 
-        module.save = traced
+        module.save = traced_save
 
 
 class Finder(importlib.abc.MetaPathFinder):

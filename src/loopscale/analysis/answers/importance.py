@@ -16,6 +16,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from loopscale.analysis.answers.search_limits import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
+from loopscale.studies.optuna_terms import distribution
 
 LEAST = 4
 """Cells with fewer finished trials have no importance."""
@@ -50,7 +51,7 @@ class Importance:
 
 def importance(results: Results) -> list[Importance]:
     """The importance in every cell with finished tuning trials. Pruned and diverged trials do not count."""
-    spaces = {path: axis.distribution() for path, axis in tuned_ranges(results).items()}
+    spaces = {path: distribution(axis) for path, axis in tuned_ranges(results).items()}
     of_cells = []
     for cell in results.cells:
         trials = [trial for trial in cell.tuning if trial.finished]

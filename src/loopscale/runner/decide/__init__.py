@@ -1,1 +1,1 @@
-"""Decisions of a running study. No module here knows Ray or the time."""
+"""Decisions of a running study. The modules of this folder know neither Ray nor the time."""

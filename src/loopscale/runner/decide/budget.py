@@ -1,39 +1,38 @@
-"""What a study has used, and the end of it before its budget is exceeded.
+"""Resources that a study has used, and its stop before the budget is exceeded.
 
-Charged is what the study holds, not what it makes of it: the CPUs and GPUs of every worker from the moment they are
-given to it until they are let go, whatever becomes of the trial; so retries, lost workers and idle ones count. The sum
-lies on the parent run (tag `spent`), **ahead of time**: it holds what will have been used by the next note. A driver
-that is killed has therefore charged at most `INTERVAL + LINGER` seconds too much, and nothing too little; but for
-what a store that was away has not been told.
+A study is charged for the CPUs and GPUs of all workers that it holds, from start to end of each worker. Retries, lost
+workers and idle workers count. The sum is a tag of the parent run (`spent`), written **ahead of time**: it holds the
+use until the next note. A killed driver has therefore charged at most `NOTE_SECONDS + LINGER_SECONDS` too much, and
+nothing too little, unless the store was away.
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
 
 from loopscale.records.model.note import STUDY, Note
 from loopscale.records.writing.spent import SPENT, Spending
 from loopscale.studies.parts import Budget, Resources
 
-MARGIN = 15.0
-"""Seconds that a clean stop may take, with all workers held (3 to 10 were seen)."""
-STARTUP = 15.0
-"""Seconds that a worker must have left beside, to be worth starting: it needs 5 to import."""
-INTERVAL = 10.0
-"""Seconds between two notes of what was used."""
-LINGER = 5.0
-"""Seconds that workers may outlive a driver that was killed (2.3 were seen)."""
+STOP_SECONDS = 15.0
+"""Longest clean stop, with all workers held (3 to 10 s were seen)."""
+MIN_WORK_SECONDS = 15.0
+"""A worker starts only if the budget covers this time besides the stop. Its imports alone take 5 s."""
+NOTE_SECONDS = 10.0
+"""Time between two notes of the use."""
+LINGER_SECONDS = 5.0
+"""Time that workers may outlive a killed driver (2.3 s were seen)."""
 HOUR = 3600.0
 
 
-class Spent(BaseException):
-    """So little of the budget is left that the study stops. Not an `Exception`, which Tune would catch."""
+class BudgetSpent(BaseException):
+    """The budget is spent and the study stops. Not an `Exception`, which Tune would catch."""
 
 
 class Meter:
-    """Told ten times a second how many workers are held, it says when to stop.
+    """Measures the use of a study, and says when the study must stop. Call `update` about ten times a second.
 
-    `spent` is what earlier drivers have used, in hours, as `records.spent` has it; `clock` tells seconds.
+    `resources` are those of one trial. `clock` returns seconds. `spent` are the hours that earlier drivers have used,
+    by the names of the budget.
     """
 
     def __init__(
@@ -41,65 +40,69 @@ class Meter:
         budget: Budget,
         resources: Resources,
         write: Callable[[Note], None],
+        clock: Callable[[], float],
         spent: Mapping[str, float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits: dict[str, float] = budget.model_dump(exclude_none=True)
         self.resources, self._write, self._clock = resources, write, clock
         self._used = {name: (spent or {}).get(name, 0.0) for name in Budget.model_fields}
-        self._at, self._held, self._given = clock(), 0, 0
-        self._due, self._promised = self._at, 0
+        self._updated_at, self._held, self._assigned = clock(), 0, 0
+        self._note_due, self._charged_ahead = self._updated_at, 0
 
     @property
     def used(self) -> dict[str, float]:
-        """Hours until now, by the names of the budget."""
-        return self._after(self._clock() - self._at, self._held)
+        """Hours used until now, by the names of the budget."""
+        return self._used_after(self._clock() - self._updated_at, self._held)
 
     @property
     def spending(self) -> Spending:
-        """What was used and what is left. GPU-hours only where there are any to speak of."""
+        """Hours used and hours left. GPU-hours are left out while they are 0."""
         used = {name: hours for name, hours in self.used.items() if hours or name != "gpu_hours"}
         return Spending(used, self.limits)
 
     @property
-    def over(self) -> bool:
-        """Whether to stop now: a clean stop of everything that was given out fits just so."""
-        return self._given > 0 and self._exceeds(MARGIN, self._given)
+    def must_stop(self) -> bool:
+        """Whether the budget that is left only suffices for a clean stop of all assigned workers."""
+        return self._assigned > 0 and self._would_exceed(STOP_SECONDS, self._assigned)
 
-    def room(self, given: int) -> bool:
-        """Whether one more worker, beside `given`, could do something worth its start."""
-        return not self._exceeds(MARGIN + STARTUP, given + 1)
+    def affords_another(self, assigned: int) -> bool:
+        """Whether one more worker, besides `assigned` workers, could do useful work."""
+        return not self._would_exceed(STOP_SECONDS + MIN_WORK_SECONDS, assigned + 1)
 
-    def turn(self, held: int, given: int | None = None) -> None:
-        """Now `held` workers have their resources; `given` trials have been handed out, waiting ones too."""
+    def update(self, held: int, assigned: int | None = None) -> None:
+        """Charge the time since the last update.
+
+        `held` workers hold resources now. `assigned` trials have been handed out, including trials that wait.
+        """
         now = self._clock()
-        # Of a change since the last turn it is not known when: what is dearer is charged.
-        self._used = self._after(now - self._at, max(self._held, held))
-        self._at, self._held, self._given = now, held, max(held, given or 0)
-        if now >= self._due or self._given > self._promised:
-            self._record(INTERVAL + LINGER)
+        # The moment of a change since the last update is unknown. The higher number is charged.
+        self._used = self._used_after(now - self._updated_at, max(self._held, held))
+        self._updated_at, self._held, self._assigned = now, held, max(held, assigned or 0)
+        if now >= self._note_due or self._assigned > self._charged_ahead:
+            self._note(NOTE_SECONDS + LINGER_SECONDS)
 
     def close(self) -> None:
-        """Everything has been let go: charge until now, and say what was really used."""
-        self.turn(0)
-        self._record(0.0)
+        """All workers have been released: charge the time until now, and record the true use."""
+        self.update(0)
+        self._note(0.0)
 
-    def _record(self, ahead: float) -> None:
-        self._due, self._promised = self._at + INTERVAL, self._given if ahead else 0
-        used = self._after(ahead, self._given)
+    def _note(self, ahead: float) -> None:
+        self._note_due, self._charged_ahead = self._updated_at + NOTE_SECONDS, self._assigned if ahead else 0
+        used = self._used_after(ahead, self._assigned)
         self._write(Note(STUDY, tags={SPENT: json.dumps({"used": used, "budget": self.limits})}))
 
-    def _after(self, seconds: float, workers: int) -> dict[str, float]:
+    def _used_after(self, seconds: float, workers: int) -> dict[str, float]:
         hours = max(0.0, seconds) / HOUR
-        more = {
+        rates = {
             "core_hours": workers * self.resources.cpu,
             "gpu_hours": workers * self.resources.gpu,
             "hours": 1,
         }
-        return {name: used + hours * more[name] for name, used in self._used.items()}
+        return {name: used + hours * rates[name] for name, used in self._used.items()}
 
-    def _exceeds(self, seconds: float, workers: int) -> bool:
+    def _would_exceed(self, seconds: float, workers: int) -> bool:
         if not self.limits:
             return False
-        used = self._after(self._clock() - self._at + seconds, max(workers, self._held))
+        elapsed = self._clock() - self._updated_at
+        used = self._used_after(elapsed + seconds, max(workers, self._held))
         return any(used[name] >= limit for name, limit in self.limits.items())

@@ -1,46 +1,46 @@
-"""What to train next, and whether to go on: the whole state of a running study, rebuilt from its records.
+"""The state of a running study, rebuilt from its records: which job is next, and whether a trial goes on.
 
-It knows neither Ray nor time. Ray asks it through two small adapters (`tune.py`); a test asks it directly, so every
-hard promise (nothing lost, doubled, left running; the same decisions after a crash) is tested in seconds.
+The conductor knows neither Ray nor the time. Ray uses it through two small adapters (`on_ray/tune.py`), and tests use
+it directly. Tests therefore check its guarantees in seconds: no job is lost, doubled or left running, and a crash
+changes no decision.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 from loopscale.records.model.curves import pack
-from loopscale.records.model.note import CURVE, EVALUATED, OVER, STATUS, Note, Record, flatten
-from loopscale.runner.decide.budget import Meter, Spent
-from loopscale.runner.decide.cell_run import Baselines, CellRun
-from loopscale.runner.decide.job import Idle, Job
-from loopscale.runner.decide.queue import Queue
-from loopscale.runner.decide.shares import Room
+from loopscale.records.model.note import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.runner.decide.budget import BudgetSpent, Meter
+from loopscale.runner.decide.cell_run import Baselines, CellRun, JobQueue
+from loopscale.runner.decide.job import Fault, Idle, Job
+from loopscale.runner.decide.shares import Share
 from loopscale.runner.messages import Report
-from loopscale.runner.on_ray.faults import Fault
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
-RETRIES = 3
-"""How often a trial whose worker died is given to another one."""
+MAX_RETRIES = 3
+"""Number of further workers for a trial whose worker died."""
 
-LOST_HOSTS = 50
-"""How often a trial is given to another worker in one run because its host was lost, which is not the trial's fault."""
+MAX_LOST_HOSTS = 50
+"""Number of further workers in one run for a trial whose host died, because the trial is not at fault."""
 
-SILENT = 4
-"""So many workers lost before any has said a word: no worker can start here, and the study stops."""
+MAX_SILENT_DEATHS = 4
+"""Number of worker deaths before the first report after which the study stops: no worker can start here."""
 
 
 class Interrupted(BaseException):
-    """A person or a batch system asked us to stop. Not an `Exception`, which Tune would catch to clean up slowly."""
+    """A person or a batch system stops the study. Not an `Exception`, which Tune would catch to clean up slowly."""
 
 
 class NoWorkers(RuntimeError):
-    """Every worker died before it said anything."""
+    """Every worker died before its first report."""
 
 
 class NoteSink(Protocol):
-    """Whatever takes notes: a `Writer`, or a list in a test."""
+    """Receiver of notes: a `Writer`, or a list in tests."""
 
     @property
     def backlog(self) -> int: ...
@@ -54,219 +54,233 @@ class NoteSink(Protocol):
 
 
 class Conductor:
-    """Answers `next`, `report` and `lost`; writes a note of everything that it decides."""
+    """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
 
     def __init__(
-        self,
-        study: Study,
-        records: Iterable[Record],
-        writer: NoteSink,
-        retries: int = RETRIES,
-        meter: Meter | None = None,
+        self, study: Study, records: Iterable[Record], writer: NoteSink, meter: Meter | None = None
     ) -> None:
-        self.study, self.writer, self.retries, self.meter = study, writer, retries, meter
+        """`records` are those of the study's earlier runs. `meter` limits the study to its budget."""
+        self.study, self.writer, self.meter = study, writer, meter
         self.stopping = False
-        self.room = Room()
-        """How much may be at work at once; whoever shares a cluster sets it."""
-        self.hungry = True
-        """Whether there was something to start when last looked."""
-        self.reached: Callable[[str], int] | None = None
-        """The step of a trial's checkpoint by its key, 0 without one; whoever knows where they lie sets it."""
-        self.origin: dict[str, str] = {}
-        """Tags for every trial that begins: of which commit it is. Whoever knows sets it."""
-        self._busy: set[str] = set()
-        self._talking: set[str] = set()
+        """Whether somebody has asked the study to stop."""
+        self.share = Share()
+        """The study's share of a cluster. The owner of the connection to the cluster updates the share."""
+        self.has_startable = True
+        """Whether the last call of `next` found a job that could start."""
+        self.checkpoint_step: Callable[[str], int] | None = None
+        """Returns the step of a trial's checkpoint, 0 without a checkpoint. The owner of the checkpoints sets it."""
+        self.commit_tags: dict[str, str] = {}
+        """Tags of the git commit, for each trial that starts."""
         self.reasons: dict[str, str] = {}
-        self._heard, self._silent = False, 0
+        """Why a worker was lost or an evaluation failed, by the key of the job."""
+        self._running: set[str] = set()
+        self._reporting: set[str] = set()
+        """Running jobs whose worker has reported."""
+        self._any_report, self._silent_deaths = False, 0
         self._evaluation = study.evaluate.key
         records = list(records)
-        by_cell: dict[str, list[Record]] = {}
-        for record in records:
-            by_cell.setdefault(record.cell, []).append(record)
-        self.benches = {
-            cell.key: CellRun(
-                study, cell, sorted(by_cell.get(cell.key, []), key=lambda r: (r.role, r.number))
-            )
-            for cell in study.cells()
-        }
+        by_cell = defaultdict[str, list[Record]](list)
+        for record in sorted(records, key=lambda r: (r.role, r.number)):
+            by_cell[record.cell].append(record)
+        self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
         self.baselines = Baselines(study, [record for record in records if record.role == "baseline"])
-        self._index = {job.key: job for job in self.jobs()}
-        self._queue = Queue(self.baselines.jobs.values(), list(self.benches.values()), self._outdated)
+        self._jobs_by_key = {job.key: job for job in self.jobs()}
+        self._queue = JobQueue(self.baselines.jobs.values(), list(self.cell_runs.values()), self._outdated)
         for record in records:
-            self._repair(record)
+            self._close_run(record)
 
     def jobs(self) -> Iterator[Job]:
         yield from self.baselines.jobs.values()
-        for bench in self.benches.values():
-            yield from bench.jobs.values()
+        for cell_run in self.cell_runs.values():
+            yield from cell_run.jobs.values()
 
     def counts(self) -> Counter[str]:
+        """Number of jobs by outcome, or by state before the outcome."""
         return Counter(job.outcome or job.state for job in self.jobs())
 
     @property
-    def busy(self) -> int:
-        """How many jobs are with workers, or wait for one."""
-        return len(self._busy)
+    def running_count(self) -> int:
+        """Number of jobs that run or wait for a worker."""
+        return len(self._running)
 
     @property
-    def full(self) -> bool:
-        """Whether all the room there is has been taken."""
-        return len(self._busy) >= self.room.trials
+    def share_used(self) -> bool:
+        """Whether as many jobs run as the study's share allows."""
+        return len(self._running) >= self.share.trials
 
-    @property
-    def keepers(self) -> set[str]:
-        return set().union(*(bench.keepers() for bench in self.benches.values()))
+    def kept_keys(self) -> set[str]:
+        """Trials whose weights are kept for good."""
+        return set[str]().union(*(cell_run.kept_keys() for cell_run in self.cell_runs.values()))
 
     def next(self) -> Job | Idle:
-        """The job to start now: one that was cut short, else a fresh one of the cell that has begun the fewest.
+        """The job to start now, in this order of preference.
 
-        Last come those whose curve is of another evaluation than the study now asks for. Raises NoWorkers, Spent.
+        1. A job that was cut short.
+        2. A new job of the cell with the fewest jobs.
+        3. A finished job whose curve is of another evaluation than the study's.
+
+        Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
+        suffice for a job and no job runs.
         """
-        if not self._heard and self._silent >= SILENT:
+        if not self._any_report and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
-        if self._busy and self.full:
+        if self._running and self.share_used:
             return Idle.WAIT
-        affordable = not self.meter or self.meter.room(self.busy)
-        if self._busy and not affordable:
-            self.hungry = False
+        affordable = not self.meter or self.meter.affords_another(self.running_count)
+        if self._running and not affordable:
+            self.has_startable = False
             return Idle.WAIT
         job = self._queue.next()
-        self.hungry = bool(job)
-        if not job and not self._busy and self._reopened():
+        self.has_startable = bool(job)
+        if not job and not self._running and self._reopen_overwritten():
             return self.next()
         if not job:
-            return Idle.WAIT if self._busy else Idle.DONE
+            return Idle.WAIT if self._running else Idle.DONE
         if not affordable:
-            raise Spent
-        self._index[job.key] = job
-        job.begun = True
+            raise self.budget_spent()
+        self._jobs_by_key[job.key] = job
+        job.recorded = True
         if job.state == "waiting":
-            self._note(job, params=self._params(job), tags=self._tags(job), status="RUNNING")
+            self._note(job, params=flatten(job.work.settings), tags=self._start_tags(job), status="RUNNING")
         else:
-            job.order = "baseline" if job.role == "baseline" else "evaluate"
+            job.order_kind = "baseline" if job.role == "baseline" else "evaluate"
         job.state = "running"
-        self._queue.turned(job)
-        self._busy.add(job.key)
+        self._queue.state_changed(job)
+        self._running.add(job.key)
         return job
 
-    def _reopened(self) -> bool:
-        """Whether a trial that has finished is to be trained on, for its checkpoint is older than its record.
+    def budget_spent(self) -> BudgetSpent:
+        """Error of a study that stops at its budget, with the use, the trials that remain, and the remedy."""
+        assert self.meter
+        left, limits = self.meter.spending.left, self.meter.limits
+        tightest = min(left, key=lambda name: left[name] / limits[name])
+        planned = sum(cell_run.planned for cell_run in self.cell_runs.values()) + len(self.baselines.jobs)
+        over = sum(job.state == "over" for job in self.jobs())
+        return BudgetSpent(
+            f"the budget is spent, except for a reserve for starting and stopping: {self.meter.spending} used; "
+            f"{max(0, planned - over):,} of {planned:,} trials remain; raise it with --set budget.{tightest}=..."
+        )
 
-        A host that was cut off sends what it has saved when it is back, and puts it in the place of what another has
-        saved since. Only a trial that has lost a worker can have met with that.
+    def _reopen_overwritten(self) -> bool:
+        """Reopen finished trials whose checkpoint is older than their record. Returns whether there are any.
+
+        A host without connection sends its saved checkpoint when it is back, and so replaces a later checkpoint of
+        another worker. This only happens to trials that have lost a worker.
         """
         suspects = (
             job
             for job in self.jobs()
             if job.outcome == "finished" and job.steps and not job.weights and (job.retries or job.lost_hosts)
         )
-        older = [job for job in suspects if self.reached and 0 < self.reached(job.key) < job.steps]
+        older = [
+            job for job in suspects if self.checkpoint_step and 0 < self.checkpoint_step(job.key) < job.steps
+        ]
         for job in older:
-            job.state, job.order = "waiting", "train"
-            self._queue.turned(job)
+            job.state, job.order_kind = "waiting", "train"
+            self._queue.state_changed(job)
         return bool(older)
 
     def report(self, key: str, report: Report) -> bool:
-        """Take what a worker says; whether it should go on."""
-        self._heard = True
-        job = self._index[key]
+        """Take a worker's report on the job `key`. Returns whether the worker goes on with the job."""
+        self._any_report = True
+        job = self._jobs_by_key[key]
         if job.state != "running":
             return False
         for step, metrics in report.progress:
-            if step > job.step and not self._progress(job, step, metrics):
+            if step > job.step and not self._add_progress(job, step, metrics):
                 return False
         if report.outcome:
             self._end(job, report)
             return False
-        self._talking.add(key)
-        return not (report.saved and self._yields(job))
+        self._reporting.add(key)
+        return not (report.saved and self._yield_slot(job))
 
-    def lost(self, key: str, reason: str = "", fault: Fault = "worker") -> None:
-        """The worker died without a word. Its job waits for another, up to a limit; both kinds are counted."""
-        job = self._index[key]
+    def report_lost(self, key: str, reason: str = "", fault: Fault = "worker") -> None:
+        """Take the death of a worker without an outcome. The job waits for another worker, up to a limit."""
+        job = self._jobs_by_key[key]
         if job.state != "running":
             return
         self._leave(key)
         if fault == "host":
-            job.hosts += 1
+            job.host_deaths += 1
             job.lost_hosts += 1
         else:
-            job.lost += 1
+            job.worker_deaths += 1
             job.retries += 1
-        self._silent += 1
+        self._silent_deaths += 1
         self.reasons[key] = reason
         counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
         self._note(job, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {}))
-        if job.lost <= self.retries and job.hosts <= LOST_HOSTS:
+        if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
             job.state = "over" if job.outcome else "waiting"
-            self._queue.turned(job)
+            self._queue.state_changed(job)
         else:
+            deaths = job.worker_deaths + job.host_deaths
+            outcome = "out_of_memory" if fault == "memory" else "lost"
             self._end(
-                job,
-                Report(
-                    outcome="out_of_memory" if fault == "memory" else "lost",
-                    detail=f"its worker died {job.lost + job.hosts} times; {reason}".strip("; "),
-                ),
+                job, Report(outcome=outcome, detail=f"its worker died {deaths} times; {reason}".strip("; "))
             )
 
     def interrupt(self) -> None:
-        """Say of everything under way that it was interrupted. The next run goes on from there."""
+        """Record that all unfinished jobs are interrupted. The next run resumes them."""
         for job in self.jobs():
-            if job.begun and job.state != "over" and not job.outcome:
+            if job.recorded and job.state != "over" and not job.outcome:
                 self._note(job, tags={"outcome": "interrupted"}, status="KILLED")
 
-    def _yields(self, job: Job) -> bool:
-        """Whether the job makes place for another study: the least advanced do, as many as are too many.
+    def _yield_slot(self, job: Job) -> bool:
+        """Whether the job gives its slot to another study.
 
-        It is neither lost nor tried again, but waits, and goes on later from what has just been saved.
+        If more trials run than this study's share allows, the least advanced trials give up their slots. These trials
+        are neither lost nor retried. They wait, and later resume from the checkpoint that was just saved.
         """
-        excess = len(self._busy) - self.room.trials
-        if not self.room.wanted or excess <= 0 or job.order != "train" or job.step >= job.steps:
+        excess = len(self._running) - self.share.trials
+        if not self.share.contested or excess <= 0 or job.order_kind != "train" or job.step >= job.steps:
             return False
-        others = [self._index[key] for key in self._talking]
-        youngest = sorted(
-            others, key=lambda other: (other.step / max(other.steps, 1), -other.number, other.key)
+        least_advanced = sorted(
+            (self._jobs_by_key[key] for key in self._reporting),
+            key=lambda other: (other.step / max(other.steps, 1), -other.number, other.key),
         )
-        if job not in youngest[:excess]:
+        if job not in least_advanced[:excess]:
             return False
         job.state = "waiting"
-        self._queue.turned(job)
+        self._queue.state_changed(job)
         self._leave(job.key)
         return True
 
     def _leave(self, key: str) -> None:
-        self._busy.discard(key)
-        self._talking.discard(key)
+        self._running.discard(key)
+        self._reporting.discard(key)
 
-    def _progress(self, job: Job, step: int, metrics: dict[str, float]) -> bool:
-        rungs, survives = self.benches[job.cell].climb(job, step, metrics["error"])
+    def _add_progress(self, job: Job, step: int, metrics: dict[str, float]) -> bool:
+        rungs, survives = self.cell_runs[job.cell].pass_rungs(job, step, metrics["error"])
         job.step, job.error = step, metrics["error"]
         pruned = not survives and step < job.steps
-        reached = {f"rung/{rung}": error for rung, error in rungs.items()}
-        # The verdict goes with its rung in one batch, else a resumed driver would decide again, knowing more.
+        reached = {f"{RUNG}{rung}": error for rung, error in rungs.items()}
+        # The verdict is in the same batch as its rung. Otherwise a resumed driver, which knows more errors, would
+        # decide again.
         self._note(job, step, metrics | reached | {"step": step}, {"outcome": "pruned"} if pruned else {})
         if pruned:
             self._end(job, Report(outcome="pruned"))
         return not pruned
 
     def _end(self, job: Job, report: Report) -> None:
-        again, job.state = bool(job.outcome), "over"
+        had_ended, job.state = bool(job.outcome), "over"
         self._leave(job.key)
-        if again and report.curve is None:
-            # An evaluation of a trial that had finished went wrong: the trial is still finished. Asked once a run.
+        if had_ended and report.curve is None:
+            # The evaluation of a finished trial failed, and the trial is still finished. One attempt per run.
             job.evaluation = self._evaluation
             self.reasons[job.key] = report.detail
-            self._queue.turned(job)
+            self._queue.state_changed(job)
             return
         job.outcome = report.outcome
         if report.curve is not None:
-            self.reasons.pop(job.key, None)  # of a worker that was lost before
+            self.reasons.pop(job.key, None)  # of an earlier loss of the worker
         tags = {"outcome": report.outcome} | ({"detail": report.detail[:4000]} if report.detail else {})
-        artifacts: tuple[tuple[str, bytes], ...] = ()
+        artifacts: tuple[tuple[str, bytes | Path], ...] = ()
         if report.curve is not None:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
-            tags |= self._evaluated(job, again)
+            tags |= self._evaluated_task_tag(job, had_ended)
             artifacts = ((CURVE, pack(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
@@ -274,32 +288,32 @@ class Conductor:
             tags["host"] = report.host
         if report.hardware:
             tags["hardware"] = report.hardware
-        if not again and job.role != "baseline":
-            self.benches[job.cell].tell(job)
-        self._queue.turned(job)
+        if not had_ended and job.role != "baseline":
+            self.cell_runs[job.cell].tell(job)
+        self._queue.state_changed(job)
         status = STATUS.get(report.outcome, "FAILED")
-        metrics = {} if again or job.role == "baseline" else {"flops": job.flops}
+        metrics = {} if had_ended or job.role == "baseline" else {"flops": job.flops}
         self._note(job, job.step, metrics | (report.metrics or {}), tags, status=status, artifacts=artifacts)
 
-    def _evaluated(self, job: Job, again: bool) -> dict[str, str]:
-        """The task that the curve is of, where it is not the one trained on, or may have been another before."""
-        if not isinstance(job.work, Trial) or not (self.study.evaluate.task or again):
+    def _evaluated_task_tag(self, job: Job, had_ended: bool) -> dict[str, str]:
+        """The task of the curve, if it differs from the trained task or may replace another task's tag."""
+        if not isinstance(job.work, Trial) or not (self.study.evaluate.task or had_ended):
             return {}
-        posed = self.study.evaluate.posed(job.work.task)
-        same = posed == job.work.task
-        return {EVALUATED: "" if same else json.dumps(posed.model_dump(mode="json"))}
+        evaluated = self.study.evaluate.posed(job.work.task)
+        same = evaluated == job.work.task
+        return {EVALUATED: "" if same else json.dumps(evaluated.model_dump(mode="json"))}
 
     def _outdated(self, job: Job) -> bool:
-        """Whether what the study reports of the job comes from another evaluation than it asks for."""
+        """Whether the study reports the job's curve and the curve is of another evaluation than the study's."""
         return (
             job.state == "over"
             and job.outcome == "finished"
             and job.evaluation != self._evaluation
-            and (job.role != "tuning" or job is self.benches[job.cell].best)
+            and (job.role != "tuning" or job is self.cell_runs[job.cell].best)
         )
 
-    def _repair(self, record: Record) -> None:
-        """A driver died between the outcome and the end of the run."""
+    def _close_run(self, record: Record) -> None:
+        """Close a run whose driver died between the outcome and the end of the run."""
         if record.outcome in OVER and record.status == "RUNNING":
             self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
 
@@ -311,21 +325,16 @@ class Conductor:
         tags: dict[str, str] | None = None,
         params: dict[str, Any] | None = None,
         status: str = "",
-        artifacts: tuple[tuple[str, bytes], ...] = (),
+        artifacts: tuple[tuple[str, bytes | Path], ...] = (),
     ) -> None:
         self.writer.write(Note(job.key, step, metrics or {}, params or {}, tags or {}, status, artifacts))
 
-    def _params(self, job: Job) -> dict[str, Any]:
-        return flatten(job.work.settings)
-
-    def _tags(self, job: Job) -> dict[str, str]:
-        tags = {
-            "cell": job.cell, "label": job.label, "role": job.role, "number": str(job.number),
-            "point": json.dumps(job.point), "outcome": "running",
-        }  # fmt: skip
-        tags |= self.origin
+    def _start_tags(self, job: Job) -> dict[str, str]:
+        tags: dict[str, str] = {"cell": job.cell, "label": job.label, "role": job.role}
+        tags |= {"number": str(job.number), "point": json.dumps(job.point), "outcome": "running"}
+        tags |= self.commit_tags
         if job.seed is not None:
             tags["seed"] = str(job.seed)
-        if job.memory:
-            tags["sampler"] = json.dumps(job.memory)
+        if job.sampler_state:
+            tags["sampler"] = json.dumps(job.sampler_state)
         return tags

@@ -1,8 +1,8 @@
-"""How many trials each of several studies may run at once where they share a cluster: arithmetic, and nothing of Ray.
+"""Shares of studies that use one cluster at the same time, as numbers of trials.
 
-Shares are max-min fair by weight. Trials are handed out one at a time, always to the study that has the least for its
-weight, measured by the resource of which its trials take most (dominant resource fairness, Ghodsi et al. 2011); where
-nobody can have an exact share, rounding is Sainte-Lague's, as in elections. What a study cannot use is the others'.
+The shares are max-min fair by weight. Trials are assigned one at a time, always to the study with the least share for
+its weight. Each study counts with the resource that its trials use most (dominant resource fairness, Ghodsi et
+al. 2011). Rounding follows Sainte-Lague, as in elections. Slots that a study cannot use go to the others.
 """
 
 import heapq
@@ -10,73 +10,77 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-ALL = 10**9
-"""More trials than anybody runs: no limit."""
+UNLIMITED = 10**9
+"""More trials than any study runs."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a study says of itself."""
+class StudyDemand:
+    """Demand of one study."""
 
     weight: float
     demand: int
-    """How many trials it could have at work now."""
+    """Number of trials that could run now."""
     running: int
-    """How many it has, those included that still wait for a place."""
+    """Number of trials that run or wait for a worker."""
     trial: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
-    """What one of its trials takes, as Ray names it."""
+    """Resources of one trial, by Ray's names."""
 
 
 @dataclass(frozen=True)
-class Room:
-    """How many trials a study may have at work."""
+class Share:
+    """Number of trials that a study may run."""
 
-    trials: int = ALL
-    wanted: bool = False
-    """Whether others wait for what it has beyond that: it should give it back."""
+    trials: int = UNLIMITED
+    contested: bool = False
+    """Whether other studies wait for slots that the study holds beyond its share."""
 
 
-def rooms(claims: Mapping[str, Claim], capacity: Mapping[str, float]) -> dict[str, Room]:
-    """The room of every claim by its name; at least one trial each.
+def fair_shares(demands: Mapping[str, StudyDemand], capacity: Mapping[str, float]) -> dict[str, Share]:
+    """The share of each study, by the study's name; at least one trial each.
 
-    One study alone has no limit: what does not fit waits in Ray, where an autoscaler sees it.
+    A study alone has no limit: trials that do not fit wait in Ray, where an autoscaler sees them.
     """
-    if len(claims) < 2:
-        return {name: Room() for name in claims}
-    given = _shares(claims, capacity)
+    if len(demands) < 2:
+        return {name: Share() for name in demands}
+    trials = _divide(demands, capacity)
     held: dict[str, float] = {}
-    for claim in claims.values():
-        for name, amount in claim.trial.items():
-            held[name] = held.get(name, 0.0) + amount * claim.running
-    crowded = any(amount > capacity.get(name, 0.0) + 1e-9 for name, amount in held.items())
-    return {name: Room(given[name], crowded and claims[name].running > given[name]) for name in claims}
+    for study in demands.values():
+        for resource, amount in study.trial.items():
+            held[resource] = held.get(resource, 0.0) + amount * study.running
+    overfull = any(amount > capacity.get(resource, 0.0) + 1e-9 for resource, amount in held.items())
+    return {name: Share(trials[name], overfull and demands[name].running > trials[name]) for name in demands}
 
 
-def _shares(claims: Mapping[str, Claim], capacity: Mapping[str, float]) -> dict[str, int]:
-    given = dict.fromkeys(claims, 1)
+def _divide(demands: Mapping[str, StudyDemand], capacity: Mapping[str, float]) -> dict[str, int]:
+    trials = dict.fromkeys(demands, 1)
     left = dict(capacity)
-    for claim in claims.values():
-        _take(left, claim)
-    waiting = [(_cost(claim, capacity, 1), name) for name, claim in claims.items() if claim.demand > 1]
-    heapq.heapify(waiting)
-    while waiting:
-        _, name = heapq.heappop(waiting)
-        claim = claims[name]
-        if any(left.get(each, 0.0) + 1e-9 < amount for each, amount in claim.trial.items() if amount):
-            continue  # nothing is ever put back: it will not fit later either
-        _take(left, claim)
-        given[name] += 1
-        if given[name] < claim.demand:
-            heapq.heappush(waiting, (_cost(claim, capacity, given[name]), name))
-    return given
+    for study in demands.values():
+        _subtract(left, study)
+    heap = [
+        (_weighted_share(study, capacity, 1), name) for name, study in demands.items() if study.demand > 1
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, name = heapq.heappop(heap)
+        study = demands[name]
+        if any(left.get(resource, 0.0) + 1e-9 < amount for resource, amount in study.trial.items() if amount):
+            continue  # `left` only shrinks, so the study's trials will not fit later either
+        _subtract(left, study)
+        trials[name] += 1
+        if trials[name] < study.demand:
+            heapq.heappush(heap, (_weighted_share(study, capacity, trials[name]), name))
+    return trials
 
 
-def _take(left: dict[str, float], claim: Claim) -> None:
-    for name, amount in claim.trial.items():
-        left[name] = left.get(name, 0.0) - amount
+def _subtract(left: dict[str, float], study: StudyDemand) -> None:
+    for resource, amount in study.trial.items():
+        left[resource] = left.get(resource, 0.0) - amount
 
 
-def _cost(claim: Claim, capacity: Mapping[str, float], given: int) -> float:
-    """How much of the cluster the study has for its weight, half a trial ahead."""
-    parts = [amount / capacity[name] for name, amount in claim.trial.items() if capacity.get(name)]
-    return (given + 0.5) * max(parts, default=math.inf) / claim.weight
+def _weighted_share(study: StudyDemand, capacity: Mapping[str, float], trials: int) -> float:
+    """The study's dominant share of the cluster, half a trial ahead, over its weight."""
+    parts = [
+        amount / capacity[resource] for resource, amount in study.trial.items() if capacity.get(resource)
+    ]
+    return (trials + 0.5) * max(parts, default=math.inf) / study.weight

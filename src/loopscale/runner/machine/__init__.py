@@ -1,1 +1,1 @@
-"""This machine: hardware, provenance, and whether a trial fits."""
+"""The machine of this process: its description for the records, and the resources of a trial."""

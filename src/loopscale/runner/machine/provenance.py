@@ -1,30 +1,31 @@
-"""Where a study's results come from: the commit, the versions, the machine."""
+"""Provenance of a study's results: git commit, package versions, and hardware."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from loopscale.runner.machine.hardware import gpus, machine
-
 PACKAGES = ("loopscale", "torch", "ray", "optuna", "mlflow", "numpy", "pandas")
-COMMIT = ("git_commit", "git_changed")
-"""Tags that the parent run and every trial have: from which commit, and whether files were changed since."""
+COMMIT_TAGS = ("git_commit", "git_changed")
+"""Tags of the parent run and of every trial: the commit, and whether tracked files differ from the commit."""
 ORIGIN = "origin.json"
-"""Beside `studies/` in a package that was sent to a cluster, where there is no repository: tags of its making."""
+"""File beside `studies/` in a package for a cluster, where no repository exists: provenance tags of the package."""
 
 
-def provenance(folder: Path) -> dict[str, str]:
-    """Tags for a study's parent run; `folder` is where the study file lies. What is not to be had is left out."""
-    tags = {f"version.{name}": found for name, found in versions(PACKAGES).items()}
+def provenance_tags(folder: Path) -> dict[str, str]:
+    """Tags for the parent run of a study whose file lies in `folder`. Unknown values are left out."""
+    tags = {f"version.{name}": number for name, number in versions(PACKAGES).items()}
     tags |= {"version.python": platform.python_version(), "platform": platform.platform()}
-    tags |= {"command": " ".join(sys.argv)[:500], "hardware": machine()}
-    tags |= {"gpus": found} if (found := gpus()) else {}
-    if sent := _origin(folder):
-        return tags | sent
+    tags |= {"command": " ".join(sys.argv)[:500], "hardware": describe_machine()}
+    if gpus := _describe_gpus():
+        tags["gpus"] = gpus
+    if origin := _origin_tags(folder):
+        return tags | origin
     if commit := _git(folder, "rev-parse", "HEAD"):
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
         tags |= {"git_commit": commit, "git_changed": "yes" if changed else "no"}
@@ -32,20 +33,64 @@ def provenance(folder: Path) -> dict[str, str]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The installed versions, of those that are."""
-    found = {}
+    """Versions of the packages that are installed."""
+    numbers = {}
     for name in packages:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
-def _origin(folder: Path) -> dict[str, str]:
-    """What the package says of itself, if the study came in one."""
-    for above in (folder.absolute(), *folder.absolute().parents):
-        if above.name == "studies" and (file := above.parent / ORIGIN).is_file():
+@cache
+def describe_machine() -> str:
+    """Processor, number of threads, and main memory. Unknown parts are left out."""
+    parts = [_processor(), f"{os.cpu_count() or 1} threads", _memory()]
+    return ", ".join(part for part in parts if part)
+
+
+def training_hardware(gpu: bool) -> str:
+    """Hardware that a trial of this process trains on: the worker's GPU, else the machine."""
+    import torch  # slow to import, and a machine that only submits a study needs no torch
+
+    if gpu and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.cuda.current_device())
+    return describe_machine()
+
+
+@cache
+def _describe_gpus() -> str:
+    """GPUs that torch sees, with the number of each model. Empty without a GPU."""
+    import torch  # slow, as above
+
+    if not torch.cuda.is_available():
+        return ""
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _memory() -> str:
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return ""
+    return f"{size / 2**30:.0f} GiB"
+
+
+def _origin_tags(folder: Path) -> dict[str, str]:
+    """Provenance tags of the package that contains the study; empty outside a package."""
+    for parent in (folder.absolute(), *folder.absolute().parents):
+        if parent.name == "studies" and (file := parent.parent / ORIGIN).is_file():
             return {str(name): str(value) for name, value in json.loads(file.read_text()).items()}
     return {}
 

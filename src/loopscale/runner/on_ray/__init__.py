@@ -1,1 +1,1 @@
-"""The study on Ray. The only modules that import Ray."""
+"""Studies on Ray. Only the modules of this folder import Ray."""

@@ -1,4 +1,4 @@
-"""A quiet Ray for the length of a study, and the signals that end it early."""
+"""A Ray session for the length of a study, the size of its cluster, and the signals that stop the study."""
 
 import logging
 import os
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.studies.spec import Resources
+from loopscale.studies.parts import Resources
 
-QUIET = {
+RAY_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # A stopped trial that takes longer than this to let go hangs the study: Tune's default of 2 s does (seen).
+    # A stopped trial that takes longer to let go hangs the study. Tune's default of 2 s is too short (seen).
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_THRESHOLD_S": "5",
@@ -24,72 +24,72 @@ QUIET = {
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
+"""Environment variables that make Ray and Tune quiet. Variables that are already set keep their values."""
 
 
 @contextmanager
 def ray_session(cpus: int, address: str | None) -> Iterator[None]:
-    """Ray: started here with so many CPUs and the GPUs that there are, or joined at `address`; left at the end."""
-    os.environ |= {variable: os.environ.get(variable, value) for variable, value in QUIET.items()}
-    import ray
+    """Connect to the cluster at `address`, or start a local Ray with `cpus` CPUs and all GPUs of this machine."""
+    os.environ |= {name: os.environ.get(name, value) for name, value in RAY_ENVIRONMENT.items()}
+    import ray  # reads the variables above when it is imported
 
-    here: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-    where: dict[str, Any] = {"address": address} if address else here
+    local = {"num_cpus": cpus, "include_dashboard": False}
+    options: dict[str, Any] = {"address": address} if address else local
     try:
-        ray.init(**where, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
         yield
     finally:
         ray.shutdown()
 
 
-def room(resources: Resources) -> int:
-    """How many trials the cluster that was joined could hold at once, were it empty; at least one, which may wait."""
-    return max(1, _places(resources))
+def cluster_slots(resources: Resources) -> int:
+    """Number of trials that the connected cluster holds when it is empty; at least 1, because a trial may wait."""
+    return max(1, _count_slots(resources))
 
 
-def unheld(resources: Resources) -> str:
-    """What to say where no machine of the cluster that was joined could ever hold a trial; else nothing.
+def placement_notice(resources: Resources) -> str:
+    """Message for a cluster without any machine that can hold a trial; empty if a trial fits.
 
-    Ray does not tell whether machines may be added: pending trials are announced to its autoscaler, if there is one.
+    Ray does not say whether the cluster can grow. An autoscaler sees pending trials, if the cluster has one.
     """
-    if _places(resources):
+    if _count_slots(resources):
         return ""
     amounts = {"CPUs": resources.cpu, "GPUs": resources.gpu, "GiB of memory": resources.memory}
-    wanted = ", ".join(f"{amount:g} {what}" for what, amount in amounts.items() if amount)
+    request = ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
     return (
-        f"no machine of the cluster has what a trial asks for ({wanted}); it waits until one is added: "
-        "stop it with Ctrl-C if none will be, and ask for less under resources"
+        f"no machine of the cluster has the resources of a trial ({request}); the study waits for such a machine: "
+        "if none will be added, stop the study with Ctrl-C and reduce its resources"
     )
 
 
-def _places(resources: Resources) -> int:
+def _count_slots(resources: Resources) -> int:
     import ray
 
-    wanted = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2**30}
+    request = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2**30}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fits = [
-        [int(node.get(name, 0) / amount + 1e-9) for name, amount in wanted.items() if amount]
+    return sum(
+        min(int(node.get(name, 0) / amount + 1e-9) for name, amount in request.items() if amount)
         for node in nodes
-    ]
-    return sum(min(each) for each in fits)
+    )
 
 
 @contextmanager
-def stoppable(conductor: Conductor) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask the conductor to stop; a second SIGINT does what it always did.
+def stop_on_signals(conductor: Conductor) -> Iterator[None]:
+    """Let SIGINT and SIGTERM ask the conductor to stop. A second signal has its previous effect.
 
-    After `ray.init`, which takes SIGTERM for itself and aborts on it. And only ask: what a handler raises inside
-    Ray's core comes out as something else.
+    Enter the context after `ray.init`, which installs its own handler of SIGTERM and aborts on the signal. The
+    handlers raise nothing, because Ray's core replaces exceptions of a handler by its own.
     """
 
     def stop(number: int, frame: Any) -> None:
         conductor.stopping = True
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, previous[signal.Signals(number)])
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in previous:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,7 +1,7 @@
-"""Studies that run on one Ray cluster at once share it by weight: what their drivers tell each other.
+"""Fair shares of a cluster for studies that run there at the same time.
 
-They meet in one named actor. It only counts: a driver starts no trial beyond its share, and gives back what others wait
-for. When the actor cannot be asked, the last answer holds.
+The drivers meet in one named actor, which computes the shares. A driver starts no trial beyond its share, and gives
+back slots that other studies wait for. While the actor does not answer, the last share holds.
 """
 
 import contextlib
@@ -12,92 +12,90 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import ray
+
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.shares import Claim, Room, rooms
+from loopscale.runner.decide.shares import Share, StudyDemand, fair_shares
 
 NAMESPACE, NAME = "loopscale", "shares-1"
-"""The number is of what is said: drivers of another version of it meet elsewhere."""
-EVERY = 2.0
-"""Seconds between refreshes."""
-FORGOTTEN = 30.0
-"""Seconds without a word after which a driver counts as dead."""
-PATIENCE = 10.0
-"""Seconds that somebody must have been waiting before a trial is stopped for it: most waits end by themselves."""
+"""Name of the actor. Its number is the version of the protocol: drivers of two versions use two actors."""
+REFRESH_SECONDS = 2.0
+"""Time between two refreshes of a driver's share."""
+DEAD_AFTER_SECONDS = 30.0
+"""Time without a refresh after which a driver counts as dead."""
+PATIENCE_SECONDS = 10.0
+"""Time that another study waits before a trial is stopped for it. Most waits end without a stop."""
 
 
-class Board:
-    """The claims of all drivers on the cluster. Runs in the actor; plain data goes in and out."""
+class ShareBoard:
+    """Demands of all drivers on the cluster. The board runs in the actor and exchanges plain data."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, tuple[float, Claim]] = {}
-        self.since: dict[str, float] = {}
+        self.demands: dict[str, tuple[float, StudyDemand]] = {}
+        self.contested_since: dict[str, float] = {}
 
-    def refresh(self, driver: str, claim: dict[str, Any]) -> tuple[int, bool]:
-        """Take a driver's claim; how many trials it may have, and whether others wait for the rest."""
-        import ray
-
+    def refresh(self, driver: str, demand: dict[str, Any]) -> tuple[int, bool]:
+        """Store a driver's demand. Returns its number of trials, and whether other studies wait for the rest."""
         now = time.monotonic()
-        self.claims[driver] = now, Claim(**claim)
-        self.claims = {name: each for name, each in self.claims.items() if now - each[0] < FORGOTTEN}
-        room = rooms({name: each for name, (_, each) in self.claims.items()}, ray.cluster_resources())[driver]
-        if not room.wanted:
-            self.since.pop(driver, None)
-        return room.trials, room.wanted and now - self.since.setdefault(driver, now) >= PATIENCE
+        self.demands[driver] = now, StudyDemand(**demand)
+        self.demands = {
+            name: entry for name, entry in self.demands.items() if now - entry[0] < DEAD_AFTER_SECONDS
+        }
+        current = {name: entry[1] for name, entry in self.demands.items()}
+        share = fair_shares(current, ray.cluster_resources())[driver]
+        if not share.contested:
+            self.contested_since.pop(driver, None)
+            return share.trials, False
+        return share.trials, now - self.contested_since.setdefault(driver, now) >= PATIENCE_SECONDS
 
     def leave(self, driver: str) -> None:
-        self.claims.pop(driver, None)
-        self.since.pop(driver, None)
+        self.demands.pop(driver, None)
+        self.contested_since.pop(driver, None)
 
 
 @contextmanager
-def sharing(conductor: Conductor, weight: float, workers: int) -> Iterator[None]:
-    """Keep `conductor.room` at the study's share of the cluster that Ray is connected to, as long as it lasts."""
-    member = _Member(conductor, weight, workers)
-    member.refresh()  # before the first trial is started
-    thread = threading.Thread(target=member.work, name="shares", daemon=True)
+def share_cluster(conductor: Conductor, weight: float, workers: int) -> Iterator[None]:
+    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context."""
+    client = _BoardClient(conductor, weight, workers)
+    client.refresh()  # before the first trial starts
+    thread = threading.Thread(target=client.refresh_until_stopped, name="shares", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        member.over.set()
-        thread.join(EVERY)
-        member.leave()
+        client.stopped.set()
+        thread.join(REFRESH_SECONDS)
+        client.leave()
 
 
-class _Member:
-    """A driver's side: asks in a thread of its own, so that nothing waits for the answer."""
+class _BoardClient:
+    """A driver's connection to the board. It refreshes in a thread of its own, so the study does not wait."""
 
     def __init__(self, conductor: Conductor, weight: float, workers: int) -> None:
         self.conductor, self.weight, self.workers = conductor, weight, workers
-        self.driver, self.over = uuid.uuid4().hex, threading.Event()
-        needs = conductor.study.resources
-        asked = {"CPU": needs.cpu, "GPU": needs.gpu, "memory": (needs.memory or 0) * 2.0**30}
-        self.trial = {name: float(amount) for name, amount in asked.items() if amount}
+        self.driver, self.stopped = uuid.uuid4().hex, threading.Event()
+        resources = conductor.study.resources
+        amounts = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2.0**30}
+        self.trial = {name: float(amount) for name, amount in amounts.items() if amount}
 
-    def work(self) -> None:
-        while not self.over.wait(EVERY):
+    def refresh_until_stopped(self) -> None:
+        while not self.stopped.wait(REFRESH_SECONDS):
             self.refresh()
 
     def refresh(self) -> None:
-        running = self.conductor.busy
-        demand = self.workers if self.conductor.hungry else min(self.workers, running)
-        claim = {"weight": self.weight, "demand": demand, "running": running, "trial": self.trial}
-        with contextlib.suppress(Exception):  # whatever Ray raises: the study goes on with what it has
-            import ray
-
-            answer = ray.get(_board().refresh.remote(self.driver, claim), timeout=10)
-            self.conductor.room = Room(*answer)
+        running = self.conductor.running_count
+        demand = self.workers if self.conductor.has_startable else min(self.workers, running)
+        message = {"weight": self.weight, "demand": demand, "running": running, "trial": self.trial}
+        with contextlib.suppress(Exception):  # after any error of Ray, the study keeps its last share
+            answer = ray.get(_board().refresh.remote(self.driver, message), timeout=10)
+            self.conductor.share = Share(*answer)
 
     def leave(self) -> None:
         with contextlib.suppress(Exception):
-            import ray
-
             ray.get(_board().leave.remote(self.driver), timeout=2)
 
 
 def _board() -> Any:
-    """The one actor of the cluster, started by whoever comes first; it outlives its driver."""
-    import ray
-
+    """The cluster's only board. The first driver starts the actor, and the actor outlives that driver."""
     options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
-    return ray.remote(Board).options(**options, num_cpus=0, max_restarts=-1).remote()  # pyright: ignore[reportAttributeAccessIssue]
+    return ray.remote(ShareBoard).options(**options, num_cpus=0, max_restarts=-1).remote()  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""Ray Tune's two interfaces, passed on to the conductor. All of Tune's own memory is thrown away."""
+"""Ray Tune's two interfaces, searcher and scheduler, which ask the conductor. Tune's own state is never used."""
 
 import logging
 import time
@@ -7,37 +7,70 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from typing_extensions import override
 
-from loopscale.runner.decide.budget import Spent
+from loopscale.runner.decide.budget import BudgetSpent
 from loopscale.runner.decide.conductor import Conductor, Interrupted
-from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.decide.job import Fault, Idle, Job
+from loopscale.runner.machine.resources import count_memory_kills
 from loopscale.runner.messages import Order
-from loopscale.runner.on_ray.faults import LOST, OUT_OF_MEMORY, fault
-from loopscale.runner.on_ray.memory_limit import kills
-from loopscale.runner.on_ray.worker import in_actor
-from loopscale.studies.spec import Resources
+from loopscale.runner.on_ray.worker import trainable
+from loopscale.studies.parts import Resources
 
-OrderOf = Callable[[Job], Order]
+MakeOrder = Callable[[Job], Order]
 
-IDLE = 10.0
-"""Seconds that a worker with nothing to do is kept: about what starting another takes.
+IDLE_SECONDS = 10.0
+"""Time that an idle worker is kept: about the time to start another worker.
 
-Whatever comes, that costs at most twice what knowing it would have (ski rental: rent until you could have bought).
+This rule costs at most twice the best choice (ski rental: rent until the rent equals the price).
 """
+
+HOST_LOST = "its host is not alive any more"
+"""Added to the reason of a death if Ray says that the host is dead."""
+HOST_TEXTS = (
+    HOST_LOST,
+    "node has died",  # ActorDiedError: the head has marked the host dead
+    "NodeDiedError",
+    "LocalRayletDiedError",
+    "ActorUnavailableError",  # the host does not answer, and may be alive
+    "StorageUnavailable",  # the host's disk is full, or its connection to the bucket is cut
+    "StorageDenied",  # the host's disk is read-only, or the host lacks a key of the bucket
+    "StorageMissing",  # the host has not mounted the folder
+    "No space left on device",
+    "OutOfDiskError",
+)
+"""Texts in errors of Ray 2.60 and of loopscale's storage that blame the host."""
+OUT_OF_MEMORY = "the kernel has killed processes of this machine for want of memory"
+"""Added to the reason of a death after a kill by the kernel. Ray only knows that the process is gone."""
+MEMORY_TEXTS = ("running low on memory", "OutOfMemoryError", OUT_OF_MEMORY)
+"""Texts in errors of Ray's memory monitor. Ray also says that a death "may" be a lack of memory: no evidence."""
+
+
+def classify_fault(reason: str) -> Fault:
+    """Cause of a worker's death, from Ray's reason for the actor's end. In doubt it is the worker.
+
+    The death of a host is not the trial's fault, so it does not use up the trial's retries.
+    """
+    if any(text in reason for text in MEMORY_TEXTS):
+        return "memory"
+    return "host" if any(text in reason for text in HOST_TEXTS) else "worker"
 
 
 class TuneSearcher(Searcher):
-    """Which trial is next. `None` means ask again in a moment; `FINISHED` is for ever."""
+    """Tune's searcher. It returns the conductor's next job: None means ask again, FINISHED is final."""
 
-    def __init__(self, conductor: Conductor, first: Job, order: OrderOf, keys: dict[str, str]) -> None:
+    def __init__(self, conductor: Conductor, first: Job, make_order: MakeOrder, keys: dict[str, str]) -> None:
         super().__init__()
-        self.conductor, self.first, self.order, self.keys = conductor, [first], order, keys
+        self.conductor, self.first, self.make_order = conductor, [first], make_order
+        self.keys = keys
+        """Key of the job of each of Tune's trials that runs."""
         self.reasons: dict[str, str] = {}
+        """Reason of the end of each of Tune's trials that failed."""
 
     @override
     def set_search_properties(
@@ -51,16 +84,17 @@ class TuneSearcher(Searcher):
         if isinstance(job, Idle):
             return Searcher.FINISHED if job is Idle.DONE else None
         self.keys[trial_id] = job.key
-        return {"key": job.key, "order": self.order(job).model_dump_json()}
+        return {"key": job.key, "order": self.make_order(job).model_dump_json()}
 
     @override
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        # Does nothing if the trial has said how it ended. One that was told to stop may be under way again by now.
+        # The conductor ignores trials that have reported an outcome. A stopped trial has no key here any more,
+        # because its job may already run again.
         if key := self.keys.pop(trial_id, None):
             reason = self.reasons.pop(trial_id, "")
-            self.conductor.lost(key, reason, fault(reason))
+            self.conductor.report_lost(key, reason, classify_fault(reason))
 
     @override
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
@@ -71,118 +105,120 @@ class TuneSearcher(Searcher):
 
 
 class TuneScheduler(FIFOScheduler):
-    """Whether a trial goes on."""
+    """Tune's scheduler. It passes reports to the conductor, and stops trials that the conductor stops."""
 
-    def __init__(self, conductor: Conductor, suggest: TuneSearcher) -> None:
+    def __init__(self, conductor: Conductor, searcher: TuneSearcher) -> None:
         super().__init__()
-        self.conductor, self.suggested, self.kills = conductor, suggest, kills()
-        self.free = Free()
+        self.conductor, self.searcher, self.memory_kills = conductor, searcher, count_memory_kills()
+        self.idle_workers = IdleWorkers()
 
     @override
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         if self.conductor.report(trial.config["key"], result["report"]):
             return self.CONTINUE
-        self.suggested.keys.pop(trial.trial_id, None)
-        if not self.conductor.full:  # else it gives way to another study, which waits for the place
-            self.free.add(tune_controller, trial)
+        self.searcher.keys.pop(trial.trial_id, None)
+        if not self.conductor.share_used:  # otherwise the worker's slot goes to another study
+            self.idle_workers.keep(tune_controller, trial)
         return self.STOP
 
     @override
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """Called just before the searcher hears of the end: the reason is to be had here only."""
-        said = _reason(trial) + _whereabouts(trial.node_ip)
-        if (killed := kills()) > self.kills:
-            said, self.kills = f"{said}; {OUT_OF_MEMORY}", killed
-        self.suggested.reasons[trial.trial_id] = said[-2000:]
+        """Store the reason. Tune calls this method just before the searcher's, which has no access to the reason."""
+        reason = _error_text(trial) + _host_state(trial.node_ip)
+        if (kills := count_memory_kills()) > self.memory_kills:
+            reason, self.memory_kills = f"{reason}; {OUT_OF_MEMORY}", kills
+        self.searcher.reasons[trial.trial_id] = reason[-2000:]
 
     @override
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Asked at every turn of Tune's loop, ten times a second: the one place to leave it from."""
+        """Choose a waiting trial. Tune calls this method ten times a second: the only place to leave its loop."""
         if self.conductor.stopping:
             raise Interrupted
         if meter := self.conductor.meter:
-            # Actors of Tune's that have their resources: starting, training, idle or being stopped.
-            meter.turn(tune_controller._actor_manager.num_live_actors, len(self.suggested.keys))
-            if meter.over:
-                raise Spent
-        self.free.turn(tune_controller)
-        if self.conductor.full:
-            _let_go(tune_controller)
-        return _without_actor(tune_controller) or super().choose_trial_to_run(tune_controller)
+            # Tune's actors with resources: actors that start, train, idle or stop.
+            meter.update(tune_controller._actor_manager.num_live_actors, len(self.searcher.keys))
+            if meter.must_stop:
+                raise BudgetSpent
+        self.idle_workers.release_expired(tune_controller)
+        if self.conductor.share_used:
+            _stop_cached_actor(tune_controller)
+        return _waiting_without_actor(tune_controller) or super().choose_trial_to_run(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class Free:
-    """The workers that have come free: none is stopped before it has been idle for IDLE seconds.
+class IdleWorkers:
+    """Workers without a trial. Each is kept for IDLE_SECONDS.
 
-    Tune keeps one, and stops any other before it asks what is next. Where a cell's last trial opens its replicates,
-    that was the worker that they needed. There is no public way to say so (Ray 2.60).
+    Tune keeps one idle worker, and stops all others before it asks for the next trial. If a cell's last trial opens
+    the cell's replicates, Tune would stop the worker that the replicates need. Ray 2.60 has no public option for this.
     """
 
     def __init__(self) -> None:
-        self.until: deque[tuple[float, Any]] = deque()
+        self.expiries: deque[tuple[float, Any]] = deque()
 
-    def add(self, controller: Any, trial: Any) -> None:
-        """The worker of `trial` is about to come free."""
-        self.until.append((time.monotonic() + IDLE, trial.placement_group_factory))
+    def keep(self, controller: Any, trial: Any) -> None:
+        """Keep the worker of a trial that is about to stop."""
+        self.expiries.append((time.monotonic() + IDLE_SECONDS, trial.placement_group_factory))
         controller._actor_cache.increase_max(trial.placement_group_factory)
 
-    def turn(self, controller: Any) -> None:
-        """Leave to Tune whoever has been idle for long; it stops them at the end of its turn."""
-        while self.until and self.until[0][0] < time.monotonic():
-            controller._actor_cache.decrease_max(self.until.popleft()[1])
+    def release_expired(self, controller: Any) -> None:
+        """Return expired workers to Tune, which stops them at the end of its turn."""
+        while self.expiries and self.expiries[0][0] < time.monotonic():
+            controller._actor_cache.decrease_max(self.expiries.popleft()[1])
 
 
-def _without_actor(controller: Any) -> Any:
-    """The first trial that waits and has no actor on its way; Tune would take the first that waits at all.
+def _waiting_without_actor(controller: Any) -> Any:
+    """The first waiting trial without a starting actor.
 
-    To that one it gives any actor that has come free, and kills the one that was being started for it. Where trials
-    are shorter than a worker takes to start, a host that has lost its worker would then never get another (Ray 2.60).
+    Tune would choose the first waiting trial of all. It gives that trial an idle actor, and kills the actor that is
+    being started for it. If trials are shorter than the start of a worker, a host that has lost its worker would then
+    never get another worker (Ray 2.60).
     """
     waiting = (trial for trial in controller.get_live_trials() if trial.status == Trial.PENDING)
     return next((trial for trial in waiting if trial not in controller._trial_to_actor), None)
 
 
-def _whereabouts(address: str | None) -> str:
-    """What to add to the reason where Ray speaks of the worker only, and its host is gone as well."""
-    import ray
-
+def _host_state(address: str | None) -> str:
+    """An addition to the reason if the worker's host is dead. Ray's error may only mention the worker."""
     alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    return "" if not address or address in alive else f"; {LOST}: {address}"
+    return "" if not address or address in alive else f"; {HOST_LOST}: {address}"
 
 
-def _let_go(controller: Any) -> None:
-    """Tune keeps one idle actor for the next trial; where studies share a cluster, it would keep others from its place.
+def _stop_cached_actor(controller: Any) -> None:
+    """Stop the idle actor that Tune keeps for the next trial. On a shared cluster it blocks another study's slot.
 
-    There is no public way to say so (Ray 2.60).
+    Ray 2.60 has no public option for this.
     """
     if controller._actor_cache.num_cached_objects and not controller._pending_trials:
         controller._cleanup_cached_actors(force_all=True)
 
 
-def _reason(trial: Any) -> str:
-    """What Ray says of a worker's end: one line where its storage failed, else all of it.
+def _error_text(trial: Any) -> str:
+    """Ray's reason for a worker's end: one line for an error of storage, else the whole text.
 
-    Read where Tune has just written it: `get_error` looks where it is copied to later.
+    Tune has just written the error file. `get_error` reads a copy of the file, which appears later.
     """
     file = Path(trial.error_file or "")
-    said = file.read_text().strip() if file.is_file() else str(trial.get_error() or "").strip()
-    module, found, reason = said.rpartition("\n")[2].rpartition("loopscale.training.storage.")
-    return reason if found and not module else said
+    text = file.read_text().strip() if file.is_file() else str(trial.get_error() or "").strip()
+    before, storage_module, error = text.rpartition("\n")[2].rpartition("loopscale.training.storage.")
+    return error if storage_module and not before else text
 
 
-def fit(conductor: Conductor, first: Job, order: OrderOf, folder: Path, concurrent: int) -> None:
-    """Let Ray Tune carry the study to its end. Raises Interrupted, NoWorkers, Spent."""
-    for quiet in ("ray.tune", "ray.train", "ray.air"):
-        logging.getLogger(quiet).setLevel(logging.CRITICAL)
-    suggest = TuneSearcher(conductor, first, order, {})
+def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Path, concurrent: int) -> None:
+    """Run the study with Ray Tune to its end. Raises Interrupted, NoWorkers, BudgetSpent.
+
+    The conductor has already handed out the job `first`. `concurrent` trials run or wait for a worker at a time.
+    """
+    for logger in ("ray.tune", "ray.train", "ray.air"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
+    searcher = TuneSearcher(conductor, first, make_order, {})
     tune.Tuner(
-        tune.with_resources(in_actor, _resources(conductor.study.resources)),
+        tune.with_resources(trainable, _tune_resources(conductor.study.resources)),
         tune_config=tune.TuneConfig(
-            search_alg=suggest,
-            scheduler=TuneScheduler(conductor, suggest),
+            search_alg=searcher,
+            scheduler=TuneScheduler(conductor, searcher),
             num_samples=10**9,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
@@ -197,7 +233,7 @@ def fit(conductor: Conductor, first: Job, order: OrderOf, folder: Path, concurre
     ).fit()
 
 
-def _resources(resources: Resources) -> dict[str, float]:
-    """As Ray names them; its memory is in bytes."""
-    wanted = {"cpu": resources.cpu, "gpu": resources.gpu}
-    return wanted | ({"memory": resources.memory * 2**30} if resources.memory else {})
+def _tune_resources(resources: Resources) -> dict[str, float]:
+    """Resources of a trial by Tune's names, memory in bytes."""
+    amounts = {"cpu": resources.cpu, "gpu": resources.gpu}
+    return amounts | ({"memory": resources.memory * 2**30} if resources.memory else {})

@@ -1,1 +1,1 @@
-"""A study in simulated time: the real decisions, and recorded or made-up learning curves."""
+"""Studies in simulated time: learning curves, simulated clusters, and forecasts."""

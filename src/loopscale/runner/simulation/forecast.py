@@ -1,38 +1,37 @@
-"""What a simulated study comes to: how long, how busy, what pruning saves, and what it costs in the answer."""
+"""Forecast of a study on a cluster: duration, use of the cluster, savings by pruning, and their cost in quality."""
 
+import json
 import statistics
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loopscale.records.model.note import OVER
+from loopscale.records.model.note import OVER, Record
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
-from loopscale.runner.simulation.ledger import ending
-from loopscale.runner.simulation.replay import Curves
-from loopscale.runner.simulation.simulate import Setting, Simulation
+from loopscale.runner.simulation.curves import LearningCurves
+from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
 from loopscale.studies.spec import Study
 
-BINS = 60
-"""Of the timeline."""
+TIMELINE_BINS = 60
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The same study with a driver that died, held against the one that lived."""
+    """Comparison of a study whose driver died with the uninterrupted study."""
 
     deaths: int
+    """Deaths of the driver."""
     trials: int
     same: int
-    """Trials with the same point, outcome, last step and rungs in both."""
+    """Trials with the same point, outcome, last step and rungs in both studies."""
     promised: bool
-    """Whether all of them must be the same: random search without pruning, or one trial at a time, and no worker
-    that dies."""
+    """Whether all trials must be the same: random search without pruning, or one trial at a time. No worker dies."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Hours are simulated; evaluation and baselines take none."""
+    """Forecast of a study, in simulated hours. Evaluation and baselines take no time."""
 
     study: str
     cells: int
@@ -42,122 +41,156 @@ class Forecast:
     hours: float
     """From start to end."""
     trial_hours: float
-    """Of slots taken, starting and repeating included."""
+    """Hours of used slots, including starts and repeated steps."""
     trial_hours_unpruned: float
-    """The same trials, each trained to its end or to where it diverges, nothing repeated, and those left out that were
-    lost."""
+    """Hours of the same trials without pruning: each trial runs to its end or its divergence, without repetition.
+    Lost trials are left out.
+    """
     core_hours: float
     gpu_hours: float
     utilisation: float
+    """Share of the slots in use."""
     timeline: tuple[float, ...]
-    """The share of slots taken, in equal parts of the time."""
+    """Share of the slots in use, in TIMELINE_BINS equal parts of the time."""
     tail_hours: float
-    """At the end, when there was not enough left to start: since as many slots as ever were taken."""
+    """Hours at the end with fewer trials than at the maximum, because too few were left to start."""
     workers_lost: int
     regret: float
-    """Of pruning, in the mean over cells: how much worse the chosen point is at its end than the best of all that were
-    tried would have been, relative to that one."""
+    """Cost of pruning: excess error of the chosen point over the best tried point, both at the ends of their curves,
+    relative to the best. Mean over cells.
+    """
     regret_worst: float
     curves: dict[str, int]
-    """How many trials had a recorded curve, that of the nearest recorded trial, or one that is made up."""
+    """Number of trials by origin of the learning curve: exact, nearest or surrogate."""
     rate: float | None
-    """FLOP/s of a trial that hours are counted from; None where they are as recorded."""
+    """FLOP/s of a trial from which times are computed; None if all times are recorded."""
     resumed: Resumed | None
 
     @property
     def saved(self) -> float:
-        """The share of the work that pruning saves."""
+        """Share of the work that pruning saves."""
         return 1 - self.trial_hours / self.trial_hours_unpruned if self.trial_hours_unpruned else 0.0
 
     def document(self) -> dict[str, Any]:
-        """Plain data, as JSON has it."""
+        """Plain data for JSON."""
         return asdict(self) | {"saved": self.saved}
 
 
-def forecast(study: Study, curves: Curves, setting: Setting) -> Forecast:
-    """Conduct the study in simulated time, and once more with drivers that die, if the setting has any."""
-    alive = Setting(setting.slots, setting.start_up, setting.faults, 0, setting.seed)
-    whole = Simulation(study, curves, alive)
-    whole.run()
-    resumed = _resumed(study, curves, setting, whole) if setting.kills else None
-    benches = list(whole.conductor.benches.values())
-    jobs = [job for bench in benches for job in bench.jobs.values()]
-    taken = sum(end - start for start, end in whole.busy)
+def forecast(study: Study, curves: LearningCurves, cluster: SimulatedCluster) -> Forecast:
+    """Run the study in simulated time. If the cluster has kills, run it once more with drivers that die."""
+    simulation = Simulation(study, curves, replace(cluster, kills=0))
+    simulation.run()
+    resumed = _compare_resumed(study, curves, cluster, simulation) if cluster.kills else None
+    cell_runs = list(simulation.conductor.cell_runs.values())
+    jobs = [job for cell_run in cell_runs for job in cell_run.jobs.values()]
+    seconds = sum(end - start for start, end in simulation.busy)
     trained = [job for job in jobs if job.outcome in OVER]
-    full = sum(setting.start_up + curves.course(job).seconds * _length(curves, job) for job in trained)
-    regrets = [each for bench in benches if (each := _regret(bench, curves)) is not None]
+    unpruned = sum(cluster.start_up + curves.curve(job).seconds * _length(curves, job) for job in trained)
+    regrets = [regret for cell_run in cell_runs if (regret := _regret(cell_run, curves)) is not None]
     return Forecast(
-        study=study.name, cells=len(benches), trials=len(jobs), outcomes=dict(Counter(job.outcome for job in jobs)),
-        slots=setting.slots, hours=whole.now / 3600, trial_hours=taken / 3600, trial_hours_unpruned=full / 3600,
-        core_hours=taken / 3600 * study.resources.cpu, gpu_hours=taken / 3600 * study.resources.gpu,
-        utilisation=taken / (setting.slots * whole.now) if whole.now else 0.0,
-        timeline=_timeline(whole), tail_hours=_tail(whole), workers_lost=whole.lost,
-        regret=statistics.fmean(regrets) if regrets else 0.0, regret_worst=max(regrets, default=0.0),
-        curves=dict(curves.counts), rate=curves.speed, resumed=resumed,
-    )  # fmt: skip
+        study=study.name,
+        cells=len(cell_runs),
+        trials=len(jobs),
+        outcomes=dict(Counter(job.outcome for job in jobs)),
+        slots=cluster.slots,
+        hours=simulation.now / 3600,
+        trial_hours=seconds / 3600,
+        trial_hours_unpruned=unpruned / 3600,
+        core_hours=seconds / 3600 * study.resources.cpu,
+        gpu_hours=seconds / 3600 * study.resources.gpu,
+        utilisation=seconds / (cluster.slots * simulation.now) if simulation.now else 0.0,
+        timeline=_timeline(simulation),
+        tail_hours=_tail_hours(simulation),
+        workers_lost=simulation.workers_lost,
+        regret=statistics.fmean(regrets) if regrets else 0.0,
+        regret_worst=max(regrets, default=0.0),
+        curves=dict(curves.counts),
+        rate=curves.assumed_rate,
+        resumed=resumed,
+    )
 
 
-def _length(curves: Curves, job: Job) -> float:
-    course = curves.course(job)
-    return job.steps * (1.0 if course.outcome == "finished" else course.last)
+def _length(curves: LearningCurves, job: Job) -> float:
+    curve = curves.curve(job)
+    return job.steps * (1.0 if curve.outcome == "finished" else curve.end)
 
 
-def _regret(bench: CellRun, curves: Curves) -> float | None:
-    """At the curves' ends; of trials that diverge there is none."""
-    tried = [job for job in bench.jobs.values() if job.role == "tuning"]
-    ends = [curves.course(job).error(1.0) for job in tried if curves.course(job).outcome == "finished"]
-    if bench.best is None or not ends:
+def _regret(cell_run: CellRun, curves: LearningCurves) -> float | None:
+    """Relative excess error of the cell's chosen point. Trials that diverge do not count."""
+    tried = [job for job in cell_run.jobs.values() if job.role == "tuning"]
+    errors = [curves.curve(job).error(1.0) for job in tried if curves.curve(job).outcome == "finished"]
+    if cell_run.best is None or not errors:
         return None
-    best = min(ends)
-    return curves.course(bench.best).error(1.0) / best - 1 if best > 0 else None
+    best = min(errors)
+    return curves.curve(cell_run.best).error(1.0) / best - 1 if best > 0 else None
 
 
-def _timeline(whole: Simulation) -> tuple[float, ...]:
-    width = whole.now / BINS
+def _timeline(simulation: Simulation) -> tuple[float, ...]:
+    width = simulation.now / TIMELINE_BINS
     if not width:
         return ()
-    changes = [0.0] * (BINS + 2)
-    taken = [0.0] * BINS
-    for start, end in whole.busy:
-        first, last = min(int(start / width), BINS - 1), min(int(end / width), BINS - 1)
+    changes = [0.0] * (TIMELINE_BINS + 2)
+    seconds = [0.0] * TIMELINE_BINS
+    for start, end in simulation.busy:
+        first, last = min(int(start / width), TIMELINE_BINS - 1), min(int(end / width), TIMELINE_BINS - 1)
         if first == last:
-            taken[first] += end - start
+            seconds[first] += end - start
             continue
-        taken[first] += (first + 1) * width - start
-        taken[last] += end - last * width
+        seconds[first] += (first + 1) * width - start
+        seconds[last] += end - last * width
         changes[first + 1] += width
         changes[last] -= width
-    running = 0.0
-    for n in range(BINS):
-        running += changes[n]
-        taken[n] += running
-    return tuple(min(1.0, each / (width * whole.setting.slots)) for each in taken)
+    whole = 0.0
+    for n in range(TIMELINE_BINS):
+        whole += changes[n]
+        seconds[n] += whole
+    return tuple(min(1.0, used / (width * simulation.cluster.slots)) for used in seconds)
 
 
-def _tail(whole: Simulation) -> float:
-    """From the last moment at which as many slots were taken as ever were to the end, in hours."""
+def _tail_hours(simulation: Simulation) -> float:
+    """Hours from the last moment with the maximum number of used slots to the end."""
     moments = sorted(
-        (at, change) for start, end in whole.busy if end > start for at, change in ((start, 1), (end, -1))
+        (at, change)
+        for start, end in simulation.busy
+        if end > start
+        for at, change in ((start, 1), (end, -1))
     )
-    running = most = 0
+    running = maximum = 0
     last = 0.0
     for at, change in moments:
-        if change < 0 and running == most:
+        if change < 0 and running == maximum:
             last = at
         running += change
-        if running >= most:
-            most, last = running, at
-    return (whole.now - last) / 3600
+        if running >= maximum:
+            maximum, last = running, at
+    return (simulation.now - last) / 3600
 
 
-def _resumed(study: Study, curves: Curves, setting: Setting, whole: Simulation) -> Resumed:
-    again = Simulation(study, curves, setting)
-    again.run(whole.events)
-    one, other = (
-        ending([record for record in each.ledger.records() if record.role != "baseline"])
-        for each in (whole, again)
-    )
-    same = sum(one.get(key) == other[key] for key in other)
-    harmless = study.search.kind == "random" and study.scheduler.kind == "none"
-    promised = (harmless or setting.slots == 1) and not setting.faults
-    return Resumed(again.killed, len(one.keys() | other.keys()), same, promised)
+def _compare_resumed(
+    study: Study, curves: LearningCurves, cluster: SimulatedCluster, uninterrupted: Simulation
+) -> Resumed:
+    resumed = Simulation(study, curves, cluster)
+    resumed.run(uninterrupted.events)
+    expected, actual = (_endings(simulation.records.records()) for simulation in (uninterrupted, resumed))
+    same = sum(expected.get(key) == actual[key] for key in actual)
+    harmless = study.search.order_free and not study.scheduler.prunes
+    promised = (harmless or cluster.slots == 1) and not cluster.faults
+    return Resumed(resumed.drivers_killed, len(expected.keys() | actual.keys()), same, promised)
+
+
+def _endings(records: list[Record]) -> dict[str, tuple[Any, ...]]:
+    """Identity and end of each trial, by its key: the parts that two equal studies share."""
+    return {
+        r.key: (
+            r.cell,
+            r.role,
+            r.number,
+            json.dumps(r.point),
+            r.outcome,
+            r.status,
+            r.step,
+            tuple(r.rungs.items()),
+        )
+        for r in records
+        if r.role != "baseline"
+    }

@@ -1,190 +1,247 @@
-"""A study in simulated time: the real conductor, searcher and rungs, and workers that replay learning curves.
+"""A study in simulated time, with the real conductor, search and rungs, and workers that replay learning curves.
 
-A heap of events stands for the cluster. The conductor knows neither Ray nor time, so nothing of it is faked; what is
-left out are reports that reach no rung, on which nothing is ever decided. Evaluation and baselines take no time.
+A heap of events stands for the cluster. The conductor knows neither Ray nor the time, so no part of it is replaced.
+Reports that reach no rung are left out, because they change no decision. Evaluation and baselines take no time.
 """
 
 import heapq
 import itertools
+import json
 import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from loopscale.records.model.note import RUNG, Note, Record
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.messages import Report
-from loopscale.runner.simulation.ledger import Ledger
-from loopscale.runner.simulation.replay import Curves
+from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
-MOST_LOST = 50
-"""Notes that the queue of a driver that dies may take with it."""
+MAX_LOST_NOTES = 50
+"""Largest number of queued notes that are lost with a driver."""
+
+
+@dataclass
+class MemoryRecords:
+    """Records in memory: a receiver of notes, and the records that a new driver would read."""
+
+    notes: list[Note] = field(default_factory=list)
+    backlog: int = 0
+    away_since: float | None = None
+
+    def write(self, note: Note) -> None:
+        self.notes.append(note)
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    def lose_last(self, count: int) -> None:
+        """Forget the last notes, as a driver that dies with a full queue does."""
+        del self.notes[max(0, len(self.notes) - count) :]
+
+    def records(self) -> list[Record]:
+        rows: dict[str, dict[str, Any]] = {}
+        for note in self.notes:
+            row = rows.setdefault(note.key, {"metrics": {}, "tags": {}, "status": "RUNNING"})
+            row["metrics"] |= note.metrics
+            row["tags"] |= note.tags
+            row["status"] = note.status or row["status"]
+        return [_make_record(key, **row) for key, row in rows.items()]
+
+
+def _make_record(key: str, metrics: dict[str, float], tags: dict[str, str], status: str) -> Record:
+    rungs = {int(name.removeprefix(RUNG)): value for name, value in metrics.items() if name.startswith(RUNG)}
+    number, point = int(tags["number"]), json.loads(tags["point"])
+    seed = int(tags["seed"]) if "seed" in tags else None
+    step, error = int(metrics.get("step", 0)), metrics.get("error", math.nan)
+    identity = key, key, tags["cell"], tags["role"], number, point, seed
+    return Record(
+        *identity,
+        tags["outcome"],
+        status,
+        step,
+        error,
+        metrics.get("error_last", math.nan),
+        rungs,
+        tags,
+        metrics,
+    )
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The cluster: `slots` trials at a time, seconds to start one, and deaths of a worker per hour."""
+class SimulatedCluster:
+    """A simulated cluster and its faults."""
 
     slots: int
+    """Number of trials at a time."""
     start_up: float = 10.0
+    """Seconds until a trial trains."""
     faults: float = 0.0
+    """Deaths of a worker per hour."""
     kills: int = 0
-    """How often the driver dies, at random moments, and is rebuilt from what was recorded."""
+    """Number of deaths of the driver, at random moments. Each new driver is rebuilt from the records."""
     seed: int = 0
 
 
 @dataclass
 class Attempt:
-    """A job with a worker, which goes on from step `start`."""
+    """A job on a simulated worker, from step `start` on."""
 
     job: Job
     began: float
     start: int
-    speaks: Iterator[int]
-    """The steps at which it has something to say that may change anything."""
+    report_steps: Iterator[int]
+    """Steps of the reports that may change a decision."""
     dies: float = math.inf
+    """Time of the worker's death."""
 
 
 @dataclass
 class Simulation:
-    """One study on one cluster; `run` once."""
+    """A study on a simulated cluster. Call `run` once."""
 
     study: Study
-    curves: Curves
-    setting: Setting
-    ledger: Ledger = field(default_factory=Ledger)
+    curves: LearningCurves
+    cluster: SimulatedCluster
+    records: MemoryRecords = field(default_factory=MemoryRecords)
     busy: list[tuple[float, float]] = field(default_factory=list)
-    """When each slot that was used was taken, and let go."""
+    """Start and end of each use of a slot, in seconds."""
     now: float = 0.0
-    lost: int = 0
-    killed: int = 0
+    """Seconds since the start."""
+    events: int = 0
+    workers_lost: int = 0
+    drivers_killed: int = 0
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.setting.seed)
-        self._saved: dict[str, int] = defaultdict(int)
-        self._events: list[tuple[float, int, Literal["says", "dies"], int, Attempt]] = []
+        self._random = random.Random(self.cluster.seed)
+        self._saved_steps: dict[str, int] = defaultdict(int)
+        self._events: list[tuple[float, int, Literal["report", "death"], int, Attempt]] = []
         self._counter = itertools.count()
         self._active: dict[str, Attempt] = {}
-        self.conductor = Conductor(self.study, [], self.ledger)
+        self.conductor = Conductor(self.study, [], self.records)
 
-    def run(self, events: int = 0) -> Conductor:
-        """To the end; `events` is how many there were without kills, over which the kills are spread."""
+    def run(self, expected_events: int = 0) -> Conductor:
+        """Run the study to its end. The kills are spread over the number of events of the study without kills."""
         kills = sorted(
-            (self._random.randint(1, max(events, 1)) for _ in range(self.setting.kills)), reverse=True
+            (self._random.randint(1, max(expected_events, 1)) for _ in range(self.cluster.kills)),
+            reverse=True,
         )
-        self.events = 0
-        self._fill()
+        self._fill_slots()
         while self._active:
             self.events += 1
             if kills and self.events >= kills[-1]:
                 kills.pop()
-                self._die()
+                self._kill_driver()
                 continue
-            self.now, _, what, step, attempt = heapq.heappop(self._events)
-            if what == "dies":
-                self._lose(attempt)
+            self.now, _, kind, step, attempt = heapq.heappop(self._events)
+            if kind == "death":
+                self._lose_worker(attempt)
             else:
-                self._hear(attempt, step)
-            self._fill()
+                self._take_report(attempt, step)
+            self._fill_slots()
         return self.conductor
 
-    def _fill(self) -> None:
-        while len(self._active) < self.setting.slots and isinstance(job := self.conductor.next(), Job):
-            self._begin(job)
+    def _fill_slots(self) -> None:
+        while len(self._active) < self.cluster.slots and isinstance(job := self.conductor.next(), Job):
+            self._start(job)
 
-    def _begin(self, job: Job) -> None:
-        start = self._saved[job.key]
-        attempt = Attempt(job, self.now, start, self._steps(job, start))
+    def _start(self, job: Job) -> None:
+        start = self._saved_steps[job.key]
+        attempt = Attempt(job, self.now, start, self._report_steps(job, start))
         self._active[job.key] = attempt
-        if job.order != "train":
-            self._push(self.now, "says", 0, attempt)
+        if job.order_kind != "train":
+            self._push(self.now, "report", 0, attempt)
             return
-        if self.setting.faults:
-            attempt.dies = self.now + self._random.expovariate(self.setting.faults / 3600)
-        # A worker says first what its checkpoint holds: a driver may have died before it wrote that down.
-        said = [step for step in self._steps(job, 0) if step <= start]
-        if said and not self._report(attempt, said):
+        if self.cluster.faults:
+            attempt.dies = self.now + self._random.expovariate(self.cluster.faults / 3600)
+        # A worker first repeats the history of its checkpoint, because the last driver may not have recorded it.
+        history = [step for step in self._report_steps(job, 0) if step <= start]
+        if history and not self._report(attempt, history):
             return
-        self._next(attempt)
+        self._schedule_next(attempt)
 
-    def _steps(self, job: Job, after: int) -> Iterator[int]:
-        """The first report at or beyond each rung, and the last."""
+    def _report_steps(self, job: Job, after: int) -> Iterator[int]:
+        """Steps of the first report at or beyond each rung, and of the last report."""
         if not job.steps:
             return iter(())
         assert isinstance(job.work, Trial)
-        every = job.work.training.eval_every
-        rungs = self.conductor.benches[job.cell].rungs.ladder(job.number, job.steps)
-        said = {min(math.ceil(rung / every) * every, job.steps) for rung in rungs if job.role == "tuning"}
-        return iter(sorted(step for step in said | {job.steps} if step > after))
+        interval = job.work.training.eval_every
+        steps = {job.steps}
+        if job.role == "tuning":
+            rungs = self.conductor.cell_runs[job.cell].rungs.ladder(job.number, job.steps)
+            steps |= {min(math.ceil(rung / interval) * interval, job.steps) for rung in rungs}
+        return iter(sorted(step for step in steps if step > after))
 
-    def _next(self, attempt: Attempt) -> None:
-        course = self.curves.course(attempt.job)
-        step = next(attempt.speaks, attempt.job.steps)
-        if course.outcome != "finished":
-            step = min(step, math.ceil(course.last * attempt.job.steps))
-        at = attempt.began + self.setting.start_up + max(0, step - attempt.start) * course.seconds
+    def _schedule_next(self, attempt: Attempt) -> None:
+        curve = self.curves.curve(attempt.job)
+        step = next(attempt.report_steps, attempt.job.steps)
+        if curve.outcome != "finished":
+            step = min(step, math.ceil(curve.end * attempt.job.steps))
+        at = attempt.began + self.cluster.start_up + max(0, step - attempt.start) * curve.seconds
         if at > attempt.dies:
-            self._push(attempt.dies, "dies", 0, attempt)
+            self._push(attempt.dies, "death", 0, attempt)
         else:
-            self._push(at, "says", step, attempt)
+            self._push(at, "report", step, attempt)
 
-    def _push(self, at: float, what: Literal["says", "dies"], step: int, attempt: Attempt) -> None:
-        heapq.heappush(self._events, (max(at, self.now), next(self._counter), what, step, attempt))
+    def _push(self, at: float, kind: Literal["report", "death"], step: int, attempt: Attempt) -> None:
+        heapq.heappush(self._events, (max(at, self.now), next(self._counter), kind, step, attempt))
 
-    def _hear(self, attempt: Attempt, step: int) -> None:
+    def _take_report(self, attempt: Attempt, step: int) -> None:
         job = attempt.job
-        if job.order != "train":
+        if job.order_kind != "train":
             self._leave(attempt)
             self.conductor.report(job.key, Report(outcome="finished"))
             return
-        course = self.curves.course(job)
-        self._saved[job.key] = max(step, self._saved[job.key])
-        if course.outcome != "finished" and step >= math.ceil(course.last * job.steps):
+        curve = self.curves.curve(job)
+        self._saved_steps[job.key] = max(step, self._saved_steps[job.key])
+        if curve.outcome != "finished" and step >= math.ceil(curve.end * job.steps):
             self._leave(attempt)
-            self.conductor.report(job.key, Report(outcome=course.outcome, detail="as in the records"))
+            self.conductor.report(job.key, Report(outcome=curve.outcome, detail="as in the records"))
         elif self._report(attempt, [step]):
-            self._next(attempt)
+            self._schedule_next(attempt)
 
     def _report(self, attempt: Attempt, steps: list[int]) -> bool:
-        """Say errors; whether the job goes on. At its last step it has finished."""
-        job, course = attempt.job, self.curves.course(attempt.job)
-        said = tuple((step, {"error": course.error(step / job.steps)}) for step in steps)
+        """Report the errors at the steps. Returns whether the job goes on. At its last step it has finished."""
+        job, curve = attempt.job, self.curves.curve(attempt.job)
+        progress = tuple((step, {"error": curve.error(step / job.steps)}) for step in steps)
         outcome = "finished" if steps[-1] >= job.steps else ""
-        goes_on = self.conductor.report(job.key, Report(said, outcome))
+        goes_on = self.conductor.report(job.key, Report(progress, outcome))
         if not goes_on:
             self._leave(attempt)
         return goes_on
 
-    def _lose(self, attempt: Attempt) -> None:
-        """What was trained since the last checkpoint is trained again."""
-        self._keep(attempt)
+    def _lose_worker(self, attempt: Attempt) -> None:
+        """Let the worker die. The next worker repeats the steps since the last checkpoint."""
+        self._save_checkpoint(attempt)
         self._leave(attempt)
-        self.lost += 1
-        self.conductor.lost(attempt.job.key, "its worker died, as simulated")
+        self.workers_lost += 1
+        self.conductor.report_lost(attempt.job.key, "its worker died, as simulated")
 
-    def _keep(self, attempt: Attempt) -> None:
-        job, seconds = attempt.job, self.now - attempt.began - self.setting.start_up
-        if job.order != "train" or seconds <= 0 or not isinstance(job.work, Trial):
+    def _save_checkpoint(self, attempt: Attempt) -> None:
+        job, seconds = attempt.job, self.now - attempt.began - self.cluster.start_up
+        if job.order_kind != "train" or seconds <= 0 or not isinstance(job.work, Trial):
             return
-        every = job.work.training.checkpoint_every or job.work.training.eval_every
-        trained = attempt.start + int(seconds / max(self.curves.course(job).seconds, 1e-300))
-        self._saved[job.key] = max(self._saved[job.key], min(trained // every * every, job.steps))
+        interval = job.work.training.checkpoint_every or job.work.training.eval_every
+        trained = attempt.start + int(seconds / max(self.curves.curve(job).seconds, 1e-300))
+        last_save = min(trained // interval * interval, job.steps)
+        self._saved_steps[job.key] = max(self._saved_steps[job.key], last_save)
 
     def _leave(self, attempt: Attempt) -> None:
         self._active.pop(attempt.job.key, None)
         self.busy.append((attempt.began, self.now))
 
-    def _die(self) -> None:
-        """The driver dies, and Ray with it; the next one knows what was written down, and no more."""
-        self.killed += 1
+    def _kill_driver(self) -> None:
+        """Let the driver and all workers die. The next driver only knows the records."""
+        self.drivers_killed += 1
         for attempt in list(self._active.values()):
-            self._keep(attempt)
+            self._save_checkpoint(attempt)
             self._leave(attempt)
         self._events.clear()
-        self.ledger.lose(self._random.randint(0, MOST_LOST))
-        self.conductor = Conductor(self.study, self.ledger.records(), self.ledger)
-        self._fill()
+        self.records.lose_last(self._random.randint(0, MAX_LOST_NOTES))
+        self.conductor = Conductor(self.study, self.records.records(), self.records)
+        self._fill_slots()

@@ -1,0 +1,12 @@
+"""Bayesian optimisation with a Gaussian process (Snoek et al. 2012)."""
+
+from loopscale.studies.searches.base import OptunaSampler, Search
+
+
+class GaussianProcess(Search, kind="gp"):
+    """Suits few trials and few ranges: the time for a point grows with the cube of the number of earlier points."""
+
+    def sampler(self, seed: int, size: int) -> OptunaSampler:
+        from optuna.samplers import GPSampler
+
+        return GPSampler(seed=seed)

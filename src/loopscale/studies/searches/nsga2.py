@@ -1,0 +1,34 @@
+"""A genetic algorithm for two objectives, error and FLOPs (Deb et al. 2002)."""
+
+from typing import TYPE_CHECKING
+
+from loopscale.studies.searches.base import OptunaStudy, Search
+
+if TYPE_CHECKING:  # Optuna loads slowly
+    from optuna.samplers import NSGAIISampler
+
+
+class NSGA2(Search, kind="nsga2"):
+    """Reports list the points that no other point beats in both objectives. Replicates use the point of least error.
+
+    The search needs `objectives: [error, flops]` and no scheduler.
+    """
+
+    stateful = True
+    weighs = ("error", "flops")
+
+    def restore(self, study: OptunaStudy, size: int) -> None:
+        """Select the parents of each generation in the records again.
+
+        Optuna caches the parents with the study, and lists cached parents in another order than new ones.
+        """
+        sampler = self.sampler(0, size)
+        bred = [trial for trial in study.get_trials(deepcopy=False) if trial.system_attrs]
+        for generation in sorted({sampler.get_trial_generation(study, trial) for trial in bred}):
+            sampler.get_parent_population(study, generation)
+
+    def sampler(self, seed: int, size: int) -> "NSGAIISampler":
+        from optuna.samplers import NSGAIISampler
+
+        # Optuna's default generation of 50 points would be larger than most searches, and the first one is random.
+        return NSGAIISampler(seed=seed, population_size=min(50, max(4, size // 4)))

@@ -1,0 +1,15 @@
+"""Points drawn uniformly from the ranges (Bergstra, Bengio 2012)."""
+
+from loopscale.studies.searches.base import OptunaSampler, Search
+
+
+class RandomSearch(Search, kind="random"):
+    """No result changes a later point, so a resumed search repeats its points with any number of workers."""
+
+    adaptive = False
+    order_free = True
+
+    def sampler(self, seed: int, size: int) -> OptunaSampler:
+        from optuna.samplers import RandomSampler
+
+        return RandomSampler(seed=seed)

@@ -1,0 +1,53 @@
+"""Provenance in the records: commit and hardware of a trial, and the plan in the parent run."""
+
+import re
+
+import pytest
+
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Job
+from loopscale.runner.machine.provenance import describe_machine, training_hardware
+from loopscale.runner.messages import Report
+from loopscale.runner.simulation.simulate import MemoryRecords
+from loopscale.studies.plan import cell_counts, plan_study
+from loopscale.studies.spec import Study
+
+TREE = {
+    "question": "?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+        "model": {"kind": "looped", "width": 8, "heads": 1},
+        "training": {"steps": 40, "batch_size": 4, "window": 1},
+    },
+    "scientific": {"training.loops": [1, 2]},
+    "nuisance": {"model.layers": {"integer": [1, 2]}},
+    "search": {"kind": "random", "trials": 2},
+    "scheduler": {"kind": "asha", "first_rung": 10},
+}
+
+
+def test_every_trial_records_its_commit_host_and_hardware():
+    records = MemoryRecords()
+    conductor = Conductor(Study.parse(TREE), [], records)
+    conductor.commit_tags = {"git_commit": "c0ffee", "git_changed": "no"}
+    job = conductor.next()
+    assert isinstance(job, Job)
+    conductor.report(job.key, Report(((40, {"error": 0.5}),), "finished", host="here", hardware="an abacus"))
+    tags = {name: text for note in records.notes if note.key == job.key for name, text in note.tags.items()}
+    assert (tags["git_commit"], tags["git_changed"]) == ("c0ffee", "no")
+    assert (tags["host"], tags["hardware"]) == ("here", "an abacus")
+
+
+def test_the_machine_is_described_with_its_threads():
+    assert re.search(r"\d+ threads", describe_machine())
+    assert training_hardware(gpu=False) == describe_machine()
+
+
+def test_the_recorded_plan_equals_the_plan():
+    study = Study.parse(TREE)
+    for recorded, planned in zip(cell_counts(study), plan_study(study, rate=1e9).cells, strict=True):
+        assert recorded["key"] == planned.key
+        assert tuple(recorded["flops"]) == pytest.approx(planned.flops)
+        assert recorded["flops"][0] < recorded["flops"][1]
+        assert (recorded["tuning"], recorded["replicates"]) == (planned.tuning, planned.replicates)
+        assert recorded["trained_share"] == planned.trained_share

@@ -1,0 +1,58 @@
+"""A cluster without free slots announces waiting trials, so that it can grow. The study starts on the new machine."""
+
+from pathlib import Path
+
+import pytest
+import ray
+import yaml
+from ray.autoscaler.v2.sdk import get_cluster_status
+from ray.cluster_utils import Cluster
+
+from tests.runner.drivers import Driver, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(600)]
+
+
+def demanded_bundles(address: str) -> list[dict[str, float]]:
+    """Resources that an autoscaler is asked for, with an entry per bundle."""
+    status = get_cluster_status(address)
+    return [
+        bundle.bundle
+        for group in status.resource_demands.placement_group_demand
+        for bundles in group.bundles_by_count
+        for bundle in [bundles] * bundles.count
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_waiting_trials_are_announced_and_start_on_a_new_machine(tmp_path: Path):
+    study = tmp_path / "elastic.yaml"
+    tree = {
+        "question": "Does it wait for a machine?",
+        "fixed": {
+            "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+            "model": {"kind": "looped", "width": 8, "heads": 2},
+            "training": {"steps": 20, "loops": 3, "window": 2, "batch_size": 8, "eval_every": 10},
+        },
+        "replicates": 3,
+        "evaluate": {"loops": 4, "prompts": 32},
+    }
+    study.write_text(yaml.safe_dump(tree))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    process = None
+    try:
+        driver = Driver(study, tmp_path, workers=3)
+        process = driver.start("--address", cluster.address)
+        wait_until(lambda: len(demanded_bundles(cluster.address)) >= 3, process)
+        bundles = demanded_bundles(cluster.address)
+        assert {bundle["CPU"] for bundle in bundles} == {1.0}
+        cluster.add_node(num_cpus=1)
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert "no machine of the cluster has the resources of a trial (1 CPUs)" in err
+        driver.check(trials=3, baselines=0)
+    finally:
+        if process and process.poll() is None:
+            process.kill()
+        ray.shutdown()
+        cluster.shutdown()

@@ -1,0 +1,101 @@
+"""`loopscale run` through real Ray, killed at any moment and run again: no trial is lost, doubled or left running."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.runner.drivers import BASELINES, TRIALS, survival_driver, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+KILLS = int(os.environ.get("LOOPSCALE_KILLS", "3"))
+"""Number of kills of the killed study: 3 in CI, more in `make soak`."""
+
+
+def test_a_study_killed_at_random_moments_equals_the_uninterrupted_study(tmp_path: Path):
+    killed, uninterrupted = survival_driver(tmp_path / "killed"), survival_driver(tmp_path / "whole")
+    moments = random.Random(7)
+    kills = 0
+    while kills < KILLS and killed.killed_after(moments.uniform(6, 22)):
+        kills += 1
+    assert kills == KILLS, "the study ended before the last kill"
+    assert killed.finish()[0] == uninterrupted.finish()[0] == 0
+    for driver in (killed, uninterrupted):
+        driver.check(TRIALS, BASELINES)
+    assert killed.ends() == uninterrupted.ends()
+    repeated = sum(times - 1 for times in killed.saves().values())
+    assert repeated <= 2 * kills, f"{kills} kills of two workers repeated {repeated} checkpoint intervals"
+    assert set(killed.saves()) == set(uninterrupted.saves())
+
+
+def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(tmp_path: Path):
+    driver = survival_driver(tmp_path)
+    assert driver.finish()[0] == 0
+    before = driver.saves()
+    assert driver.finish()[0] == 0
+    assert driver.saves() == before
+    driver.overrides = ("replicates=3",)
+    assert driver.finish()[0] == 0
+    driver.check(TRIALS + 2, BASELINES)
+    assert all(driver.saves()[key] == before[key] for key in before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_study_within_seconds_and_the_message_says_how_to_resume(
+    tmp_path: Path, number: signal.Signals
+):
+    driver = survival_driver(tmp_path)
+    process = driver.start()
+    wait_until(lambda: (tmp_path / "saves").exists(), process)
+    process.send_signal(number)
+    start = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert time.monotonic() - start < 15
+    assert f"loopscale run {driver.study}" in err
+    assert "Traceback" not in err
+    assert driver.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
+    assert driver.finish()[0] == 0
+    driver.check(TRIALS, BASELINES)
+    assert max(driver.saves().values()) == 1 or sum(n - 1 for n in driver.saves().values()) <= 2
+
+
+def test_of_two_drivers_one_runs_and_the_other_names_the_holder_of_the_study(tmp_path: Path):
+    driver = survival_driver(tmp_path)
+    process = driver.start()
+    wait_until(lambda: (tmp_path / "saves").exists(), process)
+    code, _, err = driver.finish()
+    assert code == 2
+    assert f"is being run by process {process.pid}" in err
+    assert process.communicate(timeout=300)
+    assert process.returncode == 0
+    driver.check(TRIALS, BASELINES)
+
+
+def test_a_killed_worker_is_replaced_and_its_trial_goes_on(tmp_path: Path):
+    driver = survival_driver(tmp_path)
+    process = driver.start()
+    wait_until(lambda: (tmp_path / "saves").exists() and len(driver.saves()) > 3, process)
+    (victim, *_) = _worker_processes(process.pid)
+    os.kill(victim, signal.SIGKILL)
+    assert process.communicate(timeout=300)
+    assert process.returncode == 0
+    driver.check(TRIALS, BASELINES)
+    assert sum(times - 1 for times in driver.saves().values()) <= 1
+
+
+def _worker_processes(session: int) -> list[int]:
+    """Processes of the driver's session that train. Ray sets their titles."""
+    listed = subprocess.run(
+        ["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if "ImplicitFunc" in line or "trainable" in line
+    ]

@@ -1,0 +1,87 @@
+"""The adapters to Ray Tune, and the classification of Ray's reasons for the end of a worker."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
+from loopscale.runner.decide.job import Fault, Idle, Job
+from loopscale.runner.decide.shares import Share
+from loopscale.runner.messages import Report
+from loopscale.runner.on_ray.tune import OUT_OF_MEMORY, TuneScheduler, TuneSearcher, classify_fault
+from tests.runner.simulated_study import Store, progress_at, start_jobs, study
+
+KILLED_BY_MONITOR = (
+    "ActorDiedError: The actor died unexpectedly before finishing this task. Task was killed due to the node running "
+    "low on memory. Memory on the node was 22.1GB / 23.0GB"
+)
+DIED = (
+    "ActorDiedError: The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker "
+    "exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential "
+    "root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force "
+    "is called."
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"),
+    [
+        ("The actor died because its node has died. Node Id: 7aa0. the node was marked dead", "host"),
+        ("ray.exceptions.ActorUnavailableError: The actor 02 is unavailable: rpc error 14", "host"),
+        ("RayTaskError: StorageUnavailable: cannot write to s3://b (timeout); mend it", "host"),
+        ("OSError: [Errno 28] No space left on device", "host"),
+        ("The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR", "worker"),
+        ("ModuleNotFoundError: No module named 'torch'", "worker"),
+        ("", "worker"),
+    ],
+)
+def test_the_fault_is_classified_by_the_text_of_the_reason(reason: str, fault: Fault):
+    assert classify_fault(reason) == fault
+
+
+def test_a_death_by_lack_of_memory_is_distinguished_from_other_deaths():
+    assert classify_fault(KILLED_BY_MONITOR) == "memory"
+    assert classify_fault("ray.exceptions.OutOfMemoryError: Task was killed") == "memory"
+    assert classify_fault(DIED) == "worker", "Ray mentions the kernel for every death"
+    assert classify_fault(f"{DIED}; {OUT_OF_MEMORY}") == "memory"
+
+
+def test_a_trial_whose_workers_always_run_out_of_memory_ends_so_and_is_not_repeated():
+    store = Store()
+    conductor = Conductor(study(baselines=[]), [], store)
+    first = conductor.next()
+    assert isinstance(first, Job)
+    second = conductor.next()
+    assert isinstance(second, Job)
+    conductor.report(second.key, Report(outcome="diverged"))  # so that the study sees that workers can start
+    for _ in range(MAX_RETRIES):
+        conductor.report_lost(first.key, KILLED_BY_MONITOR, classify_fault(KILLED_BY_MONITOR))
+        assert conductor.next() is first
+    conductor.report_lost(first.key, KILLED_BY_MONITOR, classify_fault(KILLED_BY_MONITOR))
+    (record,) = [record for record in store.records() if record.key == first.key]
+    assert (record.outcome, record.status) == ("out_of_memory", "FAILED")
+    resumed, started = Conductor(study(baselines=[]), store.records(), store), set[str]()
+    for _ in range(100):
+        job = resumed.next()
+        if isinstance(job, Idle):
+            break
+        started.add(job.key)
+        resumed.report(job.key, Report(outcome="diverged"))
+    assert started
+    assert first.key not in started
+
+
+def test_a_trial_that_yielded_its_slot_and_runs_again_is_not_lost_when_tune_ends_its_first_run():
+    conductor, (job, other) = start_jobs(2)
+    searcher = TuneSearcher(conductor, job, lambda job: None, {"t1": job.key, "t2": other.key})  # pyright: ignore[reportArgumentType]
+    scheduler = TuneScheduler(conductor, searcher)
+    tune_trial = SimpleNamespace(trial_id="t1", config={"key": job.key})
+    conductor.report(other.key, progress_at(50))
+    conductor.share = Share(1, contested=True)
+    assert scheduler.on_trial_result(None, tune_trial, {"report": progress_at(10)}) == scheduler.STOP
+    conductor.share = Share(2)
+    assert conductor.next() is job
+    searcher.on_trial_complete("t1")
+    assert (job.state, job.worker_deaths) == ("running", 0)
+    searcher.on_trial_complete("t2")
+    assert (other.state, other.worker_deaths) == ("waiting", 1)

@@ -1,0 +1,245 @@
+"""Reports of a worker on its orders, without Ray: outcomes of trials, and the steps at which they resume."""
+
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from loopscale.evaluate import Evaluation, evaluate
+from loopscale.runner.messages import Baseline, Order, Report
+from loopscale.runner.on_ray.worker import work
+from loopscale.training import checkpoint
+from loopscale.training.checkpoint_stores import open_checkpoint_store
+from loopscale.training.folder import Folder
+from loopscale.training.storage import StorageMissing, StorageUnavailable
+from loopscale.training.trial import Trial
+from tests.buckets import CREDENTIALS, Bucket
+from tests.disks import small_disk
+
+EVALUATION = Evaluation(loops=5, prompts=32)
+
+
+def make_trial(**training: Any) -> Trial:
+    options = {"steps": 30, "loops": 3, "window": 2, "batch_size": 8, "eval_every": 10}
+    return Trial.model_validate(
+        {
+            "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+            "model": {"kind": "looped", "width": 8, "heads": 2},
+            "training": options | training,
+        }
+    )
+
+
+def make_order(folder: Path, trial: Trial, kind: str = "train") -> Order:
+    folder.mkdir(exist_ok=True)
+    return Order(kind=kind, key=trial.key, trial=trial, evaluation=EVALUATION, checkpoints=str(folder))  # pyright: ignore
+
+
+def checkpoint_file(order: Order) -> Path:
+    return Path(order.checkpoints, f"{order.key}.safetensors")
+
+
+def all_progress(reports: list[Report]) -> dict[int, dict[str, float]]:
+    """Metrics by step."""
+    return {step: metrics for report in reports for step, metrics in report.progress}
+
+
+def without_times(progress: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    return {step: metrics | {"seconds": 0.0} for step, metrics in progress.items()}
+
+
+def test_a_trial_reports_its_progress_and_ends_with_its_curve(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    reports = list(work(order))
+    assert list(all_progress(reports)) == [10, 20, 30]
+    last = reports[-1]
+    assert last.outcome == "finished"
+    assert last.curve
+    assert last.curve.error.shape == (5, 4)
+    assert last.metrics
+    assert last.metrics["evaluate/error"] == pytest.approx(last.curve.error[2].mean())
+
+
+def test_the_curve_is_of_the_reloaded_checkpoint(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    *_, last = work(order)
+    net = checkpoint.load_net(open_checkpoint_store(order.checkpoints), order.key, make_trial())
+    assert last.curve
+    np.testing.assert_array_equal(last.curve.error, evaluate(net, make_trial().task, EVALUATION).error)
+
+
+def test_an_interrupted_trial_resumes_and_repeats_its_history(tmp_path: Path):
+    uninterrupted = all_progress(list(work(make_order(tmp_path / "whole", make_trial()))))
+    order = make_order(tmp_path / "cut", make_trial())
+    reports = work(order)
+    assert all_progress([next(reports)])
+    reports.close()
+    resumed = list(work(order))
+    assert resumed[0].progress[-1][0] == 10
+    assert without_times(all_progress(resumed)) == without_times(uninterrupted)
+
+
+def test_a_finished_trial_is_evaluated_and_not_trained(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    first = list(work(order))
+    before = checkpoint_file(order).stat().st_mtime_ns
+    again = list(work(order))
+    assert checkpoint_file(order).stat().st_mtime_ns == before
+    assert all_progress(again) == all_progress(first)
+    assert again[-1].metrics == first[-1].metrics
+
+
+def test_rare_checkpoints_repeat_at_most_their_interval(tmp_path: Path):
+    order = make_order(tmp_path, make_trial(steps=60, checkpoint_every=30))
+    reports = work(order)
+    for _ in range(4):
+        next(reports)
+    reports.close()
+    saved = checkpoint.load(open_checkpoint_store(order.checkpoints), order.key)
+    assert saved
+    assert saved.history[-1][0] == 30
+
+
+def test_a_trial_with_a_damaged_checkpoint_is_trained_again(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    first = list(work(order))
+    checkpoint_file(order).write_bytes(checkpoint_file(order).read_bytes()[:1000])
+    again = list(work(order))
+    assert again[-1].metrics == first[-1].metrics
+
+
+def test_a_finished_trial_without_weights_has_no_curve(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    list(work(order))
+    checkpoint.strip(open_checkpoint_store(order.checkpoints), order.key, keep_weights=False)
+    for kind in ("train", "evaluate"):
+        *_, last = work(order.model_copy(update={"kind": kind}))
+        assert (last.outcome, last.curve) == ("finished", None)
+        assert "not evaluated" in last.detail
+
+
+def test_a_trial_whose_weights_were_dropped_before_its_end_is_trained_again(tmp_path: Path):
+    order = make_order(tmp_path, make_trial())
+    reports = work(order)
+    next(reports)
+    reports.close()
+    checkpoint.strip(open_checkpoint_store(order.checkpoints), order.key, keep_weights=False)
+    again = list(work(order))
+    assert list(all_progress(again)) == [10, 20, 30]
+    assert again[-1].curve
+
+
+def test_a_trial_that_diverges_reports_the_step(tmp_path: Path):
+    *_, last = work(make_order(tmp_path, make_trial(lr=1e30)))
+    assert last.outcome == "diverged"
+    assert "step" in last.detail
+
+
+def test_a_trial_too_large_for_the_machine_is_out_of_memory(tmp_path: Path):
+    *_, last = work(make_order(tmp_path, make_trial(batch_size=10**12)))
+    assert last.outcome == "out_of_memory"
+
+
+def test_a_bug_is_reported_with_its_traceback(tmp_path: Path):
+    order, other = make_order(tmp_path, make_trial()), make_order(tmp_path, make_trial(lr=0.5))
+    next(work(other))
+    checkpoint_file(other).rename(checkpoint_file(order))
+    *_, last = work(order)
+    assert last.outcome == "failed"
+    assert "Traceback" in last.detail
+
+
+def test_a_baseline_has_a_curve_and_no_progress(tmp_path: Path):
+    settings = {"task": make_trial().task.model_dump(), "solver": {"kind": "gradient_descent"}}
+    baseline = Baseline.model_validate(settings)
+    (report,) = work(Order(kind="baseline", key=baseline.key, baseline=baseline, evaluation=EVALUATION))
+    assert report.outcome == "finished"
+    assert report.curve
+    assert report.curve.error.shape == (5, 4)
+    assert not report.progress
+
+
+def test_a_failure_of_storage_is_raised_and_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Folder, "patience", 0.0)
+    with small_disk(tmp_path / "disk", "16k") as disk:
+        reports = work(make_order(disk, make_trial()))
+        with pytest.raises(StorageUnavailable, match="No space left on device") as raised:
+            next(reports)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # Ray pickles the error
+
+
+def test_a_worker_without_the_folder_neither_trains_nor_creates_it(tmp_path: Path):
+    missing = {"checkpoints": str(tmp_path / "not-mounted")}
+    order = make_order(tmp_path / "here", make_trial()).model_copy(update=missing)
+    with pytest.raises(StorageMissing, match="mount it"):
+        next(work(order))
+    assert not (tmp_path / "not-mounted").exists()
+
+
+WORKER = """
+import sys
+from loopscale.runner.messages import Order
+from loopscale.runner.on_ray.worker import work
+for report in work(Order.model_validate_json(sys.argv[1])):
+    print(*(step for step, _ in report.progress), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_killed_at_any_moment_resumes_bitwise_through_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    server, trial = Bucket(tmp_path), make_trial(steps=100)
+    killed = make_order(tmp_path, trial).model_copy(update={"checkpoints": server.url})
+    uninterrupted = make_order(tmp_path / "uninterrupted", trial)
+    list(work(uninterrupted))
+    server.start()
+    try:
+        for kill in range(3):
+            process = subprocess.Popen(
+                [sys.executable, "-c", WORKER, killed.model_dump_json()], stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout
+            for _ in range(2):
+                process.stdout.readline()
+            time.sleep(0.004 * kill)
+            process.kill()
+            process.communicate()
+        reports = list(work(killed))
+        saved = [
+            checkpoint.load(open_checkpoint_store(order.checkpoints), trial.key)
+            for order in (killed, uninterrupted)
+        ]
+    finally:
+        server.kill()
+    assert reports[0].progress[-1][0] < 100, "the last worker ended before the kill"
+    first, second = (end.state for end in saved if end and end.state)
+    assert first.net.keys() == second.net.keys()
+    assert all(torch.equal(first.net[name], second.net[name]) for name in first.net)
+    for index, moments in first.optimiser["state"].items():
+        assert all(torch.equal(value, second.optimiser["state"][index][n]) for n, value in moments.items())
+    histories = [[(step, m | {"seconds": 0.0}) for step, m in end.history] for end in saved if end]
+    assert histories[0] == histories[1]
+
+
+def test_a_trial_whose_last_checkpoint_was_overwritten_by_an_older_checkpoint_is_trained_to_its_end(
+    tmp_path: Path,
+):
+    order = make_order(tmp_path, make_trial())
+    older, reports = b"", []
+    for report in work(order):
+        reports.append(report)
+        older = older or checkpoint_file(order).read_bytes()
+        if len(reports) == 3:  # the last step has been saved
+            checkpoint_file(order).write_bytes(older)
+    assert checkpoint.reached(open_checkpoint_store(order.checkpoints), order.key) == 30
+    uninterrupted = list(work(make_order(tmp_path / "uninterrupted", make_trial())))
+    assert reports[-1].metrics == uninterrupted[-1].metrics
