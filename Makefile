@@ -53,9 +53,9 @@ notebooks: $(READY)  ## run every notebook in place, with pictures (needs chromi
 	for book in notebooks/*.ipynb; do \
 	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
 	done
-	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.results import reading as read; \
-	  found = read("algoformer/reduced/figure5"); \
-	  found.against_loops(found.tasks()[0]).write_image("pictures/figure5.svg")'
+	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.notebook import results; \
+	  study = results("algoformer/reduced/figure5"); \
+	  study.against_loops(study.task_names()[0]).write_image("pictures/figure5.svg")'
 
 ui: $(READY)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)

@@ -1,8 +1,10 @@
 import numpy as np
+import pandas as pd
 import pytest
 
-from loopscale.analysis.axes import in_step, independent
-from loopscale.analysis.laws.study_laws import laws
+from loopscale.analysis.axes import in_step, independent_axes
+from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.results import Results
 from tests.analysis.planted import Planted
 
 
@@ -18,32 +20,32 @@ def stepped() -> Planted:
 
 def test_settings_that_differ_in_step_are_one_axis():
     planted = stepped()
-    assert in_step(planted.study, "training.loops") == ("training.window",)
-    assert in_step(planted.study, "task.dim") == ()
-    assert independent(planted.study) == ["task.dim", "training.loops"]
-    assert independent(planted.study, least=3) == ["training.loops"]
+    assert in_step(planted.results, "training.loops") == ("training.window",)
+    assert in_step(planted.results, "task.dim") == ()
+    assert independent_axes(planted.results) == ["task.dim", "training.loops"]
+    assert independent_axes(planted.results, least=3) == ["training.loops"]
 
 
-def test_settings_that_are_crossed_are_axes_of_their_own():
+def test_crossed_settings_are_separate_axes():
     planted = Planted()
     for loops, window in ((4, 2), (8, 2), (4, 4), (8, 4)):
         planted.cell(f"{loops} {window}", **{"training.loops": loops, "training.window": window})
-    assert in_step(planted.study, "training.loops") == ()
-    assert independent(planted.study) == ["training.loops", "training.window"]
+    assert in_step(planted.results, "training.loops") == ()
+    assert independent_axes(planted.results) == ["training.loops", "training.window"]
 
 
-def test_a_law_along_settings_in_step_has_all_their_values_and_is_named_by_all():
+def test_a_law_along_settings_in_step_has_all_their_values_and_names():
     planted = stepped()
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
-    found, missing = laws(planted.study, *planted.tables[:2])
+    fitted, missing = study_laws(planted.results)
     assert missing == []
-    assert [(law.cell, law.beside, law.x) for law in found] == [
+    assert [(law.cell, law.beside, law.x) for law in fitted] == [
         (f"dim={dim}", ("training.window",), (2, 4, 8, 16)) for dim in (2, 4)
     ]
-    assert [law.rate for law in found] == pytest.approx([0.5, 0.5], abs=0.1)
+    assert [law.rate for law in fitted] == pytest.approx([0.5, 0.5], abs=0.1)
 
 
-def test_a_law_along_the_prompts_is_along_steps_times_batch_size_and_so_is_its_bound():
+def test_a_law_along_the_prompts_and_its_bound_use_steps_times_batch_size():
     planted = Planted(noise=0.02)
     for steps in (100, 200, 400, 800):
         values = {"training.steps": steps, "training.batch_size": 64, "task.dim": 2}
@@ -54,14 +56,14 @@ def test_a_law_along_the_prompts_is_along_steps_times_batch_size_and_so_is_its_b
     theory = {"kind": "bai_pretrain", "noise": 1e-4, "points": 20}
     planted.study["laws"] = [{"of": "error", "along": "prompts", "form": ["power"], "theory": theory}]
     planted.rows = [row | {"task.points": 20} for row in planted.rows]
-    ((law,), _) = laws(planted.study, *tables(planted))
+    ((law,), _) = study_laws(with_all_settings(planted))
     assert law.x == (6400, 12800, 25600, 51200), law.note
     assert law.note == ""
     assert (law.predicted, law.rate) == pytest.approx((0.5, 0.5), abs=0.05)
     assert law.verdict.word == "agrees"
 
 
-def test_a_law_along_flops_is_that_of_the_cells_which_no_other_beats():
+def test_a_law_along_flops_uses_the_cells_that_no_other_cell_beats():
     planted = Planted(noise=0.02)
     for loops in (1, 2, 4, 8):
         for width in (8, 32):
@@ -73,14 +75,12 @@ def test_a_law_along_flops_is_that_of_the_cells_which_no_other_beats():
                 )
                 planted.trial(cell, "replicate", number, error, flops=flops)
     planted.study["laws"] = [{"of": "error", "along": "flops", "form": ["power"]}]
-    ((law,), _) = laws(planted.study, *tables(planted))
+    ((law,), _) = study_laws(with_all_settings(planted))
     assert law.cell == ""
     assert law.x == (64e6, 128e6, 256e6, 512e6), "the wide ones cost more and err more"
     assert law.low < 0.3 < law.high
 
 
-def tables(planted: Planted):
-    """With a column for every setting that the rows have, as the mirror has."""
-    import pandas as pd
-
-    return pd.DataFrame(planted.rows), planted.tables[1]
+def with_all_settings(planted: Planted) -> Results:
+    """Results with a column for every setting of the rows, as in the mirror."""
+    return Results(planted.study, pd.DataFrame(planted.rows), *planted.tables[1:])

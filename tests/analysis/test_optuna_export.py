@@ -1,4 +1,4 @@
-"""A study's tuning in Optuna's own storages, and in its dashboard."""
+"""A study's tuning in Optuna's own storages, and in Optuna's dashboard."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ NAMES = ["tiny: loops=1", "tiny: loops=2"]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two cells; of the first a trial diverged, one was pruned and one failed, beside two that finished."""
+    """Two cells. The first has two finished trials, and a diverged, a pruned and a failed trial."""
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "tiny.yaml").write_text(TINY.replace("trials: 2", "trials: 5"))
     study = Study.load(folder / "tiny.yaml")
@@ -73,15 +73,14 @@ def test_every_cell_is_a_study_with_its_points_and_outcomes(root: Path, tmp_path
         assert best.datetime_start <= best.datetime_complete <= before
         assert second.user_attrs["training.loops"] == 2
         assert second.metric_names == ["error"]
-        row = open_store(root)
-        assert best.user_attrs["trial"] in {file.tags["trial"] for file in _runs(row)}
+        assert best.user_attrs["trial"] in {run.tags["trial"] for run in _runs(open_store(root))}
 
 
 def _runs(store: Store) -> Any:
     return store.runs(store.require_experiment("tiny"))
 
 
-def test_a_search_can_go_on_from_what_was_exported(root: Path, tmp_path: Path):
+def test_a_search_continues_from_the_export(root: Path, tmp_path: Path):
     to_optuna(open_store(root), "tiny", str(tmp_path / "tuning.log"))
     with opened(tmp_path / "tuning.log") as storage:
         study = optuna.load_study(study_name=NAMES[0], storage=storage)
@@ -90,16 +89,16 @@ def test_a_search_can_go_on_from_what_was_exported(root: Path, tmp_path: Path):
         assert trial.number == 5
 
 
-def test_a_file_that_is_there_is_left_alone(root: Path, tmp_path: Path):
+def test_an_existing_file_is_not_overwritten(root: Path, tmp_path: Path):
     (tmp_path / "mine.db").write_text("mine")
-    with pytest.raises(StoreError, match="is there already; give a new file, or delete it"):
+    with pytest.raises(StoreError, match="exists already; give a new file, or delete the old one"):
         to_optuna(open_store(root), "tiny", f"sqlite:///{tmp_path / 'mine.db'}")
     assert (tmp_path / "mine.db").read_text() == "mine"
     with pytest.raises(StoreError, match=r"cannot write .*; give another file"):
         to_optuna(open_store(root), "tiny", str(tmp_path / "nosuch" / "x.log"))
 
 
-def test_a_study_that_tuned_nothing_is_said(root: Path, tmp_path: Path):
+def test_a_study_without_tuning_is_an_error(root: Path, tmp_path: Path):
     (tmp_path / "tiny.yaml").write_text(TINY)
     with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
         made.parent()
@@ -108,7 +107,7 @@ def test_a_study_that_tuned_nothing_is_said(root: Path, tmp_path: Path):
     assert not (tmp_path / "x.log").exists()
 
 
-def test_points_outside_a_range_that_was_narrowed_widen_it(root: Path, tmp_path: Path):
+def test_points_outside_a_narrowed_range_widen_it(root: Path, tmp_path: Path):
     text = TINY.replace("{real: [1.0e-3, 1.0e-2], scale: log}", "{real: [3.0e-3, 4.0e-3]}")
     (tmp_path / "tiny.yaml").write_text(text)
     with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
@@ -121,7 +120,7 @@ def test_points_outside_a_range_that_was_narrowed_widen_it(root: Path, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
-def test_the_dashboard_serves_what_was_exported(root: Path, tmp_path: Path, name: str):
+def test_the_dashboard_serves_the_export(root: Path, tmp_path: Path, name: str):
     to_optuna(open_store(root), "tiny", str(tmp_path / name))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -132,14 +131,14 @@ def test_the_dashboard_serves_what_was_exported(root: Path, tmp_path: Path, name
         [sys.executable, "-W", "ignore", "-c", program, *where], stderr=subprocess.DEVNULL
     ) as server:
         try:
-            studies = _asked(f"http://127.0.0.1:{port}/api/studies")["study_summaries"]
+            studies = _response(f"http://127.0.0.1:{port}/api/studies")["study_summaries"]
             assert sorted(study["study_name"] for study in studies) == NAMES
             first = next(study["study_id"] for study in studies if study["study_name"] == NAMES[0])
-            found = _asked(f"http://127.0.0.1:{port}/api/studies/{first}")
+            study = _response(f"http://127.0.0.1:{port}/api/studies/{first}")
         finally:
             server.terminate()
             server.wait(20)
-    trials = found["trials"]
+    trials = study["trials"]
     assert [trial["state"] for trial in trials] == ["Complete", "Complete", "Complete", "Pruned", "Fail"]
     assert trials[0]["values"] == [0.5]
     assert trials[0]["params"][0]["name"] == "training.lr"
@@ -147,7 +146,7 @@ def test_the_dashboard_serves_what_was_exported(root: Path, tmp_path: Path, name
     assert trials[0]["intermediate_values"] == [{"step": 4, "value": 0.5}]
 
 
-def _asked(url: str, patience: float = 60) -> Any:
+def _response(url: str, patience: float = 60) -> Any:
     until = time.monotonic() + patience
     while True:
         try:

@@ -100,7 +100,10 @@ def test_tuning_is_exported_to_optuna(loopscale, store: Path):
     done = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
     assert done.out == "4 trials of 2 cells in tuning.log; `optuna-dashboard tuning.log` shows them\n"
     again = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
-    assert (again.code, again.err) == (2, "tuning.log is there already; give a new file, or delete it\n")
+    assert (again.code, again.err) == (
+        2,
+        "tuning.log exists already; give a new file, or delete the old one\n",
+    )
 
 
 def test_every_column_is_described(loopscale, store: Path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.analysis.papers.theorems import verified
+from loopscale.analysis.papers.theorems import verify
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Example
 
@@ -19,9 +19,9 @@ def construction_of(kind: str) -> Construction:
 @every_kind
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_theorem_holds_on_random_problems(kind: str, seed: int):
-    result = verified(construction_of(kind), seed)
-    assert result["holds"], result
-    assert result["steps"], "the example expects no output at any step"
+    verified = verify(construction_of(kind), seed)
+    assert verified.holds, verified
+    assert verified.steps, "the example expects no output at any step"
 
 
 @every_kind
@@ -46,4 +46,4 @@ def test_a_slightly_different_algorithm_is_detected(kind: str, monkeypatch: pyte
         return replace(example, expected=example.expected + 0.01 * example.expected.abs() + 1e-3)
 
     monkeypatch.setattr(type(construction_of(kind)), "example", perturbed)
-    assert not verified(construction_of(kind))["holds"]
+    assert not verify(construction_of(kind)).holds

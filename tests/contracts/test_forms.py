@@ -148,3 +148,39 @@ def test_the_margin_is_a_tenth_of_a_large_rate_and_above_0_for_every_rate(kind: 
 def test_an_unknown_form_is_refused_with_the_known_forms():
     with pytest.raises(ValueError, match=r"no form 'cubic'; there is .*power"):
         variants("cubic")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "text"),
+    [
+        ("exponential", math.log(2), "falls by a factor of 2 per loop"),
+        ("exponential", -math.log(2), "grows by a factor of 2 per loop"),
+        ("power", 0.5, "falls as loops^-0.5"),
+        ("power", -0.5, "grows as loops^0.5"),
+        ("power_floor", 0.5, "falls as loops^-0.5 to a floor"),
+        ("log_power", 1.3, "falls as (ln(1 + loops))^-1.3"),
+        (
+            "double_exponential",
+            math.log(2),
+            "falls doubly exponentially, its logarithm by a factor of 2 per loop",
+        ),
+    ],
+)
+def test_a_form_words_its_rate(kind: str, rate: float, text: str):
+    assert Form.choices()[kind].worded("loops", "loop", rate) == text
+
+
+def test_the_words_of_an_interval_have_the_sign_and_the_unit_of_the_rate():
+    power, exponential = Form.choices()["power"], Form.choices()["exponential"]
+    assert power.worded("d", "unit", 0.5, 0.4, 0.7).endswith(
+        "d^-0.5 (95 % interval of the exponent -0.7 to -0.4)"
+    )
+    assert power.worded("d", "unit", -0.5, -0.7, -0.4).endswith(
+        "d^0.5 (95 % interval of the exponent 0.4 to 0.7)"
+    )
+    ends = math.log(1.5), math.log(4)
+    assert exponential.worded("T", "loop", math.log(2), *ends).endswith("(95 % interval 1.5 to 4)")
+    assert exponential.worded("T", "loop", -math.log(2), -ends[1], -ends[0]).endswith(
+        "(95 % interval 1.5 to 4)"
+    )
+    assert exponential.worded("T", "loop", 1.0, 0.5, math.inf).endswith("to unbounded)")

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and does nothing but call the library."""
+"""Every notebook runs from top to bottom and only calls the library."""
 
 import ast
 import os
@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LONGEST = 20
-"""Lines of a cell."""
+"""The most lines of a cell."""
 
 every = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 
@@ -20,24 +20,28 @@ def code(file: Path) -> list[str]:
     return [cell.source for cell in nbformat.read(file, 4).cells if cell.cell_type == "code"]
 
 
-def test_there_are_notebooks():
+def test_the_folder_has_notebooks():
     assert "theorems" in [file.stem for file in NOTEBOOKS]
 
 
 @every
 def test_a_notebook_defines_nothing_and_every_cell_is_short(file: Path):
     for cell in code(file):
-        defined = [node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        assert not defined, "a definition belongs into the library"
+        defined = [
+            node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        ]
+        assert not defined, "definitions belong into the library"
         assert cell.count("\n") < LONGEST, cell
 
 
 @every
-def test_a_notebook_lies_there_as_it_ran(file: Path):
+def test_a_notebook_has_the_outputs_of_one_whole_run(file: Path):
     cells = [cell for cell in nbformat.read(file, 4).cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "`make notebooks` runs it"
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), (
+        "`make notebooks` runs it"
+    )
     kinds = {output.output_type for cell in cells for output in cell.outputs}
-    assert kinds <= {"execute_result", "display_data"}, "nothing is printed beside, nothing failed"
+    assert kinds <= {"execute_result", "display_data"}, "no cell printed or failed"
     assert str(FOLDER.parent) not in file.read_text()
     assert file.stat().st_size < 3_000_000
 
@@ -45,12 +49,14 @@ def test_a_notebook_lies_there_as_it_ran(file: Path):
 @every
 @pytest.mark.slow
 def test_a_notebook_runs(file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PLOTLY_RENDERER", "json")  # pictures need a browser, and are looked at by people
+    monkeypatch.setenv("PLOTLY_RENDERER", "json")  # pictures need a browser
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")]))
     book = nbformat.read(file, 4)
     client = NotebookClient(book, timeout=500, resources={"metadata": {"path": str(FOLDER)}})
     client.execute()
-    told = [cell for cell in book.cells if cell.cell_type == "code"]
-    for before, after in zip(code(file), told, strict=True):
+    executed = [cell for cell in book.cells if cell.cell_type == "code"]
+    for before, after in zip(code(file), executed, strict=True):
         assert before == after.source
-        assert not [output for output in after.outputs if output.output_type in ("error", "stream")], after.outputs
+        assert not [output for output in after.outputs if output.output_type in ("error", "stream")], (
+            after.outputs
+        )

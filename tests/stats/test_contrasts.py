@@ -20,7 +20,7 @@ from loopscale.stats.contrasts import (
     mean_interval,
     why_none,
 )
-from loopscale.stats.intervals import Array
+from loopscale.stats.intervals import Array, pool
 
 CELLS, SEEDS, DRAWS = (2, 3, 8, 16), (2, 3, 5, 8), 4000
 
@@ -127,8 +127,25 @@ def test_a_missing_run_costs_one_degree_of_freedom():
     assert some(contrast(logs, 2, 3)).seeds == 2
 
 
-def test_cells_that_share_no_seed_leave_no_common_noise():
-    variance, freedom = common_noise(np.array([[0.1, 0.2, np.nan, np.nan], [np.nan, np.nan, 0.3, 0.4]]))
+def test_a_missing_replicate_changes_nothing_for_the_other_cells():
+    rng = np.random.default_rng(3)
+    logs = rng.normal(0, 0.1, (4, 3)) + np.array([0, 0.5, -0.5])
+    holed = np.vstack([logs, [[np.nan, 0.2, np.nan]], np.full((1, 3), np.nan)])
+    whole, thinned = common_noise(logs), common_noise(holed)
+    assert thinned[1] == whole[1] == 6
+    assert thinned[0] == pytest.approx(whole[0])
+    logs[0, 0] = np.nan
+    variance, freedom = common_noise(logs)
+    assert freedom == 5  # eleven trials, four means of cells, two free effects of seeds
+    assert 0.05 < np.sqrt(variance) < 0.2
+    apart = pool([row[np.isfinite(row)] for row in logs])
+    assert apart is not None
+    assert apart.variance > 4 * variance
+
+
+@pytest.mark.parametrize("logs", [[[0.1, 0.2, np.nan, np.nan], [np.nan, np.nan, 0.3, 0.4]], [[0.1], [0.2]]])
+def test_cells_that_share_no_seed_leave_no_common_noise(logs: list[list[float]]):
+    variance, freedom = common_noise(np.array(logs))
     assert np.isnan(variance)
     assert freedom == 0
 
@@ -211,6 +228,34 @@ def test_the_interval_of_a_mean_error_holds_the_mean_of_the_replicates():
         ends = mean_interval(logs, cell)
         assert ends is not None
         assert ends[0] <= np.exp(logs[cell]).mean() <= ends[1]
+
+
+def test_one_replicate_has_no_interval_beside_cells_with_more():
+    logs = np.log([[0.1, np.nan], [0.2, 0.21]])
+    assert mean_interval(logs, 0) is None
+    ends = mean_interval(logs, 1)
+    assert ends is not None
+    assert ends[0] < 0.2 < ends[1]
+
+
+def test_without_two_replicates_of_any_cell_no_mean_has_an_interval():
+    logs = np.log([[0.1, np.nan], [0.2, np.nan], [np.nan, np.nan]])
+    assert [mean_interval(logs, cell) for cell in range(3)] == [None, None, None]
+
+
+def test_a_cell_with_an_infinite_or_negative_error_has_no_interval_and_changes_no_other():
+    alone = np.log([[0.2, 0.22, 0.21]])
+    # The logarithm of a negative error is NaN, so such a run counts as missing.
+    beside = np.vstack([alone, [[np.inf, np.log(0.1), np.nan], [np.nan, np.log(0.1), np.nan]]])
+    assert [mean_interval(beside, cell) for cell in range(3)] == [mean_interval(alone, 0), None, None]
+
+
+def test_other_cells_narrow_the_interval_of_a_mean_error():
+    alone = mean_interval(np.log([[0.20, 0.22]]), 0)
+    many = mean_interval(np.log([[0.20, 0.22]] * 10), 0)
+    assert alone is not None
+    assert many is not None
+    assert many[1] - many[0] < (alone[1] - alone[0]) / 3
 
 
 # Verdicts
@@ -358,3 +403,29 @@ def test_the_interval_of_a_mean_error_covers(cells: int, seeds: int, noise: floa
     ends = np.array([mean_interval(table, 0) for table in logs], dtype=np.float64)
     covered = (ends[:, 0] <= math.exp(noise**2 / 2)) & (math.exp(noise**2 / 2) <= ends[:, 1])
     assert 0.945 - 0.022 <= covered.mean() <= 0.975 + 0.015  # three standard errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", [2, 3, 6, 20])
+@pytest.mark.parametrize(("seeds", "noise"), [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)])
+def test_the_interval_of_a_mean_error_covers_with_few_cells_and_with_many(
+    cells: int, seeds: int, noise: float
+):
+    logs = draw(cells, seeds, 1, 0, 0)[: 200 * max(1, 10 // cells)] / 0.15 * noise
+    ends = np.array(
+        [[mean_interval(table, cell) for cell in range(cells)] for table in logs], dtype=np.float64
+    )
+    truth = math.exp(noise**2 / 2)
+    assert 0.91 <= ((ends[..., 0] <= truth) & (truth <= ends[..., 1])).mean() <= 0.98
+
+
+@pytest.mark.parametrize("cells", [2, 6])
+@pytest.mark.parametrize("common", [0.0, 0.5])
+def test_a_difference_by_seed_is_covered_with_and_without_common_effects_of_seeds(cells: int, common: float):
+    rng, hits, widths = np.random.default_rng(2), [], []
+    for _ in range(1000):
+        compared = some(contrast(rng.normal(0, 0.1, (cells, 3)) + rng.normal(0, common, 3), 0, 1))
+        hits.append(abs(compared.difference) <= compared.half_width())
+        widths.append(compared.half_width())
+    assert 0.93 <= np.mean(hits) <= 0.97  # a standard error of .7 %
+    assert np.median(widths) < 0.5

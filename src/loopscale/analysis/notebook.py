@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -29,6 +29,7 @@ from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.laws.verdict import Word
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Results, mean
 from loopscale.analysis.table import Column, names, records
@@ -149,6 +150,15 @@ class StudyResults(Results):
             raise ValueError(f"{path} is no numeric axis of {self.name}; {one_of(path, known)}")
         return self._figure(lambda: settings.against_axis(self, path, of, only))
 
+    def heat_map(self, x: str, y: str) -> go.Figure:
+        """Mean error over two crossed settings, with intervals in hover."""
+        return self._figure(lambda: cells.heat_map(self, x, y))
+
+    def against_references(self, task: str | None = None) -> go.Figure:
+        """Error after every loop on the exact references of a task; by default of the first task."""
+        of_task = self.tasks.get(task or next(iter(self.tasks), ""), [])
+        return self._figure(lambda: curves.against_references(self, of_task))
+
     def law(self, of: str, along: str) -> go.Figure:
         """The study's laws of one measure along an axis, with data, fit and theory.
 
@@ -197,6 +207,28 @@ class StudyResults(Results):
 
     def _figure(self, draw: Callable[[], go.Figure]) -> go.Figure:
         return missing_figure(self.missing) if self.missing else ready_figure(draw())
+
+
+def laws_of_studies(*studies: StudyResults) -> pd.DataFrame:
+    """The laws of several studies in one table, by study: rates with intervals, predictions, verdicts."""
+    tables = [study.laws().reset_index().assign(study=study.name) for study in studies if not study.missing]
+    if not tables:
+        return pd.DataFrame(columns=["study"])
+    together = pd.concat([table.astype(object) for table in tables], ignore_index=True)
+    return together.set_index(["study", "cell"])
+
+
+def count_verdicts(*studies: StudyResults) -> Sentences:
+    """The number of laws with each verdict over several studies, and the studies without records."""
+    missing = [study.missing for study in studies if study.missing]
+    if len(missing) == len(studies):
+        return Sentences(missing)
+    laws = [law for study in studies if not study.missing for law in study_laws(study)[0]]
+    predicted = [law for law in laws if law.predicted is not None]
+    words = [law.verdict.word for law in predicted if law.verdict]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in get_args(Word) if word in words)
+    text = f"{len(laws)} laws are fitted; theory predicts the rate of {len(predicted)}"
+    return Sentences([f"{text}: {counts}." if counts else f"{text}.", *missing])
 
 
 def ready_figure(figure: go.Figure) -> go.Figure:

@@ -1,7 +1,7 @@
-"""A study's tuning for Optuna's own tools, such as optuna-dashboard: one Optuna study a cell.
+"""Export of a study's tuning for Optuna's own tools, such as optuna-dashboard: one Optuna study for each cell.
 
-What the search was told is what they see: a trial that diverged has the worst value there is, one that was pruned is
-pruned, one that was lost or failed has failed. Replicates are no part of a search, and are left out.
+The export shows what the search knew. A diverged trial has the worst value. A pruned trial is pruned. A lost or failed
+trial has failed. Replicates belong to no search and are left out.
 """
 
 import math
@@ -35,55 +35,66 @@ from loopscale.studies.space import Space
 SQLITE = "sqlite:///"
 DATABASES = (".db", ".sqlite", ".sqlite3")
 STATES = {"running": TrialState.RUNNING, "interrupted": TrialState.RUNNING}
-"""Of trials that the search has not been told of."""
+"""The states of trials that have no result yet."""
 
 
 def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
-    """Write every cell's tuning trials as an Optuna study; how many trials each has.
+    """Write every cell's tuning trials as an Optuna study. Returns the number of trials of each.
 
-    `target` is a new file: an SQLite database if it is called `sqlite:///FILE` or ends as one does, else an Optuna
-    journal. Raises StoreError where it is there already, cannot be written, or nothing was tuned.
+    Parameters
+    ----------
+    target
+        A new file: an SQLite database if it is `sqlite:///FILE` or has such a suffix, else an Optuna journal.
+
+    Raises
+    ------
+    StoreError
+        If the file exists or cannot be written, or if nothing was tuned.
     """
     results = load_results(store, study, curves=False)
-    described = results.study
     runs = {run.id: run for run in store.runs(store.require_experiment(study))}
     tuning = [record for record in as_records(runs.values()) if record.role == "tuning"]
     if not tuning:
-        raise StoreError(f"{study} has tuned nothing yet", "`loopscale export --csv` writes what there is")
+        raise StoreError(
+            f"{study} has tuned nothing yet", "`loopscale export --csv` writes the existing records"
+        )
     curves: dict[str, dict[int, float]] = {}
     for run, step, metric, value in store.histories([runs[record.run] for record in tuning]):
         if metric == "error":
             curves.setdefault(run, {})[step] = value
-    axes = TypeAdapter(Space).validate_python(described.get("nuisance") or {})
+    axes = TypeAdapter(Space).validate_python(results.study.get("nuisance") or {})
     both = results.two_objectives
     written = {}
     with _storage(target) as storage:
-        for cell in described["cells"]:
-            mine = sorted((one for one in tuning if one.cell == cell["key"]), key=lambda one: one.number)
-            if not mine:
+        for cell in results.study["cells"]:
+            of_cell = [record for record in tuning if record.cell == cell["key"]]
+            of_cell.sort(key=lambda record: record.number)
+            if not of_cell:
                 continue
             name = f"{study}: {cell['label']}" if cell["label"] else study
             directions = [StudyDirection.MINIMIZE] * (1 + both)
-            made = optuna.create_study(storage=storage, study_name=name, directions=directions)
+            exported = optuna.create_study(storage=storage, study_name=name, directions=directions)
             with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-                made.set_metric_names(["error", "flops"] if both else ["error"])
-            about = {"question": described.get("question"), "study": study, "cell": cell["key"]}
-            for attribute, said in (about | dict(cell["values"])).items():
-                made.set_user_attr(attribute, said)
+                exported.set_metric_names(["error", "flops"] if both else ["error"])
+            about = {"question": results.study.get("question"), "study": study, "cell": cell["key"]}
+            for attribute, value in (about | dict(cell["values"])).items():
+                exported.set_user_attr(attribute, value)
             space = {
-                path: _holding(distribution(axis), [one.point[path] for one in mine if path in one.point])
+                path: _widened(
+                    distribution(axis), [record.point[path] for record in of_cell if path in record.point]
+                )
                 for path, axis in axes.items()
             }
-            made.add_trials(
-                _frozen(number, one, runs[one.run], space, curves.get(one.run, {}), both)
-                for number, one in enumerate(mine)
+            exported.add_trials(
+                _frozen(number, record, runs[record.run], space, curves.get(record.run, {}), both)
+                for number, record in enumerate(of_cell)
             )
-            written[name] = len(mine)
+            written[name] = len(of_cell)
     return written
 
 
 def address(target: str) -> str:
-    """The storage as Optuna's tools take it."""
+    """The address of the storage, for Optuna's tools."""
     is_database = not target.startswith(SQLITE) and Path(target).suffix in DATABASES
     return SQLITE + target if is_database else target
 
@@ -98,7 +109,7 @@ def _frozen(
 ) -> FrozenTrial:
     state, value = trial_state(record.outcome, record.error)
     state = STATES.get(record.outcome, state)
-    over = state.is_finished()
+    finished = state.is_finished()
     flops = record.metrics.get("flops", math.inf)
     attributes = {
         "trial": record.key,
@@ -113,23 +124,23 @@ def _frozen(
         value=None if both else value,
         values=[value, flops] if both and value is not None else None,
         datetime_start=datetime.fromtimestamp(run.start / 1000),
-        datetime_complete=datetime.fromtimestamp(max(run.end, run.start) / 1000) if over else None,
+        datetime_complete=datetime.fromtimestamp(max(run.end, run.start) / 1000) if finished else None,
         params=record.point,
         distributions={path: space[path] for path in record.point},
         user_attrs=attributes,
         system_attrs={},
-        # Optuna takes none where there are two objectives.
+        # Optuna allows none with two objectives.
         intermediate_values={} if both else dict(sorted(curve.items())),
         trial_id=-1,
     )
 
 
-def _holding(kind: BaseDistribution, values: Iterable[Any]) -> BaseDistribution:
-    """The range, widened to all values that were tried: a study's file may have narrowed it since."""
+def _widened(kind: BaseDistribution, values: Iterable[Any]) -> BaseDistribution:
+    """The range with all values that were tried. The study's file may have narrowed the range since."""
     values = list(values)
     match kind:
         case CategoricalDistribution():
-            more = (each for each in dict.fromkeys(values) if each not in kind.choices)
+            more = (value for value in dict.fromkeys(values) if value not in kind.choices)
             return CategoricalDistribution((*kind.choices, *more))
         case IntDistribution():
             return IntDistribution(min([kind.low, *values]), max([kind.high, *values]), log=kind.log)
@@ -140,10 +151,10 @@ def _holding(kind: BaseDistribution, values: Iterable[Any]) -> BaseDistribution:
 
 @contextmanager
 def _storage(target: str) -> Iterator[BaseStorage]:
-    """A new file, which takes its name only when it is whole."""
+    """A new file, which gets its name when it is complete."""
     file = Path(target.removeprefix(SQLITE))
     if file.exists():
-        raise StoreError(f"{file} is there already", "give a new file, or delete it")
+        raise StoreError(f"{file} exists already", "give a new file, or delete the old one")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         with tempfile.TemporaryDirectory(prefix=".loopscale-", dir=file.parent) as folder:

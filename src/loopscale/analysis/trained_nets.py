@@ -25,7 +25,7 @@ from loopscale.training.trial import Trial
 
 
 class UnsuitableNet(ValueError):
-    """A net cannot do what was asked. The text reads `<what is wrong>; <what would be right>`."""
+    """A net does not fit the request. The text has the form `<problem>; <remedy>`."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,8 @@ def predict_again(
     with weights_of(store, start) as (checkpoints, key):
         with _one_line_errors(checkpoints, key):
             trial = load_trial(checkpoints, key)
-        task = _changed(
-            trial, changes
-        ).task  # checked before the net is built, which a stranger's file may make large
+        # The changes are checked before the net is built, because a file may ask for a very large net.
+        task = _with_changes(trial, changes).task
         with _one_line_errors(checkpoints, key):
             net = load_net(checkpoints, key, trial)
     if net.depth and loops and loops > net.depth:
@@ -77,8 +76,8 @@ def predict_again(
     evaluation = Evaluation(loops=loops or max(trial.steps_per_prompt, Evaluation().loops), prompts=prompts)
     try:
         curve = evaluate(net, task, evaluation, pick("auto"))
-    except ValueError as problem:  # the prompts are longer than the net has positions for
-        raise UnsuitableNet(f"trial {trial.key} cannot read such prompts: {problem}") from problem
+    except ValueError as problem:  # the prompts are longer than the positions of the net
+        raise UnsuitableNet(f"trial {trial.key} cannot read these prompts: {problem}") from problem
     rows = [{"loop": loop} | summary(curve, task, loop) for loop in range(1, len(curve.error) + 1)]
     return {
         "trial": trial.key,
@@ -100,15 +99,17 @@ def _one_line_errors(checkpoints: CheckpointStore, key: str) -> Iterator[None]:
     except FileNotFoundError as problem:
         raise StoreError(f"{place(checkpoints, key)} is gone", "try again") from problem
     except (CorruptCheckpoint, NewerFormat, ValueError) as problem:
-        raise StoreError(str(problem), "`loopscale run` of its study goes on from what is left") from problem
+        raise StoreError(
+            str(problem), "`loopscale run` of its study continues from the remaining files"
+        ) from problem
 
 
-def _changed(trial: Trial, changes: Mapping[str, str]) -> Trial:
+def _with_changes(trial: Trial, changes: Mapping[str, str]) -> Trial:
     """The trial on another data condition. Raises UnsuitableNet, Mistakes."""
     for path in changes:
         if not path.startswith("task."):
             raise UnsuitableNet(
-                f"--set {path} would be another net; only settings of the task can change, such as task.noise"
+                f"--set {path} would need another net; only settings of the task can change, such as task.noise"
             )
     tree = with_overrides(YamlTree.of({"fixed": trial.model_dump(mode="json")}, trial.key), changes).tree[
         "fixed"
@@ -117,17 +118,17 @@ def _changed(trial: Trial, changes: Mapping[str, str]) -> Trial:
         changed = type(trial).model_validate(tree)
     except ValidationError as problem:
         raise _mistakes(changes, validation_faults(problem, type(trial), tree)) from None
-    if wrong := [*coercions(tree, changed), *size_faults(changed)]:
-        raise _mistakes(changes, wrong)
-    was, now = trial.task.prompt, changed.task.prompt
-    if (was.dim_in, was.dim_out) != (now.dim_in, now.dim_out):
+    if problems := [*coercions(tree, changed), *size_faults(changed)]:
+        raise _mistakes(changes, problems)
+    before, after = trial.task.prompt, changed.task.prompt
+    if (before.dim_in, before.dim_out) != (after.dim_in, after.dim_out):
         raise UnsuitableNet(
-            f"trial {trial.key} reads tokens of {was.dim_in} numbers, the changed task has {now.dim_in}; "
+            f"trial {trial.key} reads tokens of {before.dim_in} numbers, the changed task has {after.dim_in}; "
             "leave the dimensions as they are"
         )
     return changed
 
 
-def _mistakes(changes: Mapping[str, str], wrong: Iterable[Any]) -> Mistakes:
+def _mistakes(changes: Mapping[str, str], problems: Iterable[Any]) -> Mistakes:
     option = "--set " + " ".join(f"{path}={value}" for path, value in changes.items())
-    return Mistakes(Mistake(option, None, fault.what, fault.remedy) for fault in wrong)
+    return Mistakes(Mistake(option, None, fault.what, fault.remedy) for fault in problems)

@@ -123,11 +123,11 @@ def verify(
 
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises UsageError."""
-    from loopscale.analysis.papers.theorems import verified
+    from loopscale.analysis.papers.theorems import verify
     from loopscale.runner.machine.resources import is_out_of_memory
 
     try:
-        return verified(construction, seed)
+        return verify(construction, seed).to_dict()
     except ValueError as problem:
         raise UsageError(f"{problem}; change the settings of --set") from problem
     except (MemoryError, RuntimeError) as problem:

@@ -55,37 +55,3 @@ def pool(groups: Sequence[Array]) -> PooledVariance | None:
         return None
     square = sum(float(np.sum((group - group.mean()) ** 2)) for group in groups if len(group))
     return PooledVariance(square / freedom, freedom)
-
-
-def paired(logs: Array) -> PooledVariance | None:
-    """The noise of `contrasts.common_noise`; None without degrees of freedom."""
-    kept = np.isfinite(logs) & (np.isfinite(logs).sum(axis=1, keepdims=True) > 1)
-    cells, seeds = np.nonzero(kept)
-    design = np.zeros((len(cells), sum(logs.shape)))
-    design[np.arange(len(cells)), cells] = 1
-    design[np.arange(len(cells)), logs.shape[0] + seeds] = 1
-    freedom = len(cells) - int(np.linalg.matrix_rank(design)) if len(cells) else 0
-    if freedom < 1:
-        return None
-    fitted = design @ np.linalg.lstsq(design, logs[kept], rcond=None)[0]
-    return PooledVariance(float(np.sum((logs[kept] - fitted) ** 2)) / freedom, freedom)
-
-
-def mean_intervals(groups: Sequence[Array]) -> list[tuple[float, float] | None]:
-    """The interval of each group's mean error (Cox's method; Zhou and Gao 1997), with noise pooled over the groups.
-
-    None for fewer than two errors, or one that is not finite and positive.
-    """
-    logs = [np.log(group) if np.all(np.isfinite(group) & (group > 0)) else np.empty(0) for group in groups]
-    spread = pool(logs)
-    return [
-        None if spread is None or len(log) < 2 else _log_normal(group, log, spread)
-        for group, log in zip(groups, logs, strict=True)
-    ]
-
-
-def _log_normal(group: Array, log: Array, spread: PooledVariance) -> tuple[float, float]:
-    centre = float(log.mean()) + spread.variance / 2
-    error = np.sqrt(spread.variance / len(log) + spread.variance**2 / (2 * spread.freedom))
-    half, mean = student(spread.freedom) * float(error), float(group.mean())
-    return min(float(np.exp(centre - half)), mean), max(float(np.exp(centre + half)), mean)

@@ -160,7 +160,7 @@ def test_a_law_over_several_tasks_comes_before_the_errors_on_each_task():
     findings = findings_of(planted)
     (law,) = findings.laws
     assert law.verdict
-    assert findings.sentences[0].startswith("Error along task.dim")
+    assert findings.sentences[0].startswith("Error grows as dim^")
     assert findings.sentences[1].startswith("With task.dim=2")
 
 

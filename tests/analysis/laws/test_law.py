@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws.law import choose, fit, pooled
+from loopscale.analysis.laws.law import fit_best_form, fit_law, with_pooled_noise
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 LAWS = {
@@ -22,8 +22,8 @@ def runs(form: str, seed: int, noise: float = 0.05, replicates: int = 3):
 
 
 @EACH
-def test_a_law_without_noise_is_found_exactly(form):
-    law = fit(form, X, LAWS[form][0](X), np.arange(len(X)))
+def test_a_law_without_noise_is_fitted_exactly(form):
+    law = fit_law(form, X, LAWS[form][0](X), np.arange(len(X)))
     assert law.rate == pytest.approx(LAWS[form][1], rel=1e-3)
     np.testing.assert_allclose(law.value(X), LAWS[form][0](X), rtol=1e-3)
 
@@ -31,7 +31,7 @@ def test_a_law_without_noise_is_found_exactly(form):
 @EACH
 def test_the_form_that_was_planted_is_chosen_among_all(form):
     x, y = runs(form, seed=3, noise=0.01)
-    assert choose(list(LAWS), x, y, np.arange(len(x))).form == form
+    assert fit_best_form(list(LAWS), x, y, np.arange(len(x))).form == form
 
 
 def coverage(form: str, simulations: int, each: int) -> float:
@@ -39,7 +39,7 @@ def coverage(form: str, simulations: int, each: int) -> float:
     hits = []
     for seed in range(simulations * each):
         x, y = runs(form, seed, noise=(0.02, 0.05, 0.1)[seed % 3], replicates=2 + seed % 2)
-        law = fit(form, x, y, np.arange(len(x)))
+        law = fit_law(form, x, y, np.arange(len(x)))
         hits.append(law.low <= LAWS[form][1] <= law.high)
     return float(np.mean(hits))
 
@@ -68,7 +68,7 @@ def curve_coverage(simulations: int, replicates: int) -> float:
     """The share of intervals that cover the rate, for four cells in every simulated study."""
     rng, hits = np.random.default_rng(replicates), []
     for _ in range(simulations):
-        laws = pooled([fit("power", *curves(rng, replicates)) for _ in range(4)])
+        laws = with_pooled_noise([fit_law("power", *curves(rng, replicates)) for _ in range(4)])
         hits += [law.low <= 0.4 <= law.high for law in laws]
     return float(np.mean(hits))
 
@@ -86,14 +86,14 @@ def test_whole_curves_give_intervals_that_cover_in_200_studies(replicates):
 
 def test_a_law_has_the_interval_the_scatter_and_the_exclusions_of_its_fit():
     x, y = runs("power", seed=4, noise=0.02)
-    law = fit("power", np.r_[x, 0.0], np.r_[y * np.exp(0.3 * np.sin(5 * x)), 0.5], np.arange(len(x) + 1))
+    law = fit_law("power", np.r_[x, 0.0], np.r_[y * np.exp(0.3 * np.sin(5 * x)), 0.5], np.arange(len(x) + 1))
     assert (law.scatter, law.excluded) == (True, 1)
-    alone = fit("exponential", X, np.exp(-0.4 * X), np.zeros(len(X)))
+    alone = fit_law("exponential", X, np.exp(-0.4 * X), np.zeros(len(X)))
     assert (alone.low, alone.high) == (None, None)
 
 
 def test_too_few_values_and_unknown_forms_are_errors():
     with pytest.raises(ValueError, match="1 usable value on"):
-        fit("power", [2.0, 2.0], [0.1, 0.1], [0, 1])
+        fit_law("power", [2.0, 2.0], [0.1, 0.1], [0, 1])
     with pytest.raises(ValueError, match=r"no form 'cubic'; there is .*, power"):
-        fit("cubic", X, X, X)
+        fit_law("cubic", X, X, X)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.laws.predictions import comparable
-from loopscale.analysis.laws.study_laws import laws
+from loopscale.analysis.laws.study_laws import study_laws
 from tests.analysis.planted import Planted
 
 CONDITION = 10
@@ -19,31 +19,30 @@ def descending(rate: float, runs: int = 3) -> Planted:
 
 
 @pytest.mark.parametrize(("rate", "word"), [(RATE, "agrees"), (0.9, "faster")])
-def test_a_planted_rate_gets_the_verdict_that_it_deserves(rate, word):
+def test_a_planted_rate_gets_its_verdict(rate, word):
     planted = descending(rate)
-    trials, curves, _ = planted.tables
-    ((law,), missing) = laws(planted.study, trials, curves)
+    ((law,), missing) = study_laws(planted.results)
     assert law.predicted == pytest.approx(RATE, rel=1e-6)
     assert law.verdict.word == word, law.verdict
     assert (law.x, missing) == ((1, 2, 3, 4, 5, 6), [])
 
 
-def test_one_replicate_leaves_it_undecided():
+def test_a_law_with_one_replicate_is_undecided():
     planted = descending(RATE, runs=1)
-    ((law,), _) = laws(planted.study, *planted.tables[:2])
+    ((law,), _) = study_laws(planted.results)
     assert law.low is None
     assert law.verdict.word == "undecided"
 
 
-def test_a_bound_that_does_not_depend_on_the_axis_is_said_not_to():
+def test_a_law_notes_that_the_bound_does_not_depend_on_the_axis():
     planted = descending(RATE)
     planted.study["laws"][0]["along"] = "training.lr"
     for lr in np.geomspace(1e-4, 1e-2, 5):
         cell = planted.cell(f"lr={lr}", **{"training.lr": lr})
         for number in range(2):
             planted.trial(cell, "replicate", number, 0.1 + number / 100)
-    found, _ = laws(planted.study, *planted.tables[:2])
-    assert "does not depend on training.lr" in found[0].note
+    fitted, _ = study_laws(planted.results)
+    assert "does not depend on training.lr" in fitted[0].note
 
 
 def test_there_is_a_law_for_every_combination_of_the_other_axes():
@@ -53,19 +52,19 @@ def test_there_is_a_law_for_every_combination_of_the_other_axes():
             values = {"model.kind": kind, "training.loops": loops}
             planted.replicated(planted.cell(f"{kind} {loops}", **values), loops**-exponent)
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
-    found, _ = laws(planted.study, *planted.tables[:2])
-    rates = {law.cell: law.rate for law in found}
+    fitted, _ = study_laws(planted.results)
+    rates = {law.cell: law.rate for law in fitted}
     expected = {"looped": 0.5, "algoformer": 1.0}
     assert rates == pytest.approx(expected, abs=0.1)
-    assert all(law.low < law.rate < law.high for law in found)
+    assert all(law.low < law.rate < law.high for law in fitted)
 
 
-def test_a_law_of_which_too_little_has_finished_is_reported_as_missing():
+def test_a_law_with_too_few_finished_values_is_missing():
     planted = Planted()
     planted.replicated(planted.cell("a", **{"training.loops": 2}), 0.1)
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power"}]
-    found, (missing,) = laws(planted.study, *planted.tables[:2])
-    assert (found, missing.because) == ([], "1 usable value on the axis is too few for power")
+    fitted, (missing,) = study_laws(planted.results)
+    assert (fitted, missing.because) == ([], "1 usable value on the axis is too few for power")
 
 
 @pytest.mark.parametrize(
@@ -78,5 +77,5 @@ def test_a_law_of_which_too_little_has_finished_is_reported_as_missing():
         ("bai_pretrain", "excess", "training.steps", False),
     ],
 )
-def test_heights_are_compared_where_the_bound_is_of_the_very_quantity(kind, of, along, height):
+def test_heights_are_compared_if_the_bound_gives_the_measured_quantity(kind, of, along, height):
     assert comparable(kind, of, along) == height

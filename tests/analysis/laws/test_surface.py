@@ -3,22 +3,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws.surface import LIMITS, fit
+from loopscale.analysis.laws.surface import LIMITS, fit_surface
 
 LOOPS, WIDTHS = np.array([1.0, 2, 4, 8]), np.array([8.0, 16, 24, 40])
 FLOOR, SCALES, EXPONENTS = 0.05, (0.6, 2.0), (0.8, 0.6)
 
 
 def planted(seed: int, noise: float, replicates: int, p: float = 1.0, q: float = 2.0, floor: float = FLOOR):
-    """Runs at every pair of loops and widths, that cost loops^p width^q."""
+    """Runs at every pair of loops and widths. A run costs loops^p width^q."""
     x, z = (np.tile(each.ravel(), replicates) for each in np.meshgrid(LOOPS, WIDTHS))
     y = floor + SCALES[0] * x ** -EXPONENTS[0] + SCALES[1] * z ** -EXPONENTS[1]
     y = y * np.exp(noise * np.random.default_rng(seed).standard_normal(len(x)))
     return x, z, y, 3e4 * x**p * z**q
 
 
-def test_a_surface_without_noise_is_found_exactly():
-    surface = fit(*planted(0, 0.0, 1))
+def test_a_surface_without_noise_is_fitted_exactly():
+    surface = fit_surface(*planted(0, 0.0, 1))
     assert surface.exponents == pytest.approx(EXPONENTS, rel=1e-3)
     assert surface.scales == pytest.approx(SCALES, rel=1e-3)
     assert surface.floor == pytest.approx(FLOOR, rel=1e-2)
@@ -28,7 +28,7 @@ def test_a_surface_without_noise_is_found_exactly():
 
 
 def test_the_best_pair_has_less_error_than_any_other_at_the_same_cost():
-    surface = fit(*planted(0, 0.0, 1))
+    surface = fit_surface(*planted(0, 0.0, 1))
     for budget in (1e6, 1e7, 1e9):
         x, z = surface.best(budget)
         assert surface.flops(x, z) == pytest.approx(budget)
@@ -37,11 +37,11 @@ def test_the_best_pair_has_less_error_than_any_other_at_the_same_cost():
             (np.log(budget) - surface.cost[0] - surface.cost[1] * np.log(others)) / surface.cost[2]
         )
         assert surface.value(x, z) == pytest.approx(surface.value(others, beside).min(), rel=1e-6)
-        assert surface.law()(budget) == pytest.approx(surface.value(x, z), rel=1e-9)
+        assert surface.envelope()(budget) == pytest.approx(surface.value(x, z), rel=1e-9)
 
 
-def test_the_share_is_hoffmanns_exponent_where_the_cost_is_the_product():
-    surface = fit(*planted(0, 0.0, 1, p=1, q=1))
+def test_the_share_is_the_exponent_of_hoffmann_if_the_cost_is_the_product():
+    surface = fit_surface(*planted(0, 0.0, 1, p=1, q=1))
     alpha, beta = EXPONENTS
     assert surface.share == pytest.approx(beta / (alpha + beta), rel=1e-3)
     (x, z), (more, wider) = surface.best(1e6), surface.best(1e8)
@@ -51,38 +51,36 @@ def test_the_share_is_hoffmanns_exponent_where_the_cost_is_the_product():
 
 
 def test_a_floor_is_never_below_zero():
-    surface = fit(*planted(1, 0.02, 3, floor=0.0))
+    surface = fit_surface(*planted(1, 0.02, 3, floor=0.0))
     assert 0 <= surface.floor < 0.05
     assert min(surface.scales) > 0
 
 
-def test_too_few_values_are_said_to_be_too_few():
+def test_a_surface_of_too_few_values_is_an_error():
     x, z, y, flops = planted(0, 0.0, 1)
     with pytest.raises(ValueError, match="2 by 4 values in 8 cells are too few for a surface"):
-        fit(x[x < 3], z[x < 3], y[x < 3], flops[x < 3])
+        fit_surface(x[x < 3], z[x < 3], y[x < 3], flops[x < 3])
 
 
 def test_an_error_that_does_not_fall_along_an_axis_has_no_best_pair():
     x, z, _, flops = planted(0, 0.0, 1)
     with pytest.raises(ValueError, match="no pair of them is best"):
-        fit(x, z, 0.3 * x**-0.5 + 0.1 * z**0.3, flops).best(1e6)
+        fit_surface(x, z, 0.3 * x**-0.5 + 0.1 * z**0.3, flops).best(1e6)
 
 
 def test_exponents_at_the_limit_or_without_an_upper_end_are_unknown():
     x, z, y, flops = planted(0, 0.0, 1)
-    surface = fit(x, z, y, flops)
+    surface = fit_surface(x, z, y, flops)
     assert surface.unknown == ("", "")
     assert replace(surface, exponents=(0.8, LIMITS[1])).unknown == ("", "is at the limit of the search")
     open_ended = replace(surface, intervals=((0.1, 2.0), (0.2, np.inf)))
-    assert open_ended.unknown == ("", "is bounded by nothing from above")
-    with pytest.raises(
-        ValueError, match="bounded by nothing from above, so that how FLOPs are best shared out"
-    ):
-        open_ended.law()
+    assert open_ended.unknown == ("", "has no upper bound")
+    with pytest.raises(ValueError, match="has no upper bound, so that the best share of FLOPs"):
+        open_ended.envelope()
 
 
 def coverage(simulations: int, each: int) -> dict[str, float]:
-    """How often the intervals of both exponents, of the share and of the envelope's exponent hold the truth."""
+    """The share of intervals that cover the truth, for both exponents, the share and the envelope's exponent."""
     alpha, beta = EXPONENTS
     truth = {
         "α": alpha,
@@ -92,21 +90,21 @@ def coverage(simulations: int, each: int) -> dict[str, float]:
     }
     hits = {name: [] for name in truth}
     for seed in range(simulations * each):
-        surface = fit(*planted(seed, noise=(0.01, 0.02, 0.05)[seed % 3], replicates=2 + seed % 2))
-        found = dict(
+        surface = fit_surface(*planted(seed, noise=(0.01, 0.02, 0.05)[seed % 3], replicates=2 + seed % 2))
+        intervals = dict(
             zip(truth, (*surface.intervals, surface.share_interval, surface.envelope_interval), strict=True)
         )
-        for name, (low, high) in found.items():
+        for name, (low, high) in intervals.items():
             hits[name].append(low <= truth[name] <= high)
     return {name: float(np.mean(each)) for name, each in hits.items()}
 
 
-def test_the_intervals_cover_the_truth_about_as_often_as_they_say_in_40_studies():
+def test_95_percent_intervals_cover_in_40_studies():
     covered = coverage(40, each=2)
     assert 0.91 <= np.mean(list(covered.values())) <= 0.98, covered
 
 
 @pytest.mark.slow
-def test_the_intervals_cover_the_truth_as_often_as_they_say_in_200_studies():
+def test_95_percent_intervals_cover_in_200_studies():
     for name, share in coverage(200, each=1).items():
         assert 0.91 <= share <= 0.98, name

@@ -12,8 +12,8 @@ from loopscale.tasks.base import Task
 TASK = Task.model_validate({"kind": "linear_regression", "dim": 3, "points": 6})
 
 
-class Knows(Net):
-    """Step 1 holds a mix of the input's coordinates, step 2 the least-squares answer beside them, and noise."""
+class PlantedNet(Net):
+    """Step 1 holds a mix of the input's coordinates. Step 2 also holds the least-squares answer."""
 
     depth = 2
 
@@ -31,24 +31,24 @@ class Knows(Net):
         batch = Batch(tokens, ys[..., None], torch.arange(6), type(problem)(xs, ys, 0.0, 1.0))
         known = LeastSquares().predict(batch, 1)[0]
         plain = torch.cat([xs, torch.zeros_like(known)], dim=-1) @ self.mix
-        found = torch.stack([plain, torch.cat([xs, known], dim=-1) @ self.mix])
-        return found.repeat_interleave(2, dim=2)[:steps]
+        states = torch.stack([plain, torch.cat([xs, known], dim=-1) @ self.mix])
+        return states.repeat_interleave(2, dim=2)[:steps]
 
 
-def test_a_probe_reads_what_is_there_and_not_what_is_not():
-    found = probing.probed(Knows(), TASK, probing.iterate_of(LeastSquares(), 1), 2)
-    assert found["step"].tolist() == [1, 2]
-    assert found["error"][0] > 0.9
-    assert found["error"][1] < 1e-12
-    coordinates = probing.probed(Knows(), TASK, lambda batch: batch.problem.xs, 2)
-    assert (coordinates["error"] < 1e-12).all()
+def test_a_probe_reads_only_values_that_the_state_holds():
+    errors = probing.probe_errors(PlantedNet(), TASK, probing.target_iterate(LeastSquares(), 1), 2)
+    assert errors.shape == (2,)
+    assert errors[0] > 0.9
+    assert errors[1] < 1e-12
+    coordinates = probing.probe_errors(PlantedNet(), TASK, lambda batch: batch.problem.xs, 2)
+    assert (coordinates < 1e-12).all()
 
 
 def test_the_held_out_error_is_that_of_least_squares_by_hand():
     net = Model.model_validate({"kind": "gpt2", "layers": 2, "width": 8, "heads": 2}).build(
         TASK.prompt, stream(0)
     )
-    found = probing.probed(net, TASK, probing.the_weights, 2, prompts=100, held_out=70)
+    errors = probing.probe_errors(net, TASK, probing.target_weights, 2, prompts=100, held_out=70)
     train, test = (
         [TASK.sample(n, stream("probing", name, start)) for start, n in blocks]
         for name, blocks in (("probe", [(0, 64), (64, 36)]), ("held out", [(0, 64), (64, 6)]))
@@ -59,34 +59,34 @@ def test_the_held_out_error_is_that_of_least_squares_by_hand():
             for batches in (train, test)
         )
         wanted, held = (
-            torch.cat([probing.the_weights(each) for each in batches]).flatten(0, 1)
+            torch.cat([probing.target_weights(each) for each in batches]).flatten(0, 1)
             for batches in (train, test)
         )
         a, b = (
             torch.cat([each.detach().double(), torch.ones(len(each), 1).double()], dim=1) for each in (a, b)
         )
         by_hand = (b @ torch.linalg.lstsq(a, wanted).solution - held).square().sum() / held.square().sum()
-        assert found["error"][step] == pytest.approx(float(by_hand), rel=1e-3)
+        assert errors[step] == pytest.approx(float(by_hand), rel=1e-3)
 
 
-def test_the_weights_that_are_read_are_those_of_the_pairs_seen():
+def test_the_target_weights_are_least_squares_on_the_pairs_seen():
     batch = TASK.sample(4, stream("weights"))
-    weights = probing.the_weights(batch)
+    weights = probing.target_weights(batch)
     answers = torch.einsum("bpd,bpd->bp", weights, batch.problem.xs.double())
     torch.testing.assert_close(answers, LeastSquares().predict(batch, 1)[0, ..., 0], atol=1e-5, rtol=1e-5)
 
 
-def test_a_net_is_read_through_probes_in_place_of_its_own_read_out():
-    knows = probing.read_through(Knows(), TASK, 2)
+def test_a_net_with_probes_answers_through_the_probes():
+    net = probing.with_probes(PlantedNet(), TASK, 2)
     batch = TASK.sample(32, stream("read"))
-    error = TASK.error(knows.predict(batch, 2), batch).mean((1, 2))
+    error = TASK.error(net.predict(batch, 2), batch).mean((1, 2))
     least = TASK.error(LeastSquares().predict(batch, 1), batch).mean()
     assert error[1] < 1.05 * least < error[0]
-    assert knows.predict(batch, 1).shape == (1, 32, 6, 1)
+    assert net.predict(batch, 1).shape == (1, 32, 6, 1)
     with pytest.raises(ValueError, match="3 steps are more than the 2"):
-        knows.predict(batch, 3)
+        net.predict(batch, 3)
 
 
-def test_what_a_solver_answers_after_some_steps_can_be_read_for():
+def test_the_iterate_of_a_solver_can_be_a_target():
     batch = TASK.sample(4, stream("read"))
-    torch.testing.assert_close(probing.iterate_of(Newton(), 3)(batch), Newton().predict(batch, 3)[2])
+    torch.testing.assert_close(probing.target_iterate(Newton(), 3)(batch), Newton().predict(batch, 3)[2])

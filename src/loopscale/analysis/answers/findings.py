@@ -9,6 +9,7 @@ from loopscale.analysis.answers.comparisons import compare_cells
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.answers.open_questions import OpenQuestion, best_two, open_questions
 from loopscale.analysis.answers.standings import Standing, standings
+from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.study_laws import Unfitted, study_laws
 from loopscale.analysis.results import CellResult, Results
@@ -58,13 +59,18 @@ def study_findings(results: Results) -> Findings:
 
 
 def law_sentence(law: Law) -> str:
-    """The verdict of a law in a sentence. The law must have a verdict."""
+    """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
     assert law.verdict
-    where = f" ({law.cell})" if law.cell else ""
+    assert law.predicted is not None
+    name = law.along.rpartition(".")[2]
+    axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
+    measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
     words = {"undecided": "undecided against", "agrees": "agrees with"}
-    verdict = words.get(law.verdict.word, f"{law.verdict.word} than")
-    measure = law.of.replace("_", " ").capitalize()
-    return f"{measure} along {law.along}{where}: {verdict} {law.theory}; {law.verdict.because}."
+    verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {law.theory}"
+    if law.verdict.word == "undecided" or law.verdict.flat:
+        verdict += f", because {law.verdict.because}"
+    measured, predicted = form.worded(*axis, law.rate, law.low, law.high), form.worded(*axis, law.predicted)
+    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}."
 
 
 def _sentences(findings: Findings) -> Iterator[str]:

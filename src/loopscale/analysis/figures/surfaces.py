@@ -45,7 +45,7 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
             hovertemplate=f"surface at {name}: %{{y:.3g}}<extra></extra>",
         )
     try:
-        law = surface.law()
+        envelope = surface.envelope()
     except ValueError as problem:
         corner = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
         reason = f"no line of least error: {problem}".replace(", so that", ",<br>so that")
@@ -57,10 +57,10 @@ def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
     trained = np.array([surface.within_cells(*pair) for pair in best])
     figure.add_scatter(
         x=rounded(budgets),
-        y=rounded(np.where(trained, law(budgets), np.nan)),
+        y=rounded(np.where(trained, envelope(budgets), np.nan)),
         mode="lines",
         line={"color": "#101828", "width": 2.4, "dash": "longdash"},
-        name=f"least error: {law.floor:.2g} + {law.scale:.2g} FLOPs^-{law.exponent:.2g}",
+        name=f"least error: {envelope.floor:.2g} + {envelope.scale:.2g} FLOPs^-{envelope.exponent:.2g}",
         hovertext=[f"best {x} = {best_x:.3g}, {z} = {best_z:.3g}" for best_x, best_z in best],
     )
     return figure

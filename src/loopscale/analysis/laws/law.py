@@ -1,11 +1,14 @@
-"""Laws: how an error falls along an axis, with the interval of its rate and what theory says of it.
+"""Laws: how an error falls along an axis, with the interval of the rate and the verdict of theory.
 
-Fitted to single runs in log error with Huber's loss, so that every size weighs the same and a stray run
-little. Where runs are trained for one value of the axis each, the interval is the profile's, with the
-replicates' pooled noise; if the values scatter about the law beyond that noise (F test at 1 %: each was
-tuned by itself), with that scatter instead. Along `loop` and `point` a run gives a whole curve, whose
-errors move together: each curve is one observation of the rate, and Student's t does the rest. (Resampling
-three curves has ten outcomes, and covers far too little.)
+A law is fitted to the log errors of single runs with Huber's loss. Every size of error then weighs the same, and a
+stray run weighs little.
+
+If each run is trained for one value of the axis, the interval follows the profile of the loss. The noise is that of
+the replicates, pooled. If the values scatter about the law beyond this noise (F test at 1 %), the interval uses the
+scatter instead. Such scatter is common, because each value was tuned by itself.
+
+Along `loop` and `point` a run gives a whole curve, whose errors move together. Each curve is then one observation of
+the rate, with Student's t. Resampling three curves has ten outcomes and covers far too little.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,17 +24,49 @@ from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.intervals import Array, pool
 
 CLOSE = 2.0
-"""AICc that differ by less do not tell forms apart."""
+"""AICc does not tell forms apart that differ by less."""
 CLOSE_SHAPES = 3.0
-"""The same for a form's own shapes, nested in one another. In 400 simulations a plain exponential's
-interval covered 91.5 % at 2 and 95 % at 4, a double exponential's 94 % at 2 and 97 % at 3: chosen between.
+"""The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
+with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
 """
 
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law. `rate` is the exponent or rate, positive where the error falls; `low`, `high` its
-    interval.
+    """A fitted law.
+
+    Attributes
+    ----------
+    rate, low, high
+        The exponent or rate, positive if the error falls, and its 95 % interval.
+    x, y
+        The values of the axis, and the geometric mean of the runs at each.
+    runs
+        The number of runs at each x.
+    halves
+        Half the 95 % interval of log y at each x, from the pooled noise of the replicates. Empty without noise, and for
+        whole curves.
+    goodness
+        The share of the variance of the mean log errors that the law explains.
+    held_out
+        Root mean square log error on the last quarter of the axis, from a fit to the rest. None unless the choice of a
+        form needed it.
+    excluded
+        The number of observations left out: not finite, not positive, or at x <= 0 for a form with a logarithm.
+    scatter
+        True if the values scatter about the law by more than the noise of the replicates.
+    rates
+        The rate of each curve, along `loop` and `point`.
+    shape, theta
+        The instance of the form, and its parameters in the coordinate of the data.
+    beside
+        Settings that vary in step with `along`. Together they are one axis.
+    predicted
+        The rate of the bound `theory` over the same range.
+    theory_y
+        The bound at each x.
+    absolute
+        True if the bound describes the same quantity and hides no constant. Heights can then be compared too.
     """
 
     form: str
@@ -41,40 +76,24 @@ class Law:
     high: float | None
     x: tuple[float, ...]
     y: tuple[float, ...]
-    """The geometric mean over runs at each x."""
     runs: tuple[int, ...]
     halves: tuple[float, ...]
-    """Half the 95 % interval of log y at each x, from the replicates' pooled noise; empty without any, and for
-    whole curves.
-    """
     goodness: float
-    """The part of the variance of the mean log errors that the law accounts for."""
     aicc: float
     held_out: float | None
-    """Root mean square log error on the last quarter of the axis, from a fit to the rest. Only
-    where it was needed to choose a form.
-    """
     excluded: int
-    """Observations left out for being not finite or not positive, or at x <= 0 where the form has a
-    logarithm.
-    """
     scatter: bool
-    """Whether the values scatter about the law by more than the replicates' noise."""
     rates: tuple[float, ...]
-    """Each curve's own rate, along `loop` and `point`."""
     shape: Form
     theta: tuple[float, ...]
     of: str = "error"
     along: str = ""
     beside: tuple[str, ...] = ()
-    """Settings that vary in step with `along`, so that it is one axis with them."""
     cell: str = ""
     theory: str | None = None
     predicted: float | None = None
     theory_y: tuple[float, ...] = ()
-    """The bound at each x."""
     absolute: bool = False
-    """Whether the bound is of the very same quantity and hides no constant: its height may be compared too."""
     verdict: Verdict | None = None
     note: str = ""
 
@@ -102,7 +121,7 @@ class Law:
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(replace(self, shape=self.shape))
         fields["low"], fields["high"] = (
-            None if v is None or np.isinf(v) else v for v in (self.low, self.high)
+            None if end is None or np.isinf(end) else end for end in (self.low, self.high)
         )
         return {name: value for name, value in fields.items() if name not in ("shape", "theta")}
 
@@ -135,52 +154,67 @@ def law_line(law: Law) -> str:
     return f"{text}; {law.note}" if law.note else text
 
 
-def fit(form: str, x: Any, y: Any, groups: Any) -> Law:
-    """The law of that form through runs' errors y at x; `groups` names each observation's run.
+def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
+    """The law of this form through the errors y of runs at x.
 
-    Where AICc cannot tell the form's shapes apart, the interval spans those of all of them: with the better
-    one's alone 89 % of intervals covered. Raises ValueError for an unknown form and for too few values on
-    the axis.
+    If AICc cannot tell the form's instances apart, the interval spans the intervals of all of them. The interval of the
+    better instance alone covers 89 %.
+
+    Parameters
+    ----------
+    groups
+        The run of each observation.
+
+    Raises
+    ------
+    ValueError
+        For an unknown form, and for too few values on the axis.
     """
     shapes = variants(form)
     data = clean(shapes[0], x, y, groups)
     count = len(np.unique(data.x))
     fits = [Fit.of(shape, data) for shape in shapes if shape.size <= count and count > 1]
     if not fits:
-        told = "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
-        raise ValueError(f"{told} too few for {form}")
-    marks = [one.aicc() for one in fits]
-    least = min(marks)
-    close = [
-        one for one, mark in zip(fits, marks, strict=True) if mark == least or mark - least < CLOSE_SHAPES
-    ]
-    chosen = fits[marks.index(least)]
-    ends = [one.interval() for one in (close if not data.whole_curves else [chosen])]
-    lows = [low for low, _ in ends if low is not None]
-    highs = [high for _, high in ends if high is not None]
-    return _law(form, chosen, min(lows, default=None), max(highs, default=None), least)
+        values = "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
+        raise ValueError(f"{values} too few for {form}")
+    criteria = [fit.aicc() for fit in fits]
+    least = min(criteria)
+    best = fits[criteria.index(least)]
+    close = [best]
+    if not data.whole_curves:
+        close += [
+            fit
+            for fit, aicc in zip(fits, criteria, strict=True)
+            if fit is not best and (aicc == least or aicc - least < CLOSE_SHAPES)
+        ]
+    intervals = [fit.interval() for fit in close]
+    low = min((low for low, _ in intervals if low is not None), default=None)
+    high = max((high for _, high in intervals if high is not None), default=None)
+    return _law(form, best, low, high, least)
 
 
-def choose(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
-    """The form of least AICc. Of those that it cannot tell apart, those with the fewest parameters, and of
-    these the one that foretells the end of the axis best.
+def fit_best_form(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
+    """The law of the form with the least AICc.
+
+    Among forms that AICc cannot tell apart, the form with the fewest parameters is taken. Among several of these, the
+    form that predicts the end of the axis best is taken.
     """
-    found, problem = [], None
+    laws, problem = [], None
     for form in forms:
         try:
-            found.append(fit(form, x, y, groups))
+            laws.append(fit_law(form, x, y, groups))
         except ValueError as error:
             problem = error
-    if not found:
+    if not laws:
         raise problem or ValueError("no form to fit")
-    least = min(law.aicc for law in found)
-    close = [law for law in found if law.aicc == least or law.aicc - least < CLOSE]
+    least = min(law.aicc for law in laws)
+    close = [law for law in laws if law.aicc == least or law.aicc - least < CLOSE]
     fewest = min(law.shape.size for law in close)
     close = [law for law in close if law.shape.size == fewest]
     if len(close) > 1:
         close = [
-            replace(one, held_out=Fit.of(one.shape, clean(one.shape, x, y, groups)).held_out())
-            for one in close
+            replace(law, held_out=Fit.of(law.shape, clean(law.shape, x, y, groups)).held_out())
+            for law in close
         ]
     return min(close, key=lambda law: (law.held_out or 0.0, law.aicc))
 
@@ -188,7 +222,7 @@ def choose(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
 def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: float) -> Law:
     means, data = best.means, best.data
     _, offset, length = best.form.coordinate(data.x)
-    about = float(np.sum((means - means.mean()) ** 2)) or 1.0
+    variation = float(np.sum((means - means.mean()) ** 2)) or 1.0
     return Law(
         form=form,
         parameters=best.form.natural(best.theta, offset, length),
@@ -199,7 +233,7 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
         y=tuple(np.exp(means).tolist()),
         runs=tuple(len(group) for group in data.at()),
         halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
-        goodness=1 - float(np.sum(best.off**2)) / about,
+        goodness=1 - float(np.sum(best.off**2)) / variation,
         aicc=float(aicc),
         held_out=None,
         excluded=data.excluded,
@@ -210,15 +244,14 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
     )
 
 
-def pooled(laws: Sequence[Law]) -> list[Law]:
-    """Laws along curves with the noise of their rates learnt from all laws of the same shape."""
-    done = []
+def with_pooled_noise(laws: Sequence[Law]) -> list[Law]:
+    """Laws along curves. The noise of their rates is pooled over all laws of the same instance of a form."""
+    pooled_laws = []
     for law in laws:
-        kin = [np.array(other.rates) for other in laws if other.rates and other.shape == law.shape]
-        spread = pool(kin)
-        if spread is None or len(law.rates) < 2:
-            done.append(law)
-            continue
-        half = spread.half_width(len(law.rates))
-        done.append(replace(law, low=law.rate - half, high=law.rate + half))
-    return done
+        rates = [np.array(other.rates) for other in laws if other.rates and other.shape == law.shape]
+        noise = pool(rates)
+        if noise is not None and len(law.rates) > 1:
+            half = noise.half_width(len(law.rates))
+            law = replace(law, low=law.rate - half, high=law.rate + half)
+        pooled_laws.append(law)
+    return pooled_laws

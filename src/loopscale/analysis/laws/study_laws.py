@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, cells_along, in_step, place_on_axis
-from loopscale.analysis.laws.law import Law, choose, fit, pooled
+from loopscale.analysis.laws.law import Law, fit_best_form, fit_law, with_pooled_noise
 from loopscale.analysis.laws.predictions import comparable, predict
-from loopscale.analysis.laws.verdict import judge
+from loopscale.analysis.laws.verdict import compare_rates
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean
 
 
@@ -54,7 +54,7 @@ def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
         laws, settings = [], []
         for sample in samples(results, of, along):
             try:
-                law = choose(forms, sample.x, sample.y, sample.group)
+                law = fit_best_form(forms, sample.x, sample.y, sample.group)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
@@ -62,7 +62,7 @@ def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
             laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
             settings.append(sample.settings)
         if along in CURVES:
-            laws = pooled(laws)
+            laws = with_pooled_noise(laws)
         for law, of_trial in zip(laws, settings, strict=True):
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
             fitted.append(with_verdict(law, asked.get("theory"), of_trial, pooled_over))
@@ -86,10 +86,12 @@ def with_verdict(
     name = theory if isinstance(theory, str) else str(theory["kind"])
     try:
         values = predict(theory, settings, law.along, law.x, law.of)
-        predicted = fit(law.form, law.x, values, np.arange(len(values))).rate
+        predicted = fit_law(law.form, law.x, values, np.arange(len(values))).rate
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
-    verdict = judge(law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), pooled_over, law.form)
+    verdict = compare_rates(
+        law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), pooled_over, law.form
+    )
     absolute = comparable(name, law.of, law.along)
     return replace(
         law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute

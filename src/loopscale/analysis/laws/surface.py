@@ -1,11 +1,12 @@
-"""The surface error = E + A x^-α + B z^-β over two crossed axes, and where on it a given number of FLOPs is spent best.
+"""The surface error = E + A x^-α + B z^-β over two crossed axes, and the best way to spend FLOPs on it.
 
-Hoffmann et al. 2022, section 3.3, with loops, width or prompts for their parameters and tokens. Variable projection
-(Golub and Pereyra 1973): for given exponents E, A and B, none below 0, are those of least squares, so that two
-unknowns are left, which a grid and then nonlinear least squares find. Residuals are relative to the fitted error.
+The surface is that of Hoffmann et al. (2022, section 3.3), with loops, width or prompts as axes. The fit uses variable
+projection (Golub and Pereyra 1973): for given exponents, E, A and B follow from least squares, each at least 0. A grid
+and then nonlinear least squares find the two exponents. Residuals are relative to the fitted error.
 
-Every interval is the profile's: the range of the quantity over all pairs of exponents that the data allow, the noise
-that of the replicates, pooled, or the cells' scatter about the surface where that is plainly more, as for laws.
+Every interval follows the profile: the range of a quantity over all pairs of exponents that the data allow. The noise
+is that of the replicates, pooled. If the cells scatter about the surface plainly more, the scatter is the noise, as for
+laws.
 """
 
 import itertools
@@ -19,14 +20,14 @@ from scipy.optimize import least_squares, nnls
 from loopscale.stats.intervals import Array, PooledVariance, pool, student
 
 LIMITS = (0.02, 12.0)
-"""Of the exponents. An interval that gets there is open on that side, and an exponent that lies there no estimate."""
+"""The range of the exponents. An interval that reaches an end is open there. An exponent at an end is no estimate."""
 GRID, ZOOMS, REWEIGHTS, PARAMETERS = 41, 3, 3, 5
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Mean errors of the cells at x and z, in how many runs each, and the noise of one run's log error."""
+    """Mean errors of the cells at x and z, the runs of each cell, and the noise of one run's log error."""
 
     x: Array
     z: Array
@@ -49,27 +50,37 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Surface:
-    """A fitted surface. Intervals are `None` without replicates, and infinite or 0 where nothing bounds them."""
+    """A fitted surface. Intervals are None without replicates; an open end is 0 or infinite.
+
+    Attributes
+    ----------
+    floor, scales, exponents
+        E, (A, B) and (α, β).
+    cost
+        (c, p, q) of FLOPs = e^c x^p z^q, fitted to the cost of the trials.
+    cost_off
+        The largest relative difference between the cost of a cell and this power law.
+    intervals
+        Of α and of β.
+    share_interval, envelope_interval
+        Of `share`, and of the envelope's exponent.
+    scatter
+        True if the cells scatter about the surface by more than the noise of the replicates.
+    goodness
+        The share of the variance of the log errors that the surface explains.
+    """
 
     floor: float
-    """E."""
     scales: tuple[float, float]
-    """A and B."""
     exponents: tuple[float, float]
-    """α and β."""
     cost: tuple[float, float, float]
-    """c, p, q of FLOPs = e^c x^p z^q, fitted to what the trials cost."""
     cost_off: float
-    """By how much the cost of a cell differs from that at most, relative to it."""
     intervals: tuple[Interval, Interval] | None
     share_interval: Interval | None
     envelope_interval: Interval | None
-    """Of the envelope's exponent."""
     cells: Cells
     scatter: bool
-    """Whether the cells scatter about the surface by more than the replicates' noise."""
     goodness: float
-    """The part of the variance of the log errors that the surface accounts for."""
 
     def value(self, x: Any, z: Any) -> Any:
         """The error at x and z."""
@@ -79,21 +90,21 @@ class Surface:
         )
 
     def flops(self, x: Any, z: Any) -> Any:
-        """What a training at x and z costs, by the fitted power law."""
+        """The cost of a training at x and z, by the fitted power law."""
         c, p, q = self.cost
         return np.exp(c + p * np.log(np.asarray(x, np.float64)) + q * np.log(np.asarray(z, np.float64)))
 
     @property
     def unknown(self) -> tuple[str, str]:
-        """Why α and β are no estimates: at the limit of the search, or nothing bounds them from above; else empty."""
+        """Why α and β are no estimates; empty for an estimate. The reason follows the subject "an exponent"."""
         first, second = self.intervals or (None, None)
         return _unknown(self.exponents[0], first), _unknown(self.exponents[1], second)
 
     @property
     def share(self) -> float:
-        """The share of every growth in FLOPs, as a factor, that is spent best on x: β p/(α q + β p).
+        """The share of a growth in log FLOPs that is best spent on x: β p/(α q + β p).
 
-        With FLOPs ∝ x z it is Hoffmann et al.'s exponent a = β/(α + β): the best x grows as FLOPs^a.
+        With FLOPs ∝ x z this is the exponent a = β/(α + β) of Hoffmann et al.: the best x grows as FLOPs^a.
         """
         return float(_share(*self.exponents, *self.cost[1:]))
 
@@ -103,17 +114,17 @@ class Surface:
         return self.share / self.cost[1], (1 - self.share) / self.cost[2]
 
     def best(self, flops: float) -> tuple[float, float]:
-        """The x and z of least error at that many FLOPs.
+        """The x and z of least error at this number of FLOPs.
 
-        Raises ValueError if the error does not fall along both, or an exponent of either is unknown.
+        Raises ValueError if the error does not fall along both axes, or an exponent is unknown.
         """
         (a, b), (alpha, beta), (c, p, q) = self.scales, self.exponents, self.cost
         if min(a, b) <= 0 or min(p, q) <= 0:
             raise ValueError(
-                "the error, or the cost, does not depend on both axes, so that no pair of them is best"
+                "the error or the cost does not depend on both axes, so that no pair of them is best"
             )
         if why := next(filter(None, self.unknown), ""):
-            raise ValueError(f"an exponent {why}, so that how FLOPs are best shared out is undecided")
+            raise ValueError(f"an exponent {why}, so that the best share of FLOPs is undecided")
         rest = np.log(flops) - c
         first = (q * np.log(alpha * a * q / (beta * b * p)) + beta * rest) / (alpha * q + beta * p)
         return float(np.exp(first)), float(np.exp((rest - p * first) / q))
@@ -123,24 +134,24 @@ class Surface:
         cells = self.cells
         return bool(cells.x.min() <= x <= cells.x.max() and cells.z.min() <= z <= cells.z.max())
 
-    def law(self) -> Envelope:
-        """The least error as a law of FLOPs. Raises ValueError as `best` does."""
-        exponent = float(_envelope(*self.exponents, *self.cost[1:]))
+    def envelope(self) -> Envelope:
+        """The least error as a function of FLOPs. Raises ValueError for the reasons of `best`."""
+        exponent = float(_envelope_exponent(*self.exponents, *self.cost[1:]))
         flops = float(np.exp(self.cost[0]))
         above = float(self.value(*self.best(flops))) - self.floor
         return Envelope(self.floor, above * flops**exponent, exponent)
 
 
-def fit(x: Any, z: Any, error: Any, flops: Any) -> Surface:
-    """The surface through runs' errors at x and z; `flops` is what each run cost.
+def fit_surface(x: Any, z: Any, error: Any, flops: Any) -> Surface:
+    """The surface through the errors of runs at x and z; `flops` is the cost of each run.
 
     Runs with an error that is not finite and positive are left out. Raises ValueError for fewer than three values on
-    either axis, and for fewer cells than the five parameters and one.
+    an axis, or fewer than six cells (five parameters and one).
     """
     x, z, error, flops = (np.asarray(each, dtype=np.float64) for each in (x, z, error, flops))
     good = np.isfinite(error) & (error > 0) & np.isfinite(flops) & (np.minimum(np.minimum(x, z), flops) > 0)
     x, z, error, flops = x[good], z[good], error[good], flops[good]
-    cells = _cells(x, z, error)
+    cells = _grouped(x, z, error)
     if min(len(np.unique(x)), len(np.unique(z))) < 3 or len(cells.x) <= PARAMETERS:
         raise ValueError(
             f"{len(np.unique(x))} by {len(np.unique(z))} values in {len(cells.x)} cells are too few for a surface; "
@@ -149,19 +160,20 @@ def fit(x: Any, z: Any, error: Any, flops: Any) -> Surface:
     design = np.stack([np.ones_like(x), np.log(x), np.log(z)], axis=1)
     cost, *_ = np.linalg.lstsq(design, np.log(flops), rcond=None)
     off = float(np.abs(np.expm1(design @ cost - np.log(flops))).max())
-    exponents, linear, fitted = _solve(cells)
+    exponents, linear, fitted = _best_exponents(cells)
     weight = cells.runs / fitted**2
     scatter = _scatter(cells, fitted)
-    spread = scatter or cells.noise
+    noise = scatter or cells.noise
     ranges: list[Interval] | None = None
-    if spread is not None:
+    if noise is not None:
         _, p, q = cost
-        ranges = _ranges(cells, weight, exponents, spread, (
+        quantities = (
             lambda alpha, beta: alpha + 0 * beta,
             lambda alpha, beta: beta + 0 * alpha,
             lambda alpha, beta: _share(alpha, beta, p, q),
-            lambda alpha, beta: _envelope(alpha, beta, p, q),
-        ))  # fmt: skip
+            lambda alpha, beta: _envelope_exponent(alpha, beta, p, q),
+        )
+        ranges = _ranges(cells, weight, exponents, noise, quantities)
     logs = np.log(cells.error)
     goodness = 1 - float(np.sum((logs - np.log(fitted)) ** 2) / (np.sum((logs - logs.mean()) ** 2) or 1.0))
     return Surface(
@@ -182,19 +194,19 @@ def fit(x: Any, z: Any, error: Any, flops: Any) -> Surface:
 def _unknown(exponent: float, interval: Interval | None) -> str:
     if not LIMITS[0] * 1.01 < exponent < LIMITS[1] * 0.99:
         return "is at the limit of the search"
-    return "is bounded by nothing from above" if interval and np.isinf(interval[1]) else ""
+    return "has no upper bound" if interval and np.isinf(interval[1]) else ""
 
 
 def _share(alpha: Any, beta: Any, p: float, q: float) -> Any:
     return beta * p / (alpha * q + beta * p)
 
 
-def _envelope(alpha: Any, beta: Any, p: float, q: float) -> Any:
+def _envelope_exponent(alpha: Any, beta: Any, p: float, q: float) -> Any:
     return alpha * beta / (alpha * q + beta * p)
 
 
-def _cells(x: Array, z: Array, error: Array) -> Cells:
-    """Runs at the same x and z as one cell, with the geometric mean of their errors."""
+def _grouped(x: Array, z: Array, error: Array) -> Cells:
+    """Runs at the same x and z form one cell, with the geometric mean of their errors."""
     places, index = np.unique(np.stack([x, z], axis=1), axis=0, return_inverse=True)
     groups = [np.log(error[index.ravel() == number]) for number in range(len(places))]
     means = np.exp([group.mean() for group in groups])
@@ -203,7 +215,7 @@ def _cells(x: Array, z: Array, error: Array) -> Cells:
 
 
 def _basis(cells: Cells, alpha: Array, beta: Array) -> tuple[Array, Array]:
-    """(x/least x)^-α and (z/least z)^-β, [exponents, cells]."""
+    """(x / least x)^-α and (z / least z)^-β, [exponents, cells]."""
     return (
         np.exp(-np.outer(alpha, np.log(cells.x / cells.x.min()))),
         np.exp(-np.outer(beta, np.log(cells.z / cells.z.min()))),
@@ -211,9 +223,9 @@ def _basis(cells: Cells, alpha: Array, beta: Array) -> tuple[Array, Array]:
 
 
 def _losses(cells: Cells, weight: Array, alpha: Array, beta: Array) -> Array:
-    """The least weighted sum of squares for every pair of exponents, [alpha, beta]; E, A and B at least 0.
+    """The least weighted sum of squares for every pair of exponents [alpha, beta], with E, A and B at least 0.
 
-    Of the best sums over all subsets of the three terms those with no term below 0 count, which is exact.
+    Each subset of the three terms has a least sum. The smallest of those without a negative term is exact.
     """
     u, v = _basis(cells, alpha, beta)
     y, shape = cells.error, (len(alpha), len(beta))
@@ -228,24 +240,24 @@ def _losses(cells: Cells, weight: Array, alpha: Array, beta: Array) -> Array:
     for size in (1, 2, 3):
         for chosen in itertools.combinations(range(3), size):
             part = gram[..., chosen, :][..., chosen] + 1e-13 * weight.sum() * np.eye(size)
-            found = np.linalg.solve(part, pull[..., chosen, None])[..., 0]
-            loss = weight @ y**2 - (found * pull[..., chosen]).sum(-1)
-            least = np.where((found >= 0).all(-1), np.minimum(least, loss), least)
+            terms = np.linalg.solve(part, pull[..., chosen, None])[..., 0]
+            loss = weight @ y**2 - (terms * pull[..., chosen]).sum(-1)
+            least = np.where((terms >= 0).all(-1), np.minimum(least, loss), least)
     return least
 
 
 def _linear(cells: Cells, weight: Array, exponents: Array) -> tuple[Array, Array]:
-    """E, A and B for given exponents, and the errors that they give."""
+    """E, A and B for given exponents, and the fitted errors."""
     alpha, beta = exponents
     columns = np.stack([np.ones_like(cells.x), cells.x**-alpha, cells.z**-beta], axis=1)
     size = np.sqrt(weight)
     scale = np.abs(columns).max(0)
-    found = nnls(columns / scale * size[:, None], cells.error * size)[0] / scale
-    return found, columns @ found
+    terms = nnls(columns / scale * size[:, None], cells.error * size)[0] / scale
+    return terms, columns @ terms
 
 
-def _solve(cells: Cells) -> tuple[Array, Array, Array]:
-    """Exponents, linear coefficients and fitted errors; weighted anew by what was fitted, some rounds long."""
+def _best_exponents(cells: Cells) -> tuple[Array, Array, Array]:
+    """Exponents, linear coefficients and fitted errors. Each round takes its weights from the last fitted errors."""
     axis = np.geomspace(*LIMITS, GRID)
     fitted, exponents, linear = cells.error, np.ones(2), np.zeros(3)
     for _ in range(REWEIGHTS):
@@ -264,7 +276,7 @@ def _solve(cells: Cells) -> tuple[Array, Array, Array]:
 
 
 def _scatter(cells: Cells, fitted: Array) -> PooledVariance | None:
-    """The scatter of the cells about the surface, where it is plainly more than the replicates' noise."""
+    """The scatter of the cells about the surface; None unless it plainly exceeds the noise of the replicates."""
     freedom = len(cells.x) - PARAMETERS
     if cells.noise is None:
         return None
@@ -277,11 +289,11 @@ def _ranges(
     cells: Cells,
     weight: Array,
     best: Array,
-    spread: PooledVariance,
+    noise: PooledVariance,
     quantities: tuple[Callable[[Array, Array], Array], ...],
 ) -> list[Interval]:
-    """Each quantity's range over the exponents whose sum of squares is allowed; 0 or inf where these have no end."""
-    allowed = spread.variance * student(spread.freedom) ** 2
+    """The range of each quantity over the exponents with an allowed sum of squares; an open end is 0 or infinite."""
+    allowed = noise.variance * student(noise.freedom) ** 2
     alpha = beta = np.geomspace(*LIMITS, GRID)
     region, at = np.ones((GRID, GRID), bool), (alpha, beta)
     for _ in range(ZOOMS):

@@ -1,42 +1,41 @@
-"""What can be read off a net's states by a line: a probe for every loop or layer, trained on prompts of its own.
+"""Linear probes: what a line reads from the states of a net, with a probe for every loop or layer.
 
-A layer in the middle of a net was never trained to be read, so what it knows shows only through a read-out of its own
-(Alain and Bengio 2017). Fu et al. 2023 (arXiv:2310.17086, section 4) train one a layer on the answer, and take what it
-gives for the layer's prediction: `read_through`.
+A layer in the middle of a net was never trained to be read. Its knowledge shows only through a read-out of its own
+(Alain and Bengio 2017). Fu et al. 2023 (arXiv:2310.17086, section 4) train one read-out for each layer on the answer.
+The prediction of this read-out counts as the prediction of the layer (`with_probes`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 from typing_extensions import override
 
-from loopscale.analysis.papers.similarity import answers
+from loopscale.analysis.papers.similarity import predictions
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.evaluate import suited
 from loopscale.models.base import Net
 from loopscale.solvers.base import Solver
+from loopscale.stats.intervals import Array
 from loopscale.tasks.base import Task
 
 RIDGE = 1e-8
-"""Penalty on a probe's weights, over the mean square of a coordinate of the state: for what states do not span."""
+"""Penalty on a probe's weights, over the mean square of a coordinate of the state. States may not span their space."""
 BLOCK = 64
-"""Prompts whose states are held at a time."""
+"""Prompts whose states are in memory at a time."""
 
 Target = Callable[[Batch], Float[Tensor, "batch points wanted"]]
-"""What a probe is to read at every query of a prompt."""
+"""The values that a probe reads, at every query of a prompt."""
 
 
 @dataclass(frozen=True)
 class Probes:
-    """A linear read-out of the state at a query after every step, the same for all queries."""
+    """A linear read-out of the state at a query after every step, the same for all queries. The last row is added."""
 
     weights: Float64[Tensor, "steps width_and_one wanted"]
-    """The last row is what is added."""
 
     def read(
         self, states: Float64[Tensor, "steps batch points width"]
@@ -44,8 +43,8 @@ class Probes:
         return torch.einsum("sbpw,swt->sbpt", states, self.weights[:, :-1]) + self.weights[:, None, None, -1]
 
 
-class ReadThrough(Predictor):
-    """A net whose every step answers through a probe of its own, in place of the read-out that it was trained with."""
+class ProbedNet(Predictor):
+    """A net whose steps all answer through probes, and not through the read-out that the net was trained with."""
 
     def __init__(self, net: Net, probes: Probes) -> None:
         self.net, self.probes = net, probes
@@ -53,32 +52,33 @@ class ReadThrough(Predictor):
     @override
     def predict(self, batch: Batch, steps: int) -> Float64[Tensor, "steps batch points dim_out"]:
         if steps > len(self.probes.weights):
-            raise ValueError(f"{steps} steps are more than the {len(self.probes.weights)} that were probed")
+            raise ValueError(f"{steps} steps are more than the {len(self.probes.weights)} probed steps")
         return Probes(self.probes.weights[:steps]).read(_states(self.net, batch, steps))
 
 
-def the_answer(batch: Batch) -> Tensor:
+def target_answer(batch: Batch) -> Tensor:
+    """The answer at every query."""
     return batch.targets
 
 
-def the_weights(batch: Batch) -> Tensor:
-    """Least squares (of minimum norm) on the pairs that a query has seen, for tasks of regression."""
+def target_weights(batch: Batch) -> Tensor:
+    """Least squares (of minimum norm) on the pairs before each query, for tasks of regression."""
     xs, ys = batch.problem.xs.double(), batch.problem.ys.double()[..., None]
-    nothing = torch.zeros(len(xs), xs.shape[-1], dtype=torch.float64)
-    found = [(torch.linalg.pinv(xs[:, :seen]) @ ys[:, :seen])[..., 0] for seen in range(1, xs.shape[1])]
-    return torch.stack([nothing, *found], dim=1)
+    before_any = torch.zeros(len(xs), xs.shape[-1], dtype=torch.float64)
+    weights = [(torch.linalg.pinv(xs[:, :seen]) @ ys[:, :seen])[..., 0] for seen in range(1, xs.shape[1])]
+    return torch.stack([before_any, *weights], dim=1)
 
 
-def iterate_of(solver: Solver, step: int) -> Target:
-    """What a solver answers after `step` steps."""
-    return lambda batch: answers(solver, batch, step)[-1]
+def target_iterate(solver: Solver, step: int) -> Target:
+    """The answer of a solver after `step` steps."""
+    return lambda batch: predictions(solver, batch, step)[-1]
 
 
 @torch.no_grad()
-def probes(
+def fit_probes(
     net: Net, task: Task, target: Target, steps: int, prompts: int = 512, name: str = "probe"
 ) -> Probes:
-    """Ridge regression of the target on the states at all queries, over `prompts` fresh ones that `name` fixes.
+    """Ridge regression of the target on the states at all queries, over fresh prompts that `name` fixes.
 
     Raises ValueError for steps beyond the net's depth.
     """
@@ -89,31 +89,30 @@ def probes(
         gram = gram + states.mT @ states
         moment = moment + states.mT @ target(batch).double().flatten(0, 1)
     scale = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    return Probes(
-        torch.linalg.solve(gram + RIDGE * scale * torch.eye(gram.shape[-1], dtype=torch.float64), moment)
-    )
+    penalty = RIDGE * scale * torch.eye(gram.shape[-1], dtype=torch.float64)
+    return Probes(torch.linalg.solve(gram + penalty, moment))
 
 
 @torch.no_grad()
-def probed(
+def probe_errors(
     net: Net, task: Task, target: Target, steps: int, prompts: int = 512, held_out: int = 256
-) -> pd.DataFrame:
-    """A row for every step: the error of its probe on prompts that it was not trained on.
+) -> Array:
+    """The error of every step's probe on held-out prompts, [steps].
 
-    Over the target's mean square, so that reading nothing costs 1.
+    Over the target's mean square, so that a probe that reads nothing costs 1.
     """
-    trained = probes(net, task, target, steps, prompts)
+    probes = fit_probes(net, task, target, steps, prompts)
     square = size = torch.zeros((), dtype=torch.float64)
     for batch in _prompts(task, held_out, "held out"):
         wanted = target(batch).double()
-        square = square + (trained.read(_states(net, batch, steps)) - wanted).square().sum((1, 2, 3))
+        square = square + (probes.read(_states(net, batch, steps)) - wanted).square().sum((1, 2, 3))
         size = size + wanted.square().sum()
-    return pd.DataFrame({"step": range(1, steps + 1), "error": (square / size).numpy()})
+    return (square / size).numpy()
 
 
-def read_through(net: Net, task: Task, steps: int, prompts: int = 512) -> ReadThrough:
+def with_probes(net: Net, task: Task, steps: int, prompts: int = 512) -> ProbedNet:
     """The net with a read-out for every step, trained to give the answer there."""
-    return ReadThrough(net, probes(net, task, the_answer, steps, prompts))
+    return ProbedNet(net, fit_probes(net, task, target_answer, steps, prompts))
 
 
 def _prompts(task: Task, prompts: int, name: str) -> list[Batch]:

@@ -1,216 +1,332 @@
-"""Figures and sentences of Fu et al. 2023 (arXiv:2310.17086, section 4), from the tables of `compared.py`."""
+"""Trained nets beside the iterates of solvers, step by step (Fu et al. 2023, arXiv:2310.17086, section 4).
 
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false
+A looped net answers through its own read-out, which was trained on many loops. The read-out of a net of fixed depth
+knows the last layer alone. Such a net answers through a probe for every layer, trained afterwards as in the paper.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+import torch
+from torch import Tensor
 
-from loopscale.analysis.figures.style import (
-    ERROR,
-    blank,
-    colour_of,
-    dashed_line,
-    mean_line,
-    rounded,
-    safe,
-    symbol_of,
-    with_decimal_ticks,
-)
-from loopscale.analysis.notebook import Sentences, missing_figure
-from loopscale.analysis.papers.iterates import matches
-from loopscale.analysis.papers.trend import LEAST, Fit, curve, trend
+from loopscale.analysis.notebook import Sentences, StudyResults
+from loopscale.analysis.papers.best_matches import LEAST_SIMILARITY, Matches, Trend, best_matches, fit_trend
+from loopscale.analysis.papers.probing import Target, probe_errors, target_weights, with_probes
+from loopscale.analysis.papers.similarity import induced_weights, mean_cosines, residuals, sweep_inputs
+from loopscale.analysis.table import Column, Interval, names, records
+from loopscale.analysis.trained_nets import TrainedNet
+from loopscale.core.prompt import Batch, Predictor
+from loopscale.core.seeds import stream
+from loopscale.solvers.base import Solver
+from loopscale.stats.contrasts import contrast_with_value
+from loopscale.stats.intervals import Array
+from loopscale.tasks.base import Task
 
-UNTRAINED = "No net of this study has been trained: there is nothing to compare."
-MOST_COLUMNS = 20
-"""Of a heat map; of more iterates so many are shown, evenly on a logarithmic scale."""
-LOGARITHMIC = ("gradient descent",)
-"""Solvers whose best-matching iterate grows exponentially in the paper: a straight line on a logarithmic axis."""
-MATCH = "best-matching iterate (count)"
-STEP = "loop or layer (count)"
+Iterates = Sequence[tuple[str | Mapping[str, Any], int]]
+"""Solvers, each by its kind or as a study writes it, with the number of iterates."""
+UNTRAINED = "No net of this study has been trained, so there is nothing to compare."
 
 
-def heat_maps(similar: pd.DataFrame) -> go.Figure:
-    """Similarity of every step with every iterate, mean over replicates; a ring marks each step's best match."""
-    if similar.empty:
-        return missing_figure(UNTRAINED)
-    cells, solvers = (list(dict.fromkeys(similar[name])) for name in ("cell", "solver"))
-    figure = make_subplots(
-        len(cells),
-        len(solvers),
-        column_titles=[safe(str(solver)) for solver in solvers],
-        row_titles=[safe(str(cell)) for cell in cells],
-        vertical_spacing=0.3 / len(cells),
-    )
-    for at, group in similar.groupby(["cell", "solver"], sort=False):
-        place = {"row": cells.index(at[0]) + 1, "col": solvers.index(at[1]) + 1}
-        mean = group.pivot_table(index="step", columns="iterate", values="similarity")
-        shown = _columns(mean.columns.to_numpy())
-        names, best = [str(each) for each in shown], mean.to_numpy().argmax(1)
-        nearest = [names[int(np.abs(np.log(shown) - np.log(mean.columns[each])).argmin())] for each in best]
-        heat = go.Heatmap(x=names, y=mean.index, z=mean[shown].round(3), coloraxis="coloraxis")
-        ring = {"symbol": "circle-open", "color": "white", "size": 9, "line": {"width": 2}}
-        figure.add_trace(heat, **place)
-        figure.add_trace(
-            go.Scatter(x=nearest, y=mean.index, mode="markers", marker=ring, hoverinfo="skip"), **place
-        )
-    figure.update_layout(blank("", "").layout.to_plotly_json() | {"annotations": figure.layout.annotations})
-    figure.update_layout(height=130 + 190 * len(cells), showlegend=False, margin={"t": 40})
-    bar = {"title": "similarity", "x": 1.06}  # beside the names of the nets
-    figure.update_layout(coloraxis={"colorscale": "Cividis", "cmin": 0, "cmax": 1, "colorbar": bar})
-    figure.update_xaxes(type="category", title_text="")
-    figure.update_yaxes(type="linear", title_text="", dtick=1)
-    figure.update_yaxes(title_text=STEP, col=1)
-    figure.update_xaxes(title_text="iterate", row=len(cells))
-    return figure
+@dataclass(frozen=True, eq=False)
+class NetSimilarity:
+    """The similarity [steps, iterates] of one trained net with one solver. Replicates count from 1."""
+
+    cell: str
+    replicate: int
+    solver: str
+    values: Array
+
+    @property
+    def matches(self) -> Matches:
+        """The best-matching iterate of every step."""
+        return best_matches(self.values)
 
 
-def best_matching(similar: pd.DataFrame, solver: str, least: float = LEAST) -> go.Figure:
-    """The best-matching iterate of every step, a marker a replicate, with both trends as fitted, where there is one.
+@dataclass(frozen=True, eq=False)
+class StepErrors:
+    """The error after every step [steps] of one net, or of a solver, whose `replicate` is 0."""
 
-    The axis is linear, so that a linear trend is straight; of gradient descent logarithmic, so that an exponential is.
-    Small markers are matches that the trends leave out: below `least`, or at the last iterate there is. The legend has
-    the rates with their 95 % intervals over replicates: iterates a step, or the factor from one to the next.
+    name: str
+    replicate: int
+    errors: Array
+
+
+@dataclass(frozen=True)
+class NetTrend:
+    """The growth of a net's best-matching iterates of one solver, over replicates.
+
+    Attributes
+    ----------
+    similarity
+        At the best matches, the mean over steps and replicates.
     """
-    chosen = matches(similar[similar["solver"] == solver])
-    if chosen.empty:
-        return missing_figure(UNTRAINED)
-    figure = blank(STEP, MATCH, log_x=False)
-    if solver not in LOGARITHMIC:
-        figure.update_yaxes(type="linear", range=[0, 1.1 * max(chosen["iterate"])])
-    for index, (cell, group) in enumerate(chosen.groupby("cell", sort=False)):
-        name, colour, symbol = safe(str(cell)), colour_of(index), symbol_of(index)
-        counted = (group["similarity"] >= least) & ~group["last"]
-        sizes = np.where(counted, 9, 4)
-        marker = {"color": colour, "symbol": symbol, "size": sizes}
-        aside = (group["replicate"] - group["replicate"].mean()) * 0.06
-        figure.add_scatter(
-            x=group["step"] + aside, y=group["iterate"], mode="markers", marker=marker, name=name
+
+    cell: str
+    solver: str
+    trend: Trend
+    similarity: float
+
+    @property
+    def rate(self) -> float | None:
+        """Iterates per step of a linear trend, the factor per step of an exponential one; else None."""
+        return self._in_units(self.trend.fit.rate) if self.trend.fit else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the rate over replicates (Student's t); None for fewer than two."""
+        ends = self.trend.fit.interval if self.trend.fit else None
+        return Interval(*map(self._in_units, ends)) if ends else None
+
+    @property
+    def sentence(self) -> str:
+        trend = self.trend
+        subject, steps = f"{self.cell} against {self.solver}", f"steps {trend.span[0]} to {trend.span[1]}"
+        count = f"{trend.replicates} {'replicate' if trend.replicates == 1 else 'replicates'}"
+        if self.rate is None:
+            span = f"{count}, {steps}" if trend.kind == "none" else count
+            return f"{subject}: {'no trend' if trend.kind == 'none' else 'undecided'}, because {trend.why} ({span})."
+        rate = {
+            "linear": f"along a line, by {self.rate:.3g} iterates",
+            "exponential": f"{self.rate:.3g}-fold",
+        }
+        return (
+            f"{subject}: the best match grows {rate[trend.kind]} per step ({_interval_words(self.interval)}; "
+            f"{count}, {steps})."
         )
-        said = trend(group, least)
-        for kind, dash in (("linear", "dash"), ("exponential", "dot")) if said.kind != "none" else ():
-            if fit := said.fits.get(kind):
-                steps = np.linspace(said.steps[0], said.steps[-1], 40)
-                style = {"color": colour, "dash": dash, "width": 1.8 if said.kind == kind else 1}
-                label = f"{name}: {_rate(kind, fit)}" + (", chosen" if said.kind == kind else "")
-                y = rounded(curve(kind, fit, steps))
-                figure.add_scatter(x=steps, y=y, mode="lines", line=style, name=label)
-    return with_decimal_ticks(figure)
+
+    def _in_units(self, rate: float) -> float:
+        return float(np.exp(rate)) if self.trend.kind == "exponential" else rate
 
 
-def error_by_step(errors: pd.DataFrame) -> go.Figure:
-    """Error after every loop, layer or iterate: nets with their 95 % intervals over replicates, solvers dashed."""
-    if errors.empty:
-        return missing_figure(UNTRAINED)
-    figure = blank("loop, layer or iterate (count)", ERROR)
-    nets, solvers = errors[errors["replicate"] > 0], errors[errors["replicate"] == 0]
-    for index, (cell, group) in enumerate(nets.groupby("cell", sort=False)):
-        table = group.pivot(index="step", columns="replicate", values="error")
-        mean_line(
-            figure, safe(str(cell)), index, table.index.to_numpy(np.float64), table.to_numpy(np.float64)
-        )
-    for order, (solver, group) in enumerate(solvers.groupby("cell", sort=False)):
-        dashed_line(
-            figure, safe(str(solver)), order, group["step"].to_list(), group["error"].to_numpy(np.float64)
-        )
-    return with_decimal_ticks(figure)
+@dataclass(frozen=True)
+class Gain:
+    """The error of a cell after its last step over the error after its first step.
 
-
-def said(trends: pd.DataFrame) -> Sentences:
-    """Every trend in a sentence, and for every net whether it is what the paper finds."""
-    if trends.empty:
-        return Sentences([UNTRAINED])
-    return Sentences(_said(trends))
-
-
-def finding(trends: pd.DataFrame) -> Sentences:
-    """Net by net, whether it is of second order as the paper means it: even with Newton, exponentially past descent.
-
-    Undecided where either trend is: where its rate has an interval that contains 0, too.
+    Attributes
+    ----------
+    factor, interval
+        The ratio (geometric mean over replicates) and its 95 % interval; None for fewer than two replicates.
     """
-    if trends.empty:
-        return Sentences([UNTRAINED])
-    found = []
-    for cell in dict.fromkeys(trends.index.get_level_values("cell")):
-        kinds = trends.loc[cell, "trend"]
+
+    cell: str
+    factor: float
+    interval: Interval | None
+    steps: int
+    replicates: int
+
+    @property
+    def sentence(self) -> str:
+        verdict = "no gain is decided"
+        if self.interval and not self.interval.low <= 1 <= self.interval.high:
+            verdict = "a gain" if self.interval.high < 1 else "a loss"
+        return (
+            f"{self.cell}: the error after step {self.steps} is {self.factor:.3g} times the error after step 1 "
+            f"({_interval_words(self.interval)}, {self.replicates} replicates): {verdict}."
+        )
+
+
+TRENDS: list[Column[NetTrend]] = [
+    Column.attribute("cell"),
+    Column.attribute("solver"),
+    Column(("trend",), "trend", lambda row: row.trend.kind),
+    Column.attribute("rate"),
+    Column(("low", "high"), "95 % interval", lambda row: row.interval),
+    Column.attribute("similarity"),
+    Column(("from", "to"), "steps", lambda row: row.trend.span),
+    Column(("replicates",), "replicates", lambda row: row.trend.replicates),
+    Column(("why",), "why", lambda row: row.trend.why),
+]
+
+
+def similarities(
+    results: StudyResults, solvers: Iterates, of: str = "errors", prompts: int = 256
+) -> list[NetSimilarity]:
+    """The similarity of every trained net with every solver; empty for a study without trained nets.
+
+    Parameters
+    ----------
+    of
+        `errors`, compared on `prompts` fresh prompts, or induced `weights`, on an eighth as many problems. A problem is
+        posed at random inputs after all of its pairs but the last.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For another `of`; if the weights of the nets are missing.
+    """
+    if of not in ("errors", "weights"):
+        raise ValueError(f"no similarity of {of}; write errors or weights")
+    rows, of_solver = list[NetSimilarity](), dict[tuple[str, str], Tensor]()
+    for cell, replicate, net in _nets(results):
+        task = net.trial.task
+        of_net = _vectors(_predictor(net), task, of, prompts, net.trial.steps_per_prompt)
+        for solver, iterates in _solvers(solvers):
+            key = (solver.model_dump_json(), task.model_dump_json())
+            if key not in of_solver:
+                of_solver[key] = _vectors(solver, task, of, prompts, iterates)
+            values = mean_cosines(of_net, of_solver[key]).numpy()
+            rows.append(NetSimilarity(cell, replicate, _name(solver), values))
+    return rows
+
+
+def step_errors(results: StudyResults, solvers: Iterates, prompts: int = 1024) -> list[StepErrors]:
+    """The mean error over all queries after every step, of nets and solvers on the same fresh prompts.
+
+    Over the target's variance, so that predicting nothing costs 1.
+    """
+    rows, tasks = list[StepErrors](), dict[str, Task]()
+    for cell, replicate, net in _nets(results):
+        task = tasks.setdefault(net.trial.task.model_dump_json(), net.trial.task)
+        errors = _errors(_predictor(net), task, prompts, net.trial.steps_per_prompt)
+        rows.append(StepErrors(cell, replicate, errors))
+    for task in tasks.values():
+        for solver, iterates in _solvers(solvers):
+            rows.append(StepErrors(_name(solver), 0, _errors(solver, task, prompts, iterates)))
+    return rows
+
+
+def state_errors(
+    results: StudyResults, target: Target = target_weights, prompts: int = 512
+) -> list[StepErrors]:
+    """The errors with which linear probes read a target from the states after every step, on held-out prompts.
+
+    Over the target's mean square, so that a probe that reads nothing costs 1. By default the target is the weights of
+    least squares on the pairs seen.
+    """
+    return [
+        StepErrors(
+            cell,
+            replicate,
+            probe_errors(net.net, net.trial.task, target, net.trial.steps_per_prompt, prompts),
+        )
+        for cell, replicate, net in _nets(results)
+    ]
+
+
+def trends(similar: Sequence[NetSimilarity], least: float = LEAST_SIMILARITY) -> list[NetTrend]:
+    """The trend of every cell and solver. A step counts from the similarity `least` on."""
+    rows = []
+    for cell, solver in dict.fromkeys((row.cell, row.solver) for row in similar):
+        matches = [row.matches for row in similar if (row.cell, row.solver) == (cell, solver)]
+        mean = float(np.concatenate([found.similarity for found in matches]).mean())
+        rows.append(NetTrend(cell, solver, fit_trend(matches, least), mean))
+    return rows
+
+
+def gains(errors: Sequence[StepErrors]) -> list[Gain]:
+    """What the steps of every net gain. Solvers are left out."""
+    rows = []
+    for cell in dict.fromkeys(row.name for row in errors if row.replicate):
+        curves = [row.errors for row in errors if row.name == cell]
+        logs = np.log([[curve[-1] / curve[0] for curve in curves]])
+        compared = contrast_with_value(logs, 0, 1.0)
+        interval = Interval(*compared.ratio()[1:]) if compared else None
+        rows.append(Gain(cell, float(np.exp(logs.mean())), interval, len(curves[0]), len(curves)))
+    return rows
+
+
+def trends_table(rows: Sequence[NetTrend]) -> pd.DataFrame:
+    """Trends as a table, by cell and solver."""
+    return pd.DataFrame(records(TRENDS, rows), columns=names(TRENDS)).set_index(["cell", "solver"])
+
+
+def similarity_table(similar: Sequence[NetSimilarity]) -> pd.DataFrame:
+    """One row for every net, solver, step and iterate."""
+    rows = [
+        (row.cell, row.replicate, row.solver, step + 1, iterate + 1, value)
+        for row in similar
+        for (step, iterate), value in np.ndenumerate(row.values)
+    ]
+    return pd.DataFrame(rows, columns=["cell", "replicate", "solver", "step", "iterate", "similarity"])
+
+
+def errors_table(errors: Sequence[StepErrors]) -> pd.DataFrame:
+    """One row for every net or solver and step."""
+    rows = [(row.name, row.replicate, step, e) for row in errors for step, e in enumerate(row.errors, 1)]
+    return pd.DataFrame(rows, columns=["cell", "replicate", "step", "error"])
+
+
+def trend_sentences(rows: Sequence[NetTrend]) -> Sentences:
+    """Every trend in a sentence."""
+    return Sentences([row.sentence for row in rows] or [UNTRAINED])
+
+
+def second_order_sentences(rows: Sequence[NetTrend]) -> Sentences:
+    """For every net, whether it is of second order as the paper means it.
+
+    A net is of second order if its matches grow along a line for Newton and exponentially for gradient descent. If one
+    of the two trends is undecided, the answer is undecided.
+    """
+    sentences = []
+    for cell in dict.fromkeys(row.cell for row in rows):
+        kinds = {row.solver: row.trend.kind for row in rows if row.cell == cell}
         newton, descent = (kinds.get(solver, "not compared") for solver in ("newton", "gradient descent"))
-        word = "undecided whether of second order"
+        verdict = "undecided whether of second order"
         if (newton, descent) == ("linear", "exponential"):
-            word = "of second order"
+            verdict = "of second order"
         elif not {"undecided", "not compared"} & {newton, descent}:
-            word = "not of second order by this measure"
-        found.append(f"{cell}: {word} (against Newton {newton}, against gradient descent {descent}).")
-    return Sentences(found)
+            verdict = "not of second order by this measure"
+        sentences.append(f"{cell}: {verdict} (against Newton {newton}, against gradient descent {descent}).")
+    return Sentences(sentences or [UNTRAINED])
 
 
-def gained(gains: pd.DataFrame) -> Sentences:
-    """What depth or looping was worth to every net."""
-    if gains.empty:
-        return Sentences([UNTRAINED])
-    found = []
-    for cell, row in gains.iterrows():
-        known = np.isfinite(row["low"])
-        what = "no interval" if not known else f"95 % interval {row['low']:.3g} to {row['high']:.3g}"
-        if not known or row["low"] <= 1 <= row["high"]:
-            verdict = "no gain can be told"
-        else:
-            verdict = "a gain" if row["high"] < 1 else "a loss"
-        found.append(
-            f"{cell}: the error after step {row['steps']:.0f} is {row['factor']:.3g} times that after step 1 "
-            f"({what}, {row['replicates']:.0f} replicates): {verdict}."
-        )
-    return Sentences(found)
+def gain_sentences(rows: Sequence[Gain]) -> Sentences:
+    """What depth or looping gains in every net."""
+    return Sentences([row.sentence for row in rows] or [UNTRAINED])
 
 
-def caution(trends: pd.DataFrame) -> Sentences:
-    """How similar every net is to each solver at its best matches: what similarity alone would have us believe."""
-    if trends.empty:
-        return Sentences([UNTRAINED])
-    found = []
-    for cell, rows in trends.groupby(level="cell", sort=False):
-        values = rows.droplevel("cell")["similarity"].sort_values(ascending=False)
-        listed = ", ".join(f"{solver} {value:.3f}" for solver, value in values.items())
-        found.append(f"{cell}, mean similarity at the best matches: {listed}.")
-    return Sentences(found)
+def similarity_sentences(rows: Sequence[NetTrend]) -> Sentences:
+    """How similar every net is to each solver at its best matches."""
+    sentences = []
+    for cell in dict.fromkeys(row.cell for row in rows):
+        ordered = sorted((row for row in rows if row.cell == cell), key=lambda row: -row.similarity)
+        listed = ", ".join(f"{row.solver} {row.similarity:.3f}" for row in ordered)
+        sentences.append(f"{cell}, mean similarity at the best matches: {listed}.")
+    return Sentences(sentences or [UNTRAINED])
 
 
-def _said(trends: pd.DataFrame) -> Iterator[str]:
-    for (cell, solver), row in trends.iterrows():
-        start, steps = f"{cell} against {solver}: ", f"steps {row['from']:.0f} to {row['to']:.0f}"
-        over = f"{row['replicates']:.0f} {'replicate' if row['replicates'] == 1 else 'replicates'}"
-        ends = (
-            f"95 % interval {row['low']:.3g} to {row['high']:.3g}"
-            if np.isfinite(row["low"])
-            else "no interval"
-        )
-        match row["trend"]:
-            case "linear":
-                yield f"{start}a line, {row['rate']:.3g} iterates a step ({ends}; {over}, {steps})."
-            case "exponential":
-                yield f"{start}an exponential, {row['rate']:.3g} times as many each step ({ends}; {over}, {steps})."
-            case "none":
-                yield f"{start}no trend: {row['why']} ({over}, {steps})."
-            case _:
-                yield f"{start}undecided: {row['why']} ({over})."
+def _interval_words(interval: Interval | None) -> str:
+    return f"95 % interval {interval.low:.3g} to {interval.high:.3g}" if interval else "no interval"
 
 
-def _rate(kind: str, fit: Fit) -> str:
-    straight, ends = kind == "linear", fit.interval
-    rate = fit.rate if straight else float(np.exp(fit.rate))
-    text = f"{rate:.2f} a step" if straight else f"times {rate:.2f} a step"
-    if ends is None:
-        return text
-    low, high = ends if straight else np.exp(ends)
-    return f"{text} ({low:.2f} to {high:.2f})"
+def _nets(results: StudyResults) -> Iterator[tuple[str, int, TrainedNet]]:
+    """The label of the cell, the number of the replicate, and the net; a tuned net if a cell has no replicates."""
+    for cell in results.cells if not results.missing else ():
+        for replicate, net in enumerate(results.nets(cell.key), 1):
+            yield cell.label, replicate, net
 
 
-def _columns(iterates: np.ndarray) -> list[int]:
-    if len(iterates) <= MOST_COLUMNS:
-        return [int(each) for each in iterates]
-    places = np.geomspace(iterates[0], iterates[-1], MOST_COLUMNS).round()
-    return sorted({int(iterates[np.abs(iterates - place).argmin()]) for place in places})
+def _solvers(solvers: Iterates) -> Iterator[tuple[Solver, int]]:
+    for settings, iterates in solvers:
+        yield Solver.model_validate({"kind": settings} if isinstance(settings, str) else settings), iterates
+
+
+def _name(solver: Solver) -> str:
+    return solver.kind.replace("_", " ")
+
+
+def _predictor(net: TrainedNet) -> Predictor:
+    if net.net.depth is None:
+        return net.net
+    return with_probes(net.net, net.trial.task, net.trial.steps_per_prompt)
+
+
+def _vectors(predictor: Predictor, task: Task, of: str, prompts: int, steps: int) -> Tensor:
+    if of == "errors":
+        return residuals(predictor, _prompts(task, prompts), steps)
+    sweep = sweep_inputs(task, stream("induced weights"), max(1, prompts // 8))
+    return induced_weights(predictor, sweep, steps)
+
+
+@torch.no_grad()
+def _errors(predictor: Predictor, task: Task, prompts: int, steps: int) -> Array:
+    square = residuals(predictor, _prompts(task, prompts), steps).square().mean((1, 2))
+    return (square / task.variance).numpy()
+
+
+def _prompts(task: Task, prompts: int) -> Batch:
+    return task.sample(prompts, stream("second order"))

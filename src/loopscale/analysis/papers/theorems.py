@@ -1,11 +1,9 @@
-"""Theorems as tables and figures: what bounds give, and how far solvers and constructions are from what is stated."""
-
-# pandas types every selection as a union of all that it could be: those rules find nothing here but that.
-# pyright: reportArgumentType=false
+"""Theorems as tables and figures: the values of bounds, and the distance of constructions from their algorithms."""
 
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,75 +23,153 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
+from loopscale.stats.intervals import Array
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
+from loopscale.theory.constructions.example import Limit
 from loopscale.theory.constructions.verification import EXACT, TOLERANCE, approach, distances, order
 
 LEAST = 1e-18
-"""Stands for no distance at all, and for all values below it."""
+"""Figures show this value for a distance of 0, and a gap for a bound below it."""
 
 Named = str | Mapping[str, Any]
 """A member of a family as a study writes it: its kind, or `{kind: .., setting: ..}`."""
 
 
-def catalogue(*papers: str) -> pd.DataFrame:
-    """Every bound whose source names one of the papers, by default all: what it gives, and how it is claimed."""
-    found = [each for each in Bound.choices().values() if not papers or any(p in each.source for p in papers)]
-    rows = [(each.kind, each.of, each.claim, _first_line(each), each.source) for each in found]
-    return pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
+@dataclass(frozen=True)
+class StepDistance:
+    """The typical (geometric mean) and the largest distance over prompts after a step."""
+
+    step: int
+    typical: float
+    largest: float
 
 
-def verified(construction: Construction, seed: int = 0) -> dict[str, Any]:
-    """A construction run on random problems, and whether its theorem holds there; see `loopscale verify`.
+@dataclass(frozen=True, eq=False)
+class LimitDistances:
+    """The distance at each value of the limit's setting, [values], and the measured order of the limit."""
 
-    `steps` has the typical (geometric mean) and the largest distance over prompts after every step; `limit` where the
-    theorem holds in one: the distance at each value, and the order. Raises ValueError for settings that fit nothing.
+    limit: Limit
+    distances: Array
+    measured: float
+
+    def to_dict(self) -> dict[str, Any]:
+        setting = self.limit.setting
+        rows = zip(self.limit.values, self.distances.tolist(), strict=True)
+        return {
+            "setting": setting,
+            "stated": self.limit.order,
+            "measured": self.measured,
+            "values": [{setting: value, "distance": distance} for value, distance in rows],
+        }
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A construction that ran on random problems.
+
+    Attributes
+    ----------
+    net
+        The settings of the construction's net.
+    prompts, tokens, dim_in
+        The size of the random problems.
+    limit
+        None for a theorem that holds exactly.
+    holds
+        True if the measured distances or orders agree with the theorem.
+    """
+
+    construction: Construction
+    net: Mapping[str, Any]
+    prompts: int
+    tokens: int
+    dim_in: int
+    steps: Sequence[StepDistance]
+    limit: LimitDistances | None
+    holds: bool
+
+    @property
+    def largest(self) -> float:
+        """The largest distance after any step."""
+        return max(step.largest for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "construction": self.construction.kind,
+            "algorithm": self.construction.algorithm,
+            "source": self.construction.source,
+            "settings": self.construction.model_dump(),
+            "net": self.net,
+            "prompts": self.prompts,
+            "tokens": self.tokens,
+            "dim_in": self.dim_in,
+            "steps": [vars(step) for step in self.steps],
+            "limit": self.limit.to_dict() if self.limit else None,
+            "holds": self.holds,
+        }
+
+
+def verify(construction: Construction, seed: int = 0) -> Verification:
+    """Run a construction on random problems, and check its theorem there; see `loopscale verify`.
+
+    Raises ValueError for settings that do not fit together.
     """
     example, limit = construction.example(torch.Generator().manual_seed(seed)), construction.limit
     steps = [
-        {"step": step, "typical": each.log().mean().exp().item(), "largest": each.max().item()}
-        for step, each in enumerate(distances(construction, example), 1)
-        if not each.isnan().any()
+        StepDistance(step, prompts.log().mean().exp().item(), prompts.max().item())
+        for step, prompts in enumerate(distances(construction, example), 1)
+        if not prompts.isnan().any()
     ]
-    said: dict[str, Any] = {
-        "construction": construction.kind, "algorithm": construction.algorithm, "source": construction.source,
-        "settings": construction.model_dump(), "net": construction.model(example.prompt).model_dump(),
-        "prompts": len(example.tokens), "tokens": example.prompt.length, "dim_in": example.prompt.dim_in,
-        "steps": steps, "limit": None, "holds": all(step["largest"] <= EXACT for step in steps),
-    }  # fmt: skip
+    near, holds = None, all(step.largest <= EXACT for step in steps)
     if limit:
-        near = approach(construction, limit, seed)
-        measured = order(limit, near)
-        rows = [
-            {limit.setting: value, "distance": gap} for value, gap in zip(limit.values, near, strict=True)
-        ]
-        said["limit"] = {
-            "setting": limit.setting,
-            "stated": limit.order,
-            "measured": measured,
-            "values": rows,
-        }
-        said["holds"] = math.isclose(measured, limit.order, rel_tol=TOLERANCE)
-    return said
+        at_values = approach(construction, limit, seed)
+        near = LimitDistances(limit, at_values, order(limit, at_values))
+        holds = math.isclose(near.measured, limit.order, rel_tol=TOLERANCE)
+    net = construction.model(example.prompt).model_dump()
+    prompt = example.prompt
+    return Verification(
+        construction, net, len(example.tokens), prompt.length, prompt.dim_in, steps, near, holds
+    )
 
 
-def table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
-    """A line for each: its net, its largest distance from the algorithm, and how its theorem came out."""
+def bounds_table(*papers: str) -> pd.DataFrame:
+    """Every bound whose source names one of the papers, by default all: its quantity, its claim and its source."""
+    bounds = [
+        bound
+        for bound in Bound.choices().values()
+        if not papers or any(paper in bound.source for paper in papers)
+    ]
+    rows = [(bound.kind, bound.of, bound.claim, _first_line(bound), bound.source) for bound in bounds]
+    return pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
+
+
+def verification_table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
+    """One row for each construction: its largest distance from the algorithm, and the outcome of its theorem."""
     rows = []
-    for each in constructions:
-        said = verified(_member(Construction, each), seed)
-        limit, largest = said["limit"], max(step["largest"] for step in said["steps"])
-        stated = f"order {limit['stated']:g} in {limit['setting']}" if limit else "exact"
-        measured = f"order {limit['measured']:.2f}" if limit else "exact" if said["holds"] else "not exact"
+    for named in constructions:
+        verified = verify(_member(Construction, named), seed)
+        near, exact = verified.limit, "exact" if verified.holds else "not exact"
+        stated = f"order {near.limit.order:g} in {near.limit.setting}" if near else "exact"
+        measured = f"order {near.measured:.2f}" if near else exact
+        construction = verified.construction
         rows.append(
-            (_label(each), said["algorithm"], stated, measured, largest, said["holds"], said["source"])
+            (
+                _label(named),
+                construction.algorithm,
+                stated,
+                measured,
+                verified.largest,
+                verified.holds,
+                construction.source,
+            )
         )
     columns = ["construction", "runs", "stated", "measured", "largest distance", "holds", "source"]
     return pd.DataFrame(rows, columns=columns).set_index("construction")
 
 
-def along(
+def bounds_along(
     setting: str,
     values: Sequence[int | float],
     bounds: Iterable[Named],
@@ -101,17 +177,17 @@ def along(
     log_x: bool = True,
     **shared: Any,
 ) -> go.Figure:
-    """Bounds against one of their settings; `shared` are settings for all that have them.
+    """Bounds against one of their settings; `shared` are settings for all bounds that have them.
 
-    Where a bound does not hold is a gap, and where it is 0 or below what float64 tells from it. Raises ValueError for
-    one that holds nowhere.
+    A line has a gap where its bound does not hold, and where the bound is 0 or below the precision of float64. Raises
+    ValueError for a bound that holds nowhere.
     """
-    chosen = [(_label(each), _member(Bound, each, shared)) for each in bounds]
+    chosen = [(_label(named), _member(Bound, named, shared)) for named in bounds]
     figure = blank(name or setting, " or ".join(dict.fromkeys(bound.of for _, bound in chosen)), log_x)
     for index, (label, bound) in enumerate(chosen):
         y = np.array([_value(bound, setting, value) for value in values])
         if np.isnan(y).all():
-            bound.at(**{setting: values[0]}).value()  # says why
+            bound.at(**{setting: values[0]}).value()  # raises with the reason
         y[y < LEAST] = math.nan
         line = {"color": colour_of(index), "width": 2.2}
         mode = "lines+markers" if len(values) < 40 else "lines"
@@ -120,65 +196,78 @@ def along(
     return with_decimal_ticks(figure)
 
 
-def risks(
+def excess_risks(
     task: Named, pairs: Iterable[tuple[Named, Named]], steps: int = 1, prompts: int = 2048
 ) -> go.Figure:
-    """Solvers' excess risks by pairs seen, measured (markers), on the bounds that give them exactly (lines)."""
+    """Excess risks of solvers by pairs seen: measured (markers) on the bounds that give them exactly (lines).
+
+    Parameters
+    ----------
+    pairs
+        Each solver with its bound.
+    """
     figure = blank("pairs seen before the query (count)", "excess risk (target's units²)", log_x=False)
     posed = _member(Task, task)
     trial = {f"task.{name}": value for name, value in posed.model_dump().items() if name != "kind"}
     for index, (solver, bound) in enumerate(pairs):
         curve = evaluate(_member(Solver, solver), posed, Evaluation(loops=steps, prompts=prompts))
         x, colour = np.array(posed.seen), colour_of(index)
-        given = {"kind": bound} if isinstance(bound, str) else dict(bound)
-        exact = Bound.fill(given.pop("kind"), given, trial)
+        settings = {"kind": bound} if isinstance(bound, str) else dict(bound)
+        exact = Bound.fill(settings.pop("kind"), settings, trial)
         y = np.array([_value(exact, "point", int(point)) for point in x])
-        figure.add_scatter(
-            x=x, y=rounded(y), mode="lines", line={"color": colour, "width": 1.6}, name=f"{exact.kind}, exact"
-        )
+        line = {"color": colour, "width": 1.6}
+        figure.add_scatter(x=x, y=rounded(y), mode="lines", line=line, name=f"{exact.kind}, exact")
         marker = {"size": 7, "color": colour, "symbol": symbol_of(index)}
-        found = curve.raw[-1] - posed.noise_variance
-        figure.add_scatter(x=x, y=rounded(found), mode="markers", marker=marker, name=safe(_label(solver)))
+        measured = rounded(curve.raw[-1] - posed.noise_variance)
+        figure.add_scatter(x=x, y=measured, mode="markers", marker=marker, name=safe(_label(solver)))
     return with_decimal_ticks(figure)
 
 
-def distance(*constructions: Named, seed: int = 0) -> go.Figure:
-    """How far each net is from its algorithm after every step; LEAST stands for no distance at all."""
+def distance_by_step(*constructions: Named, seed: int = 0) -> go.Figure:
+    """The distance of each net from its algorithm after every step; `LEAST` stands for no distance."""
     figure = blank("step of the algorithm (count)", "largest distance from the algorithm", log_x=False)
-    for index, each in enumerate(constructions):
-        steps = verified(_member(Construction, each), seed)["steps"]
-        style = {"color": colour_of(index), "width": 2}
-        marker = {"size": 7, "symbol": symbol_of(index)}
-        y = [max(step["largest"], LEAST) for step in steps]
-        x = [step["step"] for step in steps]
-        figure.add_scatter(x=x, y=y, mode="lines+markers", name=safe(_label(each)), line=style, marker=marker)
+    for index, named in enumerate(constructions):
+        steps = verify(_member(Construction, named), seed).steps
+        figure.add_scatter(
+            x=[step.step for step in steps],
+            y=[max(step.largest, LEAST) for step in steps],
+            mode="lines+markers",
+            name=safe(_label(named)),
+            line={"color": colour_of(index), "width": 2},
+            marker={"size": 7, "symbol": symbol_of(index)},
+        )
     return with_decimal_ticks(figure)
 
 
-def limits(*constructions: Named, seed: int = 0) -> go.Figure:
-    """The distance from the algorithm as the limit is neared, and a line of the order that the theorem states."""
-    chosen = [verified(_member(Construction, each), seed)["limit"] for each in constructions]
-    figure = blank(
-        " or ".join(dict.fromkeys(limit["setting"] for limit in chosen)), "distance from the algorithm"
-    )
-    for index, (each, limit) in enumerate(zip(constructions, chosen, strict=True)):
-        x = np.array([row[limit["setting"]] for row in limit["values"]])
-        y = np.array([row["distance"] for row in limit["values"]])
+def distance_near_limit(*constructions: Named, seed: int = 0) -> go.Figure:
+    """The distance from the algorithm near the limit, and a line of the order that the theorem states.
+
+    Raises ValueError for a construction without a limit.
+    """
+    near = list[tuple[str, LimitDistances]]()
+    for named in constructions:
+        limit = verify(_member(Construction, named), seed).limit
+        if limit is None:
+            raise ValueError(f"{_label(named)} holds exactly, without a limit")
+        near.append((_label(named), limit))
+    settings = dict.fromkeys(distances.limit.setting for _, distances in near)
+    figure = blank(" or ".join(settings), "distance from the algorithm")
+    for index, (label, measured) in enumerate(near):
+        x, y = np.array(measured.limit.values, dtype=np.float64), measured.distances
         marker = {"size": 9, "color": colour_of(index), "symbol": symbol_of(index)}
-        figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name=safe(_label(each)))
-        power = limit["stated"] * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
-        stated = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
-        line = y[-1] * (x / x[-1]) ** power
-        figure.add_scatter(x=x, y=line, mode="lines", line=stated, name=f"order {limit['stated']:g}")
+        figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name=safe(label))
+        power = measured.limit.order * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
+        style = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
+        stated = y[-1] * (x / x[-1]) ** power
+        figure.add_scatter(x=x, y=stated, mode="lines", line=style, name=f"order {measured.limit.order:g}")
     return with_decimal_ticks(figure)
 
 
-def _member(family: Any, named: Named, shared: Mapping[str, Any] = {}) -> Any:
-    given = {"kind": named} if isinstance(named, str) else dict(named)
-    taken = {
-        name: value for name, value in shared.items() if name in family.choices()[given["kind"]].model_fields
-    }
-    return family.model_validate(taken | given)
+def _member(family: Any, named: Named, shared: Mapping[str, Any] | None = None) -> Any:
+    settings = {"kind": named} if isinstance(named, str) else dict(named)
+    fields = family.choices()[settings["kind"]].model_fields
+    taken = {name: value for name, value in (shared or {}).items() if name in fields}
+    return family.model_validate(taken | settings)
 
 
 def _label(named: Named) -> str:

@@ -14,6 +14,7 @@ class DoubleExponential(Form, kind="double_exponential"):
     formula = "[scale] e^(-strength e^(rate x)), with the rate ln 2 for Newton's iteration"
     names = ("strength", "rate", "scale")
     optional = True
+    course = "{verb} doubly exponentially, its logarithm by a factor of {factor} per {unit}"
     restarts = (0.3,)
 
     def value(self, theta: Array, t: Array) -> Array:

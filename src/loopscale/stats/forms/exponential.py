@@ -10,3 +10,4 @@ class Exponential(Line, kind="exponential"):
     names = ("scale", "rate", "floor")
     optional = True
     least_margin = 0.0
+    course = "{verb} by a factor of {factor} per {unit}"

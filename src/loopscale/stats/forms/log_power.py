@@ -12,6 +12,7 @@ class LogPower(Line, kind="log_power"):
     formula = "scale (ln(1 + x))^-exponent"
     names = ("scale", "exponent")
     log_axis = True
+    course = "{verb} as (ln(1 + {axis}))^{exponent}"
 
     def transform(self, x: Array) -> Array:
         return np.log(np.log1p(x))

@@ -9,3 +9,4 @@ class PowerFloor(Line, kind="power_floor"):
     formula = "scale x^-exponent + floor"
     names = ("scale", "exponent", "floor")
     log_axis = True
+    course = "{verb} as {axis}^{exponent} to a floor"

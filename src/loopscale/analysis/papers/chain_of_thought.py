@@ -10,9 +10,9 @@ from loopscale.analysis.results import CellResult, Results, TrialResult
 
 
 def against_chain_steps(results: Results, demonstrations: int | None = None) -> go.Figure:
-    """Error at loop T at every step of the chain after this number of demonstrations; by default of the last chain.
+    """Error at loop T at every step of the chain that follows this number of demonstrations; by default the last chain.
 
-    A study without trials gives a figure that says so. Raises ValueError if no trial is about chains, or no chain has
+    A study without trials gives a figure that says so. Raises ValueError if the task has no chains, or no chain follows
     so many demonstrations.
     """
     if not results.everything:
@@ -24,9 +24,9 @@ def against_chain_steps(results: Results, demonstrations: int | None = None) -> 
 
 
 def cell_at_chain(cell: CellResult, demonstrations: int | None = None) -> CellResult:
-    """The cell with the curves of one chain only. Their points become the steps of the chain, 1 .. depth.
+    """The cell with the curves of one chain. The points of a curve become the steps of the chain, 1 .. depth.
 
-    Raises ValueError as `against_chain_steps` does.
+    Raises ValueError for the reasons of `against_chain_steps`.
     """
 
     def at_chain(trials: tuple[TrialResult, ...]) -> tuple[TrialResult, ...]:
@@ -42,11 +42,11 @@ def cell_at_chain(cell: CellResult, demonstrations: int | None = None) -> CellRe
 
 def _trial_at_chain(trial: TrialResult, demonstrations: int | None) -> TrialResult:
     if "task.depth" not in trial.settings:
-        raise ValueError("no trial of this study is about chains of thought; its task needs a depth")
+        raise ValueError("this study has no chains of thought; the task needs a depth")
     depth, chains = int(trial.settings["task.depth"]), int(trial.settings["task.points"])
     wanted = chains - 1 if demonstrations is None else demonstrations
     if not 0 <= wanted < chains:
-        raise ValueError(f"no chain has {demonstrations} demonstrations before it; write 0 .. {chains - 1}")
+        raise ValueError(f"no chain follows {demonstrations} demonstrations; write 0 .. {chains - 1}")
     curve, copy = trial.curve, replace(trial)
     kept = curve.points // depth == wanted
     grids = {name: getattr(curve, name)[:, kept] for name in ("error", "sem", "raw", "median")}
