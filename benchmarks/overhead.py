@@ -24,6 +24,7 @@ import torch
 
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.on_ray.session import RAY_ENVIRONMENT
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
 from loopscale.training.loop import train
@@ -85,7 +86,7 @@ def loopscale_side(trials: int, folder: Path) -> tuple[float, float]:
 
 
 def stock_side(trials: int, folder: Path) -> tuple[float, float]:
-    os.environ |= QUIET
+    os.environ |= RAY_ENVIRONMENT
     import ray
     from optuna.samplers import RandomSampler
     from ray import tune

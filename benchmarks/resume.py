@@ -58,13 +58,13 @@ from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = open_store(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
-ended = None if store.root else recall(store, study.name)
-records = list(trials(ended.in_order) if ended else load(store, study.name)); lap("load")
-conductor = Conductor(study, records, Ledger()); lap("conductor")
+account = recall_runs(store, study.name)
+records = list(as_records(account.in_order)); lap("load")
+conductor = Conductor(study, records, MemoryRecords()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-with MlflowWriter(store, study.name, {}, ended=ended) as writer:
-    writer.remember()
+with MlflowWriter(store, study.name, {}, account=account) as writer:
+    writer.renew_run_file()
 print(json.dumps({"trials": len(records), "first": str(first), "times": times, "MiB": peak}))
 """
 
@@ -222,10 +222,11 @@ def main() -> None:
 
 def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
     """Create a store with the study's records. Returns the number of trials."""
+    from loopscale.records.stores.opening import open_store
     from loopscale.studies.files import study_name
 
     store = open_store(where, storage=storage, create=True)
-    return fill(database or store.uri, store.experiment(study_name(file)), file)
+    return fill(database or store.uri, store.make_experiment(study_name(file)), file)
 
 
 if __name__ == "__main__":

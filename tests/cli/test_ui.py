@@ -39,8 +39,8 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
 
 def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
     place = open_store(records)
-    experiment = place.find("tiny")
-    assert page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
+    experiment = place.find_experiment("tiny")
+    assert ui_page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
     shown = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
     assert {"params.`training.loops`", "params.`training.lr`", "tags.`outcome`"} <= set(
         shown["selectedColumns"]

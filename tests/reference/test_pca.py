@@ -18,6 +18,7 @@ from loopscale.theory.bounds.principal_components import (
     RandomCosine,
     SpikedCosine,
 )
+from loopscale.theory.constructions.principal_components import power_method
 
 TASK = PrincipalComponentAnalysis(components=3, dim=6, points=20, gap=0.4)
 """A task with the settings of the theorem: spectrum and eigenvectors of the sample."""

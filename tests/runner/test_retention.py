@@ -52,7 +52,7 @@ def run_study(store: Store, folder: Path, name: str, ended: bool = True, **chang
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(TREE | changes))
     study = Study.load(str(file))
-    records = list(load(store, study.name))
+    records = list(recorded_trials(store, study.name))
     store.checkpoints.make()
     with MlflowWriter(store, study.name, {record.key: record.run for record in records}) as writer:
         conductor = Conductor(study, records, writer)

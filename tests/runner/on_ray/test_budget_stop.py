@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from loopscale.records.stores.opening import open_store
-from loopscale.records.study_run import Spending
+from loopscale.records.study_run import Spending, spending_of
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,7 +27,7 @@ TREE: dict[str, Any] = {
 
 
 def recorded_spending(driver: Driver) -> Spending:
-    return spent(open_store(str(driver.store), None), driver.name)
+    return spending_of(open_store(str(driver.store), None), driver.name)
 
 
 def test_a_study_stops_before_its_budget_is_exceeded_and_resumes_with_a_larger_budget(tmp_path: Path):
