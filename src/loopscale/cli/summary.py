@@ -11,8 +11,8 @@ from loopscale.cli.errors import UsageError
 from loopscale.cli.output import plural, say, show_table, tell
 
 if TYPE_CHECKING:
+    from loopscale.analysis.answers.comparisons import Standing
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.answers.standings import Standing
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
     from loopscale.records.study_run import Spending
