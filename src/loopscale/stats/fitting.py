@@ -1,20 +1,172 @@
 """One form fitted to runs, with the interval of its rate.
 
-If each run is trained for one value of the axis, the interval follows the profile of the loss. The noise is then that
-of the replicates, pooled. If each run gives a whole curve, the errors along a curve are not independent. Each curve
-then counts as one observation of the rate, with Student's t.
+On the log scale errors of every size weigh the same. Huber's loss gives a stray run little weight.
+
+If each run is trained for one value of the axis, the interval follows the profile of the loss, not the curvature at
+the minimum. The noise is then that of the replicates, pooled. If a floor hides the fall, most rates that fit lie on
+one side, and a symmetric interval covered 82 %. A studentised bootstrap over pooled residuals was simulated too. The
+bootstrap covers the same if the curvature is right, and no better (76 %) if it is not.
+
+If each run gives a whole curve, the errors along a curve are not independent. Each curve then counts as one
+observation of the rate, with Student's t.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from loopscale.stats.forms.base import Form
-from loopscale.stats.huber import TUNING, descend, huber, solve
-from loopscale.stats.intervals import Array, PooledVariance, pool
-from loopscale.stats.profile import rate_interval
+from loopscale.stats.intervals import Array, PooledVariance, pool, student
+
+TUNING = 1.345
+"""Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""
+STEPS = 40
+
+
+def huber(residual: Array, threshold: float) -> Array:
+    """Half the square below the threshold, linear beyond it."""
+    size = np.abs(residual)
+    return np.where(size <= threshold, size**2 / 2, threshold * (size - threshold / 2))
+
+
+def solve(form: Form, t: Array, y: Array, noise: float | None) -> tuple[Array, float]:
+    """The best fit from all starts of the form.
+
+    Parameters
+    ----------
+    t, y
+        Coordinates and log errors [n].
+    noise
+        Standard deviation of one run. None: the median absolute deviation of the residuals takes its place.
+
+    Returns
+    -------
+    theta, threshold
+        Parameters [size], and the threshold of the loss.
+    """
+    starts = form.starts(t, y)
+    data = np.broadcast_to(y, (len(starts), len(y)))
+    threshold = TUNING * noise if noise else max(float(np.ptp(y)), 1e-6)
+    threshold = max(threshold, 1e-6)
+    theta, loss = descend(form, t, data, starts, threshold)
+    best = theta[[int(np.nanargmin(loss))]]
+    if not noise:
+        spread = float(np.median(np.abs(y - form.value(best, t)[0]))) / 0.6745
+        threshold = max(TUNING * spread, 1e-6)
+        best, _ = descend(form, t, y[None], best, threshold)
+    return best[0], threshold
+
+
+def descend(
+    form: Form, t: Array, y: Array, start: Array, threshold: float, hold: int | None = None
+) -> tuple[Array, Array]:
+    """Levenberg-Marquardt steps on Huber's loss, for a batch.
+
+    Parameters
+    ----------
+    t, y
+        Coordinates [n] and log errors [batch, n].
+    start
+        Parameters [batch, size].
+    hold
+        The index of a parameter that keeps its start.
+
+    Returns
+    -------
+    theta, loss
+        Parameters [batch, size] and losses [batch].
+    """
+    theta, damping = start.copy(), np.full(len(start), 1e-2)
+    loss: Array = huber(y - form.value(theta, t), threshold).sum(1)
+    for _ in range(STEPS):
+        residual = y - form.value(theta, t)
+        weight = np.minimum(1, threshold / np.maximum(np.abs(residual), 1e-300))
+        slope = form.jacobian(theta, t)
+        if hold is not None:
+            slope[:, :, hold] = 0
+        normal = np.einsum("bni,bn,bnj->bij", slope, weight, slope)
+        pull = np.einsum("bni,bn,bn->bi", slope, weight, residual)
+        scale = np.einsum("bii->bi", normal)
+        ridge = np.maximum(scale, 1e-12) * damping[:, None] + 1e-14
+        damped = normal + ridge[:, :, None] * np.eye(form.size)
+        step = cast(Array, np.linalg.solve(damped, pull[:, :, None]))[:, :, 0]
+        trial = theta + np.clip(step, -5, 5)
+        trial_loss: Array = huber(y - form.value(trial, t), threshold).sum(1)
+        better = trial_loss < loss
+        settled = np.where(better, loss - trial_loss < 1e-9 * loss, damping > 10)
+        theta = np.where(better[:, None], trial, theta)
+        loss = np.where(better, trial_loss, loss)
+        damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
+        if settled.all():
+            break
+    return theta, loss
+
+
+LOSS_PER_VARIANCE = 0.865
+"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
+REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
+"""Distances at which the profile is computed, in half widths of the symmetric interval."""
+
+
+def rate_interval(
+    form: Form, t: Array, y: Array, best: Array, threshold: float, spread: PooledVariance
+) -> tuple[float, float]:
+    """The lowest and the highest slope along t that the noise allows; infinite on a side without a bound.
+
+    Parameters
+    ----------
+    t, y
+        Coordinates and log errors of all runs [n].
+    best, threshold
+        The fit, see `huber.solve`.
+    spread
+        The noise of one run.
+    """
+    unit = student(spread.freedom) * standard_error(form, t, best, spread)
+    loss = float(huber(y - form.value(best[None], t)[0], threshold).sum())
+    allowed = LOSS_PER_VARIANCE * spread.variance * student(spread.freedom) ** 2
+    low, high = (
+        best[1]
+        + side * unit * _crossing(_profile(form, t, y, best, side * unit * REACH, threshold) - loss, allowed)
+        for side in (-1, 1)
+    )
+    return float(low), float(high)
+
+
+def standard_error(form: Form, t: Array, best: Array, spread: PooledVariance) -> float:
+    """The standard error of the slope, from the curvature at the minimum."""
+    slope = form.jacobian(best[None], t)[0]
+    inverse = cast(Array, np.linalg.pinv(slope.T @ slope, rcond=1e-9, hermitian=True))
+    return max(float(np.sqrt(spread.variance * max(inverse[1, 1], 0))), 1e-9)
+
+
+def _profile(form: Form, t: Array, y: Array, best: Array, offsets: Array, threshold: float) -> Array:
+    """The least loss with the slope held at each offset from the best slope."""
+    starts = np.repeat(best[None], len(offsets), axis=0)
+    starts[:, 1] += offsets
+    tries = [starts]
+    for shift in form.restarts if form.size == 3 else ():
+        moved = starts.copy()
+        moved[:, 2] += shift
+        tries.append(moved)
+    stacked = form.refitted(np.concatenate(tries), t, y)
+    data = np.broadcast_to(y, (len(stacked), len(y)))
+    _, loss = descend(form, t, data, stacked, threshold, hold=1)
+    return loss.reshape(len(tries), len(offsets)).min(0)
+
+
+def _crossing(rise: Array, allowed: float) -> float:
+    """Where twice the rise of the loss first exceeds `allowed`, in units of `REACH`."""
+    depth = np.sqrt(np.maximum(2 * rise, 0) / allowed)
+    beyond = np.flatnonzero(depth > 1)
+    if not len(beyond):
+        return np.inf
+    after = int(beyond[0])
+    x0, y0 = (REACH[after - 1], depth[after - 1]) if after else (0.0, 0.0)
+    return float(x0 + (1 - y0) * (REACH[after] - x0) / (depth[after] - y0))
+
 
 LEAST_LOSS = 1e-16
 
