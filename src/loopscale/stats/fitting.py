@@ -23,6 +23,11 @@ from loopscale.stats.intervals import Array, PooledVariance, pool, student
 TUNING = 1.345
 """Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""
 STEPS = 40
+LOSS_PER_VARIANCE = 0.865
+"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
+REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
+"""Distances at which the profile is computed, in half widths of the symmetric interval."""
+LEAST_LOSS = 1e-16
 
 
 def huber(residual: Array, threshold: float) -> Array:
@@ -104,59 +109,6 @@ def descend(
     return theta, loss
 
 
-LOSS_PER_VARIANCE = 0.865
-"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
-REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
-"""Distances at which the profile is computed, in half widths of the symmetric interval."""
-
-
-def rate_interval(
-    form: Form, t: Array, y: Array, best: Array, threshold: float, spread: PooledVariance
-) -> tuple[float, float]:
-    """The lowest and the highest slope along t that the noise allows; infinite on a side without a bound.
-
-    Parameters
-    ----------
-    t, y
-        Coordinates and log errors of all runs [n].
-    best, threshold
-        The fit, see `huber.solve`.
-    spread
-        The noise of one run.
-    """
-    unit = student(spread.freedom) * standard_error(form, t, best, spread)
-    loss = float(huber(y - form.value(best[None], t)[0], threshold).sum())
-    allowed = LOSS_PER_VARIANCE * spread.variance * student(spread.freedom) ** 2
-    low, high = (
-        best[1]
-        + side * unit * _crossing(_profile(form, t, y, best, side * unit * REACH, threshold) - loss, allowed)
-        for side in (-1, 1)
-    )
-    return float(low), float(high)
-
-
-def standard_error(form: Form, t: Array, best: Array, spread: PooledVariance) -> float:
-    """The standard error of the slope, from the curvature at the minimum."""
-    slope = form.jacobian(best[None], t)[0]
-    inverse = cast(Array, np.linalg.pinv(slope.T @ slope, rcond=1e-9, hermitian=True))
-    return max(float(np.sqrt(spread.variance * max(inverse[1, 1], 0))), 1e-9)
-
-
-def _profile(form: Form, t: Array, y: Array, best: Array, offsets: Array, threshold: float) -> Array:
-    """The least loss with the slope held at each offset from the best slope."""
-    starts = np.repeat(best[None], len(offsets), axis=0)
-    starts[:, 1] += offsets
-    tries = [starts]
-    for shift in form.restarts if form.size == 3 else ():
-        moved = starts.copy()
-        moved[:, 2] += shift
-        tries.append(moved)
-    stacked = form.refitted(np.concatenate(tries), t, y)
-    data = np.broadcast_to(y, (len(stacked), len(y)))
-    _, loss = descend(form, t, data, stacked, threshold, hold=1)
-    return loss.reshape(len(tries), len(offsets)).min(0)
-
-
 def _crossing(rise: Array, allowed: float) -> float:
     """Where twice the rise of the loss first exceeds `allowed`, in units of `REACH`."""
     depth = np.sqrt(np.maximum(2 * rise, 0) / allowed)
@@ -166,9 +118,6 @@ def _crossing(rise: Array, allowed: float) -> float:
     after = int(beyond[0])
     x0, y0 = (REACH[after - 1], depth[after - 1]) if after else (0.0, 0.0)
     return float(x0 + (1 - y0) * (REACH[after] - x0) / (depth[after] - y0))
-
-
-LEAST_LOSS = 1e-16
 
 
 @dataclass(frozen=True)
@@ -212,10 +161,15 @@ class Fit:
     @classmethod
     def of(cls, form: Form, data: Data) -> "Fit":
         """The best fit."""
-        t, _, _ = form.coordinate(data.x)
         noise = None if data.whole_curves else pool(data.at())
-        theta, threshold = solve(form, t, data.y, float(np.sqrt(noise.variance)) if noise else None)
+        deviation = float(np.sqrt(noise.variance)) if noise else None
+        theta, threshold = solve(form, form.coordinate(data.x)[0], data.y, deviation)
         return cls(form, data, theta, threshold, noise)
+
+    @property
+    def t(self) -> Array:
+        """The coordinate of the data [n]."""
+        return self.form.coordinate(self.data.x)[0]
 
     @property
     def length(self) -> float:
@@ -247,25 +201,57 @@ class Fit:
             return (None, None) if half is None else (self.rate - half, self.rate + half)
         if self.noise is None:
             return None, None
-        spread = self.scatter() or self.noise
-        threshold = max(self.threshold, TUNING * float(np.sqrt(spread.variance)))
-        t, _, _ = self.form.coordinate(self.data.x)
-        low, high = rate_interval(self.form, t, self.data.y, self.theta, threshold, spread)
+        low, high = self._slope_interval(self.scatter() or self.noise)
         return low / self.length, high / self.length
+
+    def _slope_interval(self, spread: PooledVariance) -> tuple[float, float]:
+        """The lowest and the highest slope along t that the noise allows; infinite on a side without a bound.
+
+        `spread` is the noise of one run.
+        """
+        threshold = max(self.threshold, TUNING * float(np.sqrt(spread.variance)))
+        quantile = student(spread.freedom)
+        loss = float(huber(self.data.y - self.form.value(self.theta[None], self.t)[0], threshold).sum())
+        allowed = LOSS_PER_VARIANCE * spread.variance * quantile**2
+        ends: list[float] = []
+        half_width = quantile * self._standard_error(spread)
+        for unit in (-half_width, half_width):
+            rise = self._profile(unit * REACH, threshold) - loss
+            ends.append(float(self.theta[1] + unit * _crossing(rise, allowed)))
+        return ends[0], ends[1]
+
+    def _standard_error(self, spread: PooledVariance) -> float:
+        """The standard error of the slope, from the curvature at the minimum."""
+        slope = self.form.jacobian(self.theta[None], self.t)[0]
+        inverse = cast(Array, np.linalg.pinv(slope.T @ slope, rcond=1e-9, hermitian=True))
+        return max(float(np.sqrt(spread.variance * max(inverse[1, 1], 0))), 1e-9)
+
+    def _profile(self, offsets: Array, threshold: float) -> Array:
+        """The least loss with the slope held at each offset from the best slope."""
+        starts = np.repeat(self.theta[None], len(offsets), axis=0)
+        starts[:, 1] += offsets
+        tries = [starts]
+        for shift in self.form.restarts if self.form.size == 3 else ():
+            moved = starts.copy()
+            moved[:, 2] += shift
+            tries.append(moved)
+        stacked = self.form.refitted(np.concatenate(tries), self.t, self.data.y)
+        data = np.broadcast_to(self.data.y, (len(stacked), len(self.data.y)))
+        _, loss = descend(self.form, self.t, data, stacked, threshold, hold=1)
+        return loss.reshape(len(tries), len(offsets)).min(0)
 
     def rates(self) -> tuple[float, ...]:
         """The rate of each curve; a curve with fewer values than parameters has no rate."""
         if not self.data.whole_curves:
             return ()
-        t, _, length = self.form.coordinate(self.data.x)
-        rates = list[float]()
+        t, rates = self.t, list[float]()
         for run in np.unique(self.data.group):
             own = self.data.group == run
             if len(np.unique(t[own])) >= self.form.size:
                 theta, _ = descend(
                     self.form, t[own], self.data.y[None, own], self.theta[None], self.threshold
                 )
-                rates.append(float(theta[0, 1]) / length)
+                rates.append(float(theta[0, 1]) / self.length)
         return tuple(rates)
 
     def scatter(self) -> PooledVariance | None:
@@ -283,8 +269,7 @@ class Fit:
         if self.data.whole_curves:
             count, square = len(self.off), float(np.sum(self.off**2))
         else:
-            t, _, _ = self.form.coordinate(self.data.x)
-            residual = self.data.y - self.form.value(self.theta[None], t)[0]
+            residual = self.data.y - self.form.value(self.theta[None], self.t)[0]
             count, square = len(residual), 2 * float(huber(residual, self.threshold).sum())
         free = count - self.form.size - 2
         if free < 1:

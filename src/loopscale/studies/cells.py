@@ -7,7 +7,7 @@ import copy
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,17 +92,16 @@ def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     NoComponentError for a path that leads through a value without settings.
     """
     tree = copy.deepcopy(dict(fixed))
-    for path, value in sorted(
-        values.items(), key=lambda item: (not _is_component(*item), item[0].count("."))
-    ):
+    for path, value in sorted(values.items(), key=_outer_first):
         if path.endswith(".kind"):
             path, value = path.removesuffix(".kind"), {"kind": value}
         put(tree, path, _over(tree, path, value) if is_tree(value) else value)
     return tree
 
 
-def _is_component(path: str, value: Any) -> bool:
-    return isinstance(value, Mapping) or path.endswith(".kind")
+def _outer_first(setting: tuple[str, Any]) -> tuple[bool, int]:
+    path, value = setting
+    return not (isinstance(value, Mapping) or path.endswith(".kind")), path.count(".")
 
 
 def _over(tree: dict[str, Any], path: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,10 +279,7 @@ def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
 
 
 def _valid_trial(
-    combination: Combination,
-    point: Mapping[str, Any],
-    space: Mapping[str, Axis],
-    faults: list[Fault],
+    combination: Combination, point: Mapping[str, Any], space: Mapping[str, Axis], faults: list[Fault]
 ) -> Trial | None:
     """The trial at a point, or `None` after adding its faults."""
     tree = combination.tree(point)
@@ -354,21 +350,13 @@ def _named_settings(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
 
 def _name(layout: Layout, combinations: Mapping[str, Combination], axes: Axes) -> None:
     """Make the cells, with their values and labels."""
-    paths: dict[str, None] = {}
-    for axis, given in axes.items():
-        for value in given:
-            paths |= dict.fromkeys(
-                [path for path, _ in leaves(value, f"{axis}.")] if is_tree(value) else [axis]
-            )
-    values = {key: _values(layout.trials[key].settings, paths) for key in combinations}
+    trees = [{axis: value} for axis, given in axes.items() for value in given]
+    paths = dict.fromkeys(path for tree in trees for path, _ in leaves(tree))
+    settings = {key: dict(leaves(layout.trials[key].settings)) for key in combinations}
+    values = {key: {path: cell[path] for path in paths if path in cell} for key, cell in settings.items()}
     fallback = next((trial.model.kind for trial in layout.trials.values()), "")
     texts = labels(list(values.values()), fallback)
     layout.cells = tuple(
         Cell(key, text, values[key], combination.values)
         for (key, combination), text in zip(combinations.items(), texts, strict=True)
     )
-
-
-def _values(settings: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    values = {path: get(settings, path) for path in paths if contains(settings, path)}
-    return {path: value for path, value in values.items() if not is_tree(value)}

@@ -1,6 +1,7 @@
 """What the parts of a study require of each other, before the cells are known and after."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -184,11 +185,10 @@ def _evaluated_tasks(study: StudySchema, layout: Layout) -> list[Task]:
 
 
 def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fault]:
-    values = {
-        path: [cell.values[path] for cell in layout.cells if path in cell.values]
-        for cell in layout.cells
-        for path in cell.values
-    }
+    values: dict[str, list[Any]] = defaultdict(list)
+    for cell in layout.cells:
+        for path, value in cell.values.items():
+            values[path].append(value)
     numeric = [
         path
         for path, given in values.items()

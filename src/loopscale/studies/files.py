@@ -161,19 +161,17 @@ class YamlTree:
     overrides: dict[Place, str] = field(default_factory=dict[Place, str])
     """Place -> the `--set` option that put the value there."""
 
-    def line_of(self, place: Place) -> int:
-        """The line of the value at `place`, or of the nearest value above it."""
-        return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), 1)
-
     def mistake(self, fault: Fault) -> Mistake:
-        """The fault with the file and the line, or with the `--set` option."""
+        """The fault with the file and the line of the nearest value, or with the `--set` option."""
         place, depth = fault.place, len(fault.place)
-        changed = [place[:n] for n in range(depth, 0, -1) if place[:n] in self.overrides]
+        nearest = [place[:n] for n in range(depth, 0, -1)]
+        changed = [above for above in nearest if above in self.overrides]
         if place not in self.lines:  # an override may have created the component
             changed += [inner for inner in self.overrides if inner[:depth] == place]
         if changed:
             return Mistake(f"--set {self.overrides[changed[0]]}", None, fault.what, fault.remedy)
-        return Mistake(self.file, self.line_of(place) if self.lines else None, fault.what, fault.remedy)
+        line = next((self.lines[above] for above in nearest if above in self.lines), 1)
+        return Mistake(self.file, line if self.lines else None, fault.what, fault.remedy)
 
     @classmethod
     def of(cls, tree: Any, name: str) -> Self:
@@ -192,8 +190,7 @@ def read_yaml(path: Path, name: str | None = None) -> YamlTree:
 def parse_yaml(text: str, name: str) -> YamlTree:
     with _yaml_errors(name):
         node: yaml.Node | None = cast(Any, yaml).compose(text, Loader)
-    reader = _Reader(name)
-    with _yaml_errors(name):
+        reader = _Reader(name)
         tree = reader.value(node, ()) if node is not None else None
     if reader.mistakes:
         raise Mistakes(reader.mistakes)
@@ -339,16 +336,15 @@ def with_overrides(source: YamlTree, overrides: Mapping[str, str]) -> YamlTree:
 
     A path begins with a key of the study, or with a part of a trial, which is set under `fixed`.
     """
-    tree = copy.deepcopy(source.tree)
-    changed = YamlTree(tree, source.file, source.text, dict(source.lines), dict(source.overrides))
+    changed = copy.deepcopy(source)
     for path, text in overrides.items():
         assignment = f"{path}={text}"
         if len(path) > LONGEST_KEY or UNSEEN.search(path):
             what, remedy = f"{quoted(path)} names no setting", "write a dotted path, as in training.steps"
             raise Mistakes.one(f"--set {quoted(path)}", what, remedy)
         value = parse_value(text, assignment)
-        place = _place(tree, path, assignment)
-        _put(tree, place, value, assignment)
+        place = _place(changed.tree, path, assignment)
+        _put(changed.tree, place, value, assignment)
         changed.overrides[place] = assignment
     return changed
 

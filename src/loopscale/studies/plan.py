@@ -228,11 +228,7 @@ ENOUGH_VALUES = 4
 
 
 def _remarks(
-    study: Study,
-    workers: int,
-    hours: tuple[float, float],
-    memory_bytes: float,
-    gpu_memory: float | None,
+    study: Study, workers: int, hours: Span, memory_bytes: float, gpu_memory: float | None
 ) -> Iterator[str]:
     """Yield one sentence for each remark.
 

@@ -1,7 +1,7 @@
 """The keys of a study's file, their types and their defaults."""
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
@@ -139,16 +139,14 @@ class StudySchema(Config):
     where: str = ""
     """A condition on scientific and fixed settings. A combination is a cell only if the condition is true."""
     nuisance: Space = {}
-    search: Annotated[Search, BeforeValidator(lambda data: _with_default_kind(Search, data))] = TPE()
+    search: Annotated[Search, BeforeValidator(partial(_with_default_kind, Search))] = TPE()
     """How the points of a cell are chosen."""
-    scheduler: Annotated[Scheduler, BeforeValidator(lambda data: _with_default_kind(Scheduler, data))] = (
-        NoScheduler()
-    )
+    scheduler: Annotated[Scheduler, BeforeValidator(partial(_with_default_kind, Scheduler))] = NoScheduler()
     """Which trials of a cell stop early."""
     replicates: Annotated[PositiveInt, Field(le=10_000)] = 1
     """Trials of each cell's best point, with seeds 1 .. replicates. They never stop early."""
     evaluate: Evaluation = Evaluation()
-    baselines: tuple[Annotated[Solver, BeforeValidator(lambda data: with_kind(Solver, data))], ...] = ()
+    baselines: tuple[Annotated[Solver, BeforeValidator(partial(with_kind, Solver))], ...] = ()
     """Classical algorithms, by kind. Each runs on the prompts of every cell whose task it solves."""
     laws: tuple[LawSpec, ...] = ()
     resources: Resources = Resources()

@@ -92,17 +92,17 @@ def _is_collection(annotation: Any) -> bool:
     return get_origin(annotation) in (tuple, dict)
 
 
-def member_class(component: type[Config], node: Any) -> type[Config] | None:
-    """The class that validates `node`: for a family, the member that its kind names, `None` for an unknown kind."""
-    if not issubclass(component, Family) or component.kind:
-        return component
-    default = component.default_kind
-    kind = node.get("kind", default) if is_tree(node) else default
-    return component.choices().get(kind) if isinstance(kind, str) else None
-
-
 def _members(components: list[type[Config]], node: Any) -> list[type[Config]]:
-    return [member for each in components if (member := member_class(each, node))]
+    """The classes that validate `node`: for a family, the member that its kind names, none for an unknown kind."""
+    members = list[type[Config]]()
+    for component in components:
+        if not issubclass(component, Family) or component.kind:
+            members.append(component)
+        else:
+            kind = node.get("kind", component.default_kind) if is_tree(node) else component.default_kind
+            if isinstance(kind, str) and kind in (choices := component.choices()):
+                members.append(choices[kind])
+    return members
 
 
 def classes_at(root: type[Config], tree: Any, place: Place) -> list[type[Config]]:
@@ -137,10 +137,9 @@ def names_at(root: type[Config], tree: Any, place: Place) -> list[str]:
 
 def value_at(tree: Mapping[str, Any], path: str) -> Any:
     """The value that a trial has at a path: from the tree, else the default. Raises KeyError(path)."""
-    try:
+    if contains(tree, path):
         return get(tree, path)
-    except KeyError:
-        *parents, leaf = path.split(".")
+    *parents, leaf = path.split(".")
     for component in classes_at(Trial, tree, tuple(parents)):
         field = component.model_fields.get(leaf)
         if field and (default := field.get_default(call_default_factory=True)) is not PydanticUndefined:
@@ -266,8 +265,7 @@ def coercions(written: Any, validated: Any, place: Place = ()) -> Iterator[Fault
         and isinstance(validated, int | float)
         and type(validated) is not type(written)
     ):
-        truth = isinstance(validated, bool)
-        wanted, right = ("true or false", str(validated).lower()) if truth else ("a number", str(validated))
+        wanted, right = "true or false" if isinstance(validated, bool) else "a number", str(validated).lower()
         remedy = f"write {right}" if isinstance(place[-1], int) else f"write {place[-1]}: {right}"
         yield Fault(place, f"{dotted(place)} is {quoted(written)}, not {wanted}", remedy)
 
