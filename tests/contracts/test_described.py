@@ -9,9 +9,9 @@ from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
 from loopscale.solvers.base import Solver
+from loopscale.studies.files import PARTS
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.searches.base import Search
-from loopscale.studies.settings import PARTS
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 

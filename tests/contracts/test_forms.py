@@ -11,7 +11,7 @@ import loopscale
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.intervals import Array
-from loopscale.studies.parts import LawSpec
+from loopscale.studies.schema import LawSpec
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 VARIANTS = [variant for form in Form.choices().values() for variant in form.variants()]

@@ -24,7 +24,7 @@ from loopscale.solvers.regression import (
     RegressionSolver,
     Ridge,
 )
-from loopscale.studies.parts import solver_kinds
+from loopscale.studies.schema import solver_kinds
 from loopscale.tasks.autoregression import Autoregression
 from loopscale.tasks.chain_of_thought import ChainOfThought, Chains
 from loopscale.tasks.regression import Regression

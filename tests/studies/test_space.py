@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopscale.studies.optuna_terms import distribution
+from loopscale.studies.searches.base import distribution
 from loopscale.studies.settings import get, leaves, put
 from loopscale.studies.space import Axis, Choice, Integer, Real
 from loopscale.studies.where import holds, paths

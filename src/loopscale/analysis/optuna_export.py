@@ -29,7 +29,7 @@ from loopscale.records.model.note import Record
 from loopscale.records.model.run import Run
 from loopscale.records.stores.base import Store
 from loopscale.records.trial_records import as_records
-from loopscale.studies.optuna_terms import distribution, trial_state
+from loopscale.studies.searches.base import distribution, trial_state
 from loopscale.studies.space import Space
 
 SQLITE = "sqlite:///"

@@ -13,11 +13,9 @@ from loopscale.models.base import Net
 from loopscale.records.model.errors import StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.weights import weights_of
-from loopscale.studies.limits import size_faults
+from loopscale.studies.files import YamlTree, with_overrides
 from loopscale.studies.mistakes import Mistake, Mistakes
-from loopscale.studies.overrides import with_overrides
-from loopscale.studies.validation import coercions, validation_faults
-from loopscale.studies.yaml_tree import YamlTree
+from loopscale.studies.settings import coercions, size_faults, validation_faults
 from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial, place
 from loopscale.training.device import pick
 from loopscale.training.storage import CheckpointStore

@@ -80,9 +80,9 @@ def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]
     """A member of a family with the settings of --set. Raises UsageError and Mistakes."""
     from pydantic import ValidationError
 
+    from loopscale.studies.files import parse_value
     from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.overrides import parse_value
-    from loopscale.studies.validation import coercions, validation_faults
+    from loopscale.studies.settings import coercions, validation_faults
 
     member = member_named(family_named(family_name), kind)
     option = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())

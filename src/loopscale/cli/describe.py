@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 from pydantic.fields import FieldInfo
 
 from loopscale.core.config import Config, Family
-from loopscale.studies.settings import PARTS, components
+from loopscale.studies.files import PARTS
+from loopscale.studies.settings import components
 from loopscale.training.trial import Trial
 
 TYPE_WORDS = {

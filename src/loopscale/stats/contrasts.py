@@ -155,12 +155,7 @@ def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRI
 
 
 def contrast_of_studies(
-    first_logs: Array,
-    first: int,
-    second_logs: Array,
-    second: int,
-    same_seeds: bool,
-    prior: float = PRIOR,
+    first_logs: Array, first: int, second_logs: Array, second: int, same_seeds: bool, prior: float = PRIOR
 ) -> Contrast | None:
     """The difference of two cells of different studies.
 
@@ -311,11 +306,7 @@ def common_noise(logs: Array) -> tuple[Array, Array]:
 
 
 def half_pooled(
-    own: Array | float,
-    pooled: Array | float,
-    freedom: Array | int,
-    behind: Array | int,
-    prior: float = PRIOR,
+    own: Array | float, pooled: Array | float, freedom: Array | int, behind: Array | int, prior: float = PRIOR
 ) -> tuple[Array, Array]:
     """A weighted mean of a group's own variance and the variance pooled over the study.
 

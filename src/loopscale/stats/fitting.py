@@ -1,22 +1,123 @@
 """One form fitted to runs, with the interval of its rate.
 
-If each run is trained for one value of the axis, the interval follows the profile of the loss. The noise is then that
-of the replicates, pooled. If each run gives a whole curve, the errors along a curve are not independent. Each curve
-then counts as one observation of the rate, with Student's t.
+On the log scale errors of every size weigh the same. Huber's loss gives a stray run little weight.
+
+If each run is trained for one value of the axis, the interval follows the profile of the loss, not the curvature at
+the minimum. The noise is then that of the replicates, pooled. If a floor hides the fall, most rates that fit lie on
+one side, and a symmetric interval covered 82 %. A studentised bootstrap over pooled residuals was simulated too. The
+bootstrap covers the same if the curvature is right, and no better (76 %) if it is not.
+
+If each run gives a whole curve, the errors along a curve are not independent. Each curve then counts as one
+observation of the rate, with Student's t.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from loopscale.stats.forms.base import Form
-from loopscale.stats.huber import TUNING, descend, huber, solve
-from loopscale.stats.intervals import Array, PooledVariance, pool
-from loopscale.stats.profile import rate_interval
+from loopscale.stats.intervals import Array, PooledVariance, pool, student
 
+TUNING = 1.345
+"""Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""
+STEPS = 40
+LOSS_PER_VARIANCE = 0.865
+"""E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
+REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
+"""Distances at which the profile is computed, in half widths of the symmetric interval."""
 LEAST_LOSS = 1e-16
+
+
+def huber(residual: Array, threshold: float) -> Array:
+    """Half the square below the threshold, linear beyond it."""
+    size = np.abs(residual)
+    return np.where(size <= threshold, size**2 / 2, threshold * (size - threshold / 2))
+
+
+def solve(form: Form, t: Array, y: Array, noise: float | None) -> tuple[Array, float]:
+    """The best fit from all starts of the form.
+
+    Parameters
+    ----------
+    t, y
+        Coordinates and log errors [n].
+    noise
+        Standard deviation of one run. None: the median absolute deviation of the residuals takes its place.
+
+    Returns
+    -------
+    theta, threshold
+        Parameters [size], and the threshold of the loss.
+    """
+    starts = form.starts(t, y)
+    data = np.broadcast_to(y, (len(starts), len(y)))
+    threshold = TUNING * noise if noise else max(float(np.ptp(y)), 1e-6)
+    threshold = max(threshold, 1e-6)
+    theta, loss = descend(form, t, data, starts, threshold)
+    best = theta[[int(np.nanargmin(loss))]]
+    if not noise:
+        spread = float(np.median(np.abs(y - form.value(best, t)[0]))) / 0.6745
+        threshold = max(TUNING * spread, 1e-6)
+        best, _ = descend(form, t, y[None], best, threshold)
+    return best[0], threshold
+
+
+def descend(
+    form: Form, t: Array, y: Array, start: Array, threshold: float, hold: int | None = None
+) -> tuple[Array, Array]:
+    """Levenberg-Marquardt steps on Huber's loss, for a batch.
+
+    Parameters
+    ----------
+    t, y
+        Coordinates [n] and log errors [batch, n].
+    start
+        Parameters [batch, size].
+    hold
+        The index of a parameter that keeps its start.
+
+    Returns
+    -------
+    theta, loss
+        Parameters [batch, size] and losses [batch].
+    """
+    theta, damping = start.copy(), np.full(len(start), 1e-2)
+    loss: Array = huber(y - form.value(theta, t), threshold).sum(1)
+    for _ in range(STEPS):
+        residual = y - form.value(theta, t)
+        weight = np.minimum(1, threshold / np.maximum(np.abs(residual), 1e-300))
+        slope = form.jacobian(theta, t)
+        if hold is not None:
+            slope[:, :, hold] = 0
+        normal = np.einsum("bni,bn,bnj->bij", slope, weight, slope)
+        pull = np.einsum("bni,bn,bn->bi", slope, weight, residual)
+        scale = np.einsum("bii->bi", normal)
+        ridge = np.maximum(scale, 1e-12) * damping[:, None] + 1e-14
+        damped = normal + ridge[:, :, None] * np.eye(form.size)
+        step = cast(Array, np.linalg.solve(damped, pull[:, :, None]))[:, :, 0]
+        trial = theta + np.clip(step, -5, 5)
+        trial_loss: Array = huber(y - form.value(trial, t), threshold).sum(1)
+        better = trial_loss < loss
+        settled = np.where(better, loss - trial_loss < 1e-9 * loss, damping > 10)
+        theta = np.where(better[:, None], trial, theta)
+        loss = np.where(better, trial_loss, loss)
+        damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
+        if settled.all():
+            break
+    return theta, loss
+
+
+def _crossing(rise: Array, allowed: float) -> float:
+    """Where twice the rise of the loss first exceeds `allowed`, in units of `REACH`."""
+    depth = np.sqrt(np.maximum(2 * rise, 0) / allowed)
+    beyond = np.flatnonzero(depth > 1)
+    if not len(beyond):
+        return np.inf
+    after = int(beyond[0])
+    x0, y0 = (REACH[after - 1], depth[after - 1]) if after else (0.0, 0.0)
+    return float(x0 + (1 - y0) * (REACH[after] - x0) / (depth[after] - y0))
 
 
 @dataclass(frozen=True)
@@ -60,10 +161,15 @@ class Fit:
     @classmethod
     def of(cls, form: Form, data: Data) -> "Fit":
         """The best fit."""
-        t, _, _ = form.coordinate(data.x)
         noise = None if data.whole_curves else pool(data.at())
-        theta, threshold = solve(form, t, data.y, float(np.sqrt(noise.variance)) if noise else None)
+        deviation = float(np.sqrt(noise.variance)) if noise else None
+        theta, threshold = solve(form, form.coordinate(data.x)[0], data.y, deviation)
         return cls(form, data, theta, threshold, noise)
+
+    @property
+    def t(self) -> Array:
+        """The coordinate of the data [n]."""
+        return self.form.coordinate(self.data.x)[0]
 
     @property
     def length(self) -> float:
@@ -95,25 +201,57 @@ class Fit:
             return (None, None) if half is None else (self.rate - half, self.rate + half)
         if self.noise is None:
             return None, None
-        spread = self.scatter() or self.noise
-        threshold = max(self.threshold, TUNING * float(np.sqrt(spread.variance)))
-        t, _, _ = self.form.coordinate(self.data.x)
-        low, high = rate_interval(self.form, t, self.data.y, self.theta, threshold, spread)
+        low, high = self._slope_interval(self.scatter() or self.noise)
         return low / self.length, high / self.length
+
+    def _slope_interval(self, spread: PooledVariance) -> tuple[float, float]:
+        """The lowest and the highest slope along t that the noise allows; infinite on a side without a bound.
+
+        `spread` is the noise of one run.
+        """
+        threshold = max(self.threshold, TUNING * float(np.sqrt(spread.variance)))
+        quantile = student(spread.freedom)
+        loss = float(huber(self.data.y - self.form.value(self.theta[None], self.t)[0], threshold).sum())
+        allowed = LOSS_PER_VARIANCE * spread.variance * quantile**2
+        ends: list[float] = []
+        half_width = quantile * self._standard_error(spread)
+        for unit in (-half_width, half_width):
+            rise = self._profile(unit * REACH, threshold) - loss
+            ends.append(float(self.theta[1] + unit * _crossing(rise, allowed)))
+        return ends[0], ends[1]
+
+    def _standard_error(self, spread: PooledVariance) -> float:
+        """The standard error of the slope, from the curvature at the minimum."""
+        slope = self.form.jacobian(self.theta[None], self.t)[0]
+        inverse = cast(Array, np.linalg.pinv(slope.T @ slope, rcond=1e-9, hermitian=True))
+        return max(float(np.sqrt(spread.variance * max(inverse[1, 1], 0))), 1e-9)
+
+    def _profile(self, offsets: Array, threshold: float) -> Array:
+        """The least loss with the slope held at each offset from the best slope."""
+        starts = np.repeat(self.theta[None], len(offsets), axis=0)
+        starts[:, 1] += offsets
+        tries = [starts]
+        for shift in self.form.restarts if self.form.size == 3 else ():
+            moved = starts.copy()
+            moved[:, 2] += shift
+            tries.append(moved)
+        stacked = self.form.refitted(np.concatenate(tries), self.t, self.data.y)
+        data = np.broadcast_to(self.data.y, (len(stacked), len(self.data.y)))
+        _, loss = descend(self.form, self.t, data, stacked, threshold, hold=1)
+        return loss.reshape(len(tries), len(offsets)).min(0)
 
     def rates(self) -> tuple[float, ...]:
         """The rate of each curve; a curve with fewer values than parameters has no rate."""
         if not self.data.whole_curves:
             return ()
-        t, _, length = self.form.coordinate(self.data.x)
-        rates = list[float]()
+        t, rates = self.t, list[float]()
         for run in np.unique(self.data.group):
             own = self.data.group == run
             if len(np.unique(t[own])) >= self.form.size:
                 theta, _ = descend(
                     self.form, t[own], self.data.y[None, own], self.theta[None], self.threshold
                 )
-                rates.append(float(theta[0, 1]) / length)
+                rates.append(float(theta[0, 1]) / self.length)
         return tuple(rates)
 
     def scatter(self) -> PooledVariance | None:
@@ -131,8 +269,7 @@ class Fit:
         if self.data.whole_curves:
             count, square = len(self.off), float(np.sum(self.off**2))
         else:
-            t, _, _ = self.form.coordinate(self.data.x)
-            residual = self.data.y - self.form.value(self.theta[None], t)[0]
+            residual = self.data.y - self.form.value(self.theta[None], self.t)[0]
             count, square = len(residual), 2 * float(huber(residual, self.threshold).sum())
         free = count - self.form.size - 2
         if free < 1:

@@ -1,20 +1,44 @@
-"""The cells of a study: its scientific values crossed, filtered, and each merged with the fixed settings."""
+"""The cells of a study: its scientific values crossed, filtered, and each merged with the fixed settings.
+
+The layout holds the cells, and the valid trials at the ends of every range of each cell.
+"""
 
 import copy
 import itertools
-import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopscale.core.config import Config, Family
-from loopscale.studies.mistakes import Place
-from loopscale.studies.settings import classes_at, get, has_setting, is_tree, member_class, put
-from loopscale.studies.space import Axis
-from loopscale.training.trial import Trial
+from pydantic import ValidationError
 
-MOST_CELLS = 10_000
+from loopscale.core.config import Family
+from loopscale.models.base import Model
+from loopscale.studies.files import PARTS
+from loopscale.studies.mistakes import Fault, Place, one_of, quoted
+from loopscale.studies.schema import StudySchema
+from loopscale.studies.settings import (
+    NoComponentError,
+    classes_at,
+    coercions,
+    contains,
+    get,
+    has_setting,
+    is_tree,
+    leaves,
+    names_at,
+    put,
+    size_faults,
+    validation_faults,
+    value_at,
+    with_kind,
+)
+from loopscale.studies.space import Axis
+from loopscale.studies.where import holds
+from loopscale.tasks.base import Task
+from loopscale.training.trial import Trial, identity
+
 Axes = Mapping[str, tuple[Any, ...]]
 """Dotted path -> the values to compare."""
 
@@ -61,15 +85,6 @@ class Combination:
         return ("fixed", *place)
 
 
-def crossed(fixed: Mapping[str, Any], axes: Axes) -> Iterator[Combination]:
-    for index in itertools.product(*(range(len(values)) for values in axes.values())):
-        yield Combination(fixed, axes, index)
-
-
-def crossed_size(axes: Axes) -> int:
-    return math.prod(map(len, axes.values()))
-
-
 def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The fixed settings with values put over them: whole components first, outer components before inner ones.
 
@@ -77,48 +92,28 @@ def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     NoComponentError for a path that leads through a value without settings.
     """
     tree = copy.deepcopy(dict(fixed))
-    for path, value in sorted(
-        values.items(), key=lambda item: (not _is_component(*item), item[0].count("."))
-    ):
+    for path, value in sorted(values.items(), key=_outer_first):
         if path.endswith(".kind"):
             path, value = path.removesuffix(".kind"), {"kind": value}
         put(tree, path, _over(tree, path, value) if is_tree(value) else value)
     return tree
 
 
-def _is_component(path: str, value: Any) -> bool:
-    return isinstance(value, Mapping) or path.endswith(".kind")
+def _outer_first(setting: tuple[str, Any]) -> tuple[bool, int]:
+    path, value = setting
+    return not (isinstance(value, Mapping) or path.endswith(".kind")), path.count(".")
 
 
 def _over(tree: dict[str, Any], path: str, value: Mapping[str, Any]) -> dict[str, Any]:
     """The component `value` completed with the settings that the tree already has at `path`."""
-    try:
-        below = get(tree, path)
-    except KeyError:
-        below = {}
+    below = get(tree, path) if contains(tree, path) else None
     whole = dict(below if is_tree(below) else {}) | copy.deepcopy(dict(value))
-    place = tuple(path.split("."))
-    classes = [
-        member
-        for each in classes_at(Trial, tree | {place[0]: whole}, place)
-        if (member := member_class(each, whole))
-    ]
+    put(tree, path, whole)
+    classes = classes_at(Trial, tree, tuple(path.split(".")))
     if not any(issubclass(each, Family) for each in classes):
         return whole
-    return {
-        name: each
-        for name, each in whole.items()
-        if name in value or name == "kind" or _has_field(classes, name)
-    }
-
-
-def _has_field(classes: list[type[Config]], name: str) -> bool:
-    return any(name in each.model_fields for each in classes)
-
-
-def applying(tree: Mapping[str, Any], space: Mapping[str, Axis]) -> dict[str, Axis]:
-    """The ranges whose setting the kinds in the tree have."""
-    return {path: axis for path, axis in space.items() if has_setting(tree, path)}
+    kept = {"kind", *value}.union(*(each.model_fields for each in classes))
+    return {name: setting for name, setting in whole.items() if name in kept}
 
 
 def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
@@ -158,3 +153,210 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+FEW = 3
+"""Up to this number of ranges, every corner of the space is tried; beyond, every end and every pair of upper ends."""
+
+
+@dataclass
+class Layout:
+    """The cells of a study, the tuned ranges and trials of each cell by the cell's key, and all faults."""
+
+    cells: tuple[Cell, ...] = ()
+    spaces: dict[str, dict[str, Axis]] = field(default_factory=dict[str, dict[str, Axis]])
+    trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
+    """The trial at the lower end of every range."""
+    corners: dict[str, list[Trial]] = field(default_factory=dict[str, list[Trial]])
+    """Trials at the ends of the ranges."""
+    faults: list[Fault] = field(default_factory=list[Fault])
+
+
+def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout:
+    """Cross the axes, and validate the trials of every cell at the ends of the ranges.
+
+    `axes` and `space` are the scientific axes and nuisance ranges of the study that have no fault.
+    """
+    layout, combinations = Layout(), dict[str, Combination]()
+    for index in itertools.product(*(range(len(values)) for values in axes.values())):
+        combination = Combination(study.fixed, axes, index)
+        try:
+            if _meets(study.where, combination):
+                _add(combination, space, layout, combinations)
+            else:
+                layout.faults += _setting_faults(combination)
+        except NoComponentError as problem:
+            place: Place = ("scientific" if problem.path in axes else "nuisance", problem.path)
+            what = f"{problem.path} cannot be set: {problem}"
+            layout.faults.append(Fault(place, what, "name a setting that the trial has"))
+        except _InvalidCondition as problem:
+            layout.faults += problem.faults
+            return layout
+    if not combinations and not layout.faults:
+        what = f"no cell is left where {study.where}"
+        layout.faults.append(Fault(("where",), what, "loosen the condition"))
+    _name(layout, combinations, axes)
+    layout.faults = list(dict.fromkeys(layout.faults))
+    return layout
+
+
+class _InvalidCondition(Exception):
+    """The condition is wrong for all cells."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__()
+        self.faults = faults
+
+
+def _meets(where: str, combination: Combination) -> bool:
+    if not where.strip():
+        return True
+    tree = combination.tree({})
+    try:
+        return holds(where, lambda path: value_at(tree, path))
+    except KeyError as problem:
+        path = str(problem.args[0])
+        known = [f"{part}.{name}" for part in PARTS for name in names_at(Trial, tree, (part,))]
+        remedy = f"write text in quotes, as in model.kind == '{path}'" if "." not in path else ""
+        what = f"where names {path}, which no trial has"
+        faults = [Fault(("where",), what, remedy or one_of(path, known))]
+    except ValueError as problem:
+        # The cause may be a wrong value that cannot be compared.
+        fault = Fault.from_text(("where",), problem, remedy="write a comparison")
+        faults = _setting_faults(combination) or [fault]
+    raise _InvalidCondition(faults)
+
+
+def _add(
+    combination: Combination, space: Mapping[str, Axis], layout: Layout, combinations: dict[str, Combination]
+) -> None:
+    """Validate a combination and add it as a cell, unless an equal cell exists."""
+    tree = combination.tree({})
+    ranges = {path: axis for path, axis in space.items() if has_setting(tree, path)}
+    lowest = {path: axis.ends[0] for path, axis in ranges.items()}
+    trial = _valid_trial(combination, lowest, ranges, layout.faults)
+    if trial is None:
+        return
+    ranges = {path: axis for path, axis in ranges.items() if contains(trial.settings, path)}
+    key = identity(trial, without=tuple(ranges))
+    if key in combinations:
+        _check_equal_cells(combination, combinations[key], trial, layout, key)
+        return
+    combinations[key] = combination
+    layout.spaces[key], layout.trials[key] = ranges, trial
+    corners = (_valid_trial(combination, lowest | point, ranges, layout.faults) for point in _corners(ranges))
+    layout.corners[key] = [trial, *filter(None, corners)]
+
+
+def _check_equal_cells(new: Combination, old: Combination, trial: Trial, layout: Layout, key: str) -> None:
+    """Report equal cells that are written twice.
+
+    Cells may be equal because a setting does not apply to them, such as loops to a net of fixed depth.
+    """
+    tuned = layout.spaces[key]
+    written = [dict(leaves(each.model_dump(mode="json"))) for each in (trial, layout.trials[key])]
+    if any(written[0].get(path) != written[1].get(path) for path in written[0].keys() - tuned.keys()):
+        return
+    axis = next(n for n, (a, b) in enumerate(zip(new.index, old.index, strict=True)) if a != b)
+    path = list(new.axes)[axis]
+    values = " and ".join(quoted(each.values[path]) for each in (old, new))
+    place: Place = ("scientific", path, new.index[axis])
+    what = f"the values {values} of {path} give equal cells"
+    layout.faults.append(Fault(place, what, "write every value once"))
+
+
+def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
+    for path, axis in space.items():
+        yield from ({path: end} for end in axis.ends[1:])
+    if len(space) <= FEW:
+        for ends in itertools.product(*((axis.ends[0], axis.ends[-1]) for axis in space.values())):
+            point = dict(zip(space, ends, strict=True))
+            if sum(value == space[path].ends[-1] for path, value in point.items()) > 1:
+                yield point
+    else:
+        for a, b in itertools.combinations(space, 2):
+            yield {a: space[a].ends[-1], b: space[b].ends[-1]}
+
+
+def _valid_trial(
+    combination: Combination, point: Mapping[str, Any], space: Mapping[str, Axis], faults: list[Fault]
+) -> Trial | None:
+    """The trial at a point, or `None` after adding its faults."""
+    tree = combination.tree(point)
+    trial, wrong = _trial_or_faults(tree)
+    faults.extend(_in_study(fault, combination, space, tree) for fault in wrong)
+    return trial
+
+
+def _setting_faults(combination: Combination) -> list[Fault]:
+    """Wrong kinds and wrong single settings, also of combinations that the condition leaves out."""
+    tree = combination.tree({})
+    _, faults = _trial_or_faults(tree)
+    return [_in_study(fault, combination, {}, tree) for fault in faults if len(fault.place) > 1]
+
+
+def _trial_or_faults(tree: Mapping[str, Any]) -> tuple[Trial | None, list[Fault]]:
+    if faults := list(_kind_faults(tree)):
+        return None, faults
+    try:
+        trial = Trial.model_validate(tree)
+    except ValidationError as problem:
+        return None, validation_faults(problem, Trial, tree)
+    faults = list(coercions(tree, trial)) or size_faults(trial)
+    return (None if faults else trial), faults
+
+
+def _kind_faults(tree: Mapping[str, Any]) -> Iterator[Fault]:
+    for part, family in (("task", Task), ("model", Model)):
+        if part not in tree:
+            remedy = f"write {part}: {{kind: {next(iter(family.choices()))}}}"
+            yield Fault((part, "kind"), f"fixed has no {part}", remedy)
+        elif isinstance(kind := tree[part], str):
+            yield Fault((part, "kind"), f"{part} is {quoted(kind)}", f"write {part}: {{kind: {kind}}}")
+        else:
+            try:
+                with_kind(family, tree[part])
+            except ValueError as problem:
+                yield Fault.from_text((part, "kind"), problem)
+
+
+def _in_study(
+    fault: Fault, combination: Combination, space: Mapping[str, Axis], tree: Mapping[str, Any]
+) -> Fault:
+    """The trial's fault with its place in the study.
+
+    A fault of a whole component gets the place of a setting that its text names, preferably of a varied setting.
+    """
+    places = [fault.place] if len(fault.place) > 1 else _named_settings(fault, tree) or [fault.place]
+    origins = [combination.origin(place, space) for place in places]
+    varied = [origin for origin in origins if origin[0] != "fixed"]
+    place = (varied or origins)[0]
+    unknown = fault.what.split(" ")[1:4] == ["has", "no", "setting"]
+    if unknown and place[0] == "scientific" and len(place) == 3:
+        place = place[:2]
+    return fault._replace(place=place)
+
+
+def _named_settings(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
+    """The places of the written settings that the fault's text names, in the order of the text."""
+    places: list[Place] = []
+    for word in re.findall(r"[a-z_]+", fault.what):
+        for part in PARTS:
+            written = tree.get(part)
+            if is_tree(written) and word in written and fault.place[:1] in ((), (part,)):
+                places.append((part, word))
+    return places
+
+
+def _name(layout: Layout, combinations: Mapping[str, Combination], axes: Axes) -> None:
+    """Make the cells, with their values and labels."""
+    trees = [{axis: value} for axis, given in axes.items() for value in given]
+    paths = dict.fromkeys(path for tree in trees for path, _ in leaves(tree))
+    settings = {key: dict(leaves(layout.trials[key].settings)) for key in combinations}
+    values = {key: {path: cell[path] for path in paths if path in cell} for key, cell in settings.items()}
+    fallback = next((trial.model.kind for trial in layout.trials.values()), "")
+    texts = labels(list(values.values()), fallback)
+    layout.cells = tuple(
+        Cell(key, text, values[key], combination.values)
+        for (key, combination), text in zip(combinations.items(), texts, strict=True)
+    )

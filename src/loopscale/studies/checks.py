@@ -1,6 +1,7 @@
 """What the parts of a study require of each other, before the cells are known and after."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,18 +11,16 @@ from pydantic import ValidationError
 from loopscale.core.config import Family
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
-from loopscale.studies.cells import MOST_CELLS, crossed_size
-from loopscale.studies.layout import Layout
-from loopscale.studies.limits import MOST_LOOPS, MOST_PROMPTS
+from loopscale.studies.cells import Layout
+from loopscale.studies.files import PARTS
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
-from loopscale.studies.parts import CURVE_AXES, DERIVED_AXES, LawSpec, solver_kinds, solving
-from loopscale.studies.schema import StudySchema
-from loopscale.studies.settings import PARTS, UNTRAINED, is_tree, leaves
-from loopscale.studies.validation import validation_faults
+from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving
+from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, is_tree, leaves, validation_faults
 from loopscale.studies.where import paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
+MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
 ERRORS = ("error", "error_last", "raw_error", "excess")
 
@@ -39,7 +38,7 @@ def faults_before_crossing(study: StudySchema) -> Iterator[Fault]:
     yield from _whole_parts(study)
     yield from _clashes(study)
     yield from _evaluation_limits(study)
-    if (cells := crossed_size(study.scientific)) > MOST_CELLS:
+    if (cells := math.prod(map(len, study.scientific.values()))) > MOST_CELLS:
         what = f"the scientific values cross to {cells:,} cells"
         yield Fault(("scientific",), what, f"write fewer values: at most {MOST_CELLS:,} cells can be planned")
     yield from _search(study)
@@ -186,11 +185,10 @@ def _evaluated_tasks(study: StudySchema, layout: Layout) -> list[Task]:
 
 
 def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fault]:
-    values = {
-        path: [cell.values[path] for cell in layout.cells if path in cell.values]
-        for cell in layout.cells
-        for path in cell.values
-    }
+    values: dict[str, list[Any]] = defaultdict(list)
+    for cell in layout.cells:
+        for path, value in cell.values.items():
+            values[path].append(value)
     numeric = [
         path
         for path, given in values.items()

@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from loopscale.core.visible import shortened, visible
@@ -34,8 +33,7 @@ class Fault(NamedTuple):
         return cls(place, prefix + what, right or remedy)
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(NamedTuple):
     """A mistake as it is printed. `file` may also be a `--set` option; `line` counts from 1, `None` without a file."""
 
     file: str

@@ -1,7 +1,10 @@
-"""The cost of a study before anything runs: FLOPs are counted, speeds are measured, and savings are expected."""
+"""The cost of a study before anything runs: FLOPs are counted, speeds are measured, and savings are expected.
+
+A plan also has remarks: choices that are valid and yet deserve a second thought.
+"""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -9,9 +12,9 @@ from typing import Any
 import torch
 
 from loopscale.studies.cells import Cell
-from loopscale.studies.plan_warnings import warnings
-from loopscale.studies.spec import Study
-from loopscale.training.cost import Cost, cost, measure, training_flops
+from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
+from loopscale.studies.spec import Study, cell_counts
+from loopscale.training.cost import Cost, cost, measure
 from loopscale.training.trial import Trial
 
 MEASURED_FLOPS = 2e10
@@ -113,7 +116,8 @@ def plan_study(
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}
     threads = min(study.resources.threads, os.cpu_count() or 1)
     rates = {kind: rate or measured_rate(trial, threads) for kind, trial in kinds.items()}
-    cells = tuple(_cell_plan(study, cell, rates) for cell in study.cells())
+    counts = zip(study.cells(), cell_counts(study), strict=True)
+    cells = tuple(_cell_plan(study, cell, count, rates) for cell, count in counts)
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
@@ -121,7 +125,7 @@ def plan_study(
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
-    remarks = list(warnings(study, workers, _over(seconds, 3600), largest, gpu_memory))
+    remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
@@ -152,20 +156,6 @@ def plan_study(
     )
 
 
-def cell_counts(study: Study) -> list[dict[str, Any]]:
-    """The part of a plan that needs no machine, by cell: trials, FLOPs of one trial, expected share after pruning."""
-    return [
-        {
-            "key": cell.key,
-            "tuning": study.points(cell),
-            "replicates": study.replicates,
-            "flops": _span(training_flops(trial) for trial in study.layout.corners[cell.key]),
-            "trained_share": _trained_share(study, cell),
-        }
-        for cell in study.cells()
-    ]
-
-
 def measured_rate(trial: Trial, threads: int = 1) -> float:
     """FLOP/s of a training step of the trial on `threads` threads of this machine's CPU."""
     size = trial.training.batch_size
@@ -191,28 +181,18 @@ def _cost(trial: str) -> Cost:
     return cost(Trial.model_validate_json(trial))
 
 
-def _cell_plan(study: Study, cell: Cell, rates: dict[str, float]) -> CellPlan:
+def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], rates: dict[str, float]) -> CellPlan:
     trials = study.layout.corners[cell.key]
     costs = [trial_cost(trial) for trial in trials]
-    flops = _span(c.flops_total for c in costs)
     return CellPlan(
-        key=cell.key,
+        **count,
         label=cell.label,
-        tuning=study.points(cell),
-        replicates=study.replicates,
         steps=_span(trial.training.steps for trial in trials),
         parameters=_span(c.parameters for c in costs),
-        flops=flops,
         memory_bytes=max(c.memory_bytes for c in costs),
         checkpoint_bytes=max(c.checkpoint_bytes for c in costs),
-        seconds=_over(flops, rates[trials[0].model.kind]),
-        trained_share=_trained_share(study, cell),
+        seconds=_over(count["flops"], rates[trials[0].model.kind]),
     )
-
-
-def _trained_share(study: Study, cell: Cell) -> float:
-    fewest = min(trial.training.steps for trial in study.layout.corners[cell.key])
-    return study.scheduler.trained_share(study.points(cell), fewest)
 
 
 def _span(values: Iterable[float]) -> Span:
@@ -236,3 +216,91 @@ def _total(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span
     counts = [c.replicates + c.tuning * (c.trained_share if pruned else 1) for c in cells]
     low, high = (sum(n * span[end] for n, span in zip(counts, spans, strict=True)) for end in (0, 1))
     return low, high
+
+
+PROCESS_GIB = 0.3
+"""Main memory of a worker besides its tensors: Python, torch, Ray."""
+CONTEXT_GIB = 0.5
+"""GPU memory of a process besides its tensors: CUDA's context."""
+
+ENOUGH_VALUES = 4
+"""A law with fewer values along its axis gets no verdict."""
+
+
+def _remarks(
+    study: Study, workers: int, hours: Span, memory_bytes: float, gpu_memory: float | None
+) -> Iterator[str]:
+    """Yield one sentence for each remark.
+
+    `hours` are those of all trials one after the other, at the cheapest and at the dearest points. `memory_bytes` are
+    the tensors of the largest trial. `gpu_memory` is in GiB of one GPU.
+    """
+    yield from _pruning(study)
+    if points := [study.points(cell) for cell in study.cells() if study.space(cell)]:
+        yield from study.search.warnings(points, -(-workers // len(points)))
+        if not study.search.exhaustive and min(points) < study.search.trials:
+            yield f"a cell has only {min(points)} different points for search.trials {study.search.trials}"
+    if study.replicates == 1:
+        yield "with one replicate there are no intervals"
+    for law in study.laws:
+        values = {cell.values.get(law.along) for cell in study.cells()} - {None}
+        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
+            yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
+    yield from _budget(study, workers, hours)
+    yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _pruning(study: Study) -> Iterator[str]:
+    scheduler = study.scheduler
+    if not scheduler.prunes:
+        return
+    if not any(study.space(cell) for cell in study.cells()):
+        yield f"nothing is tuned, so {scheduler.kind} has nothing to prune"
+        return
+    yield (
+        f"{scheduler.kind} stops trials by their early errors: where curves cross it costs "
+        "regret (6 to 10 % in simulations); replicates are never stopped"
+    )
+    ends = [end for trial in study.layout.trials.values() if (end := _curriculum_end(trial)) is not None]
+    if ends and scheduler.first_rung < max(ends):
+        yield (
+            f"the first rung, step {scheduler.first_rung:,}, lies within the curriculum, which "
+            f"ends at step {max(ends):,}: before that errors say little, and pruning is blind"
+        )
+
+
+def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[str]:
+    used = {
+        "gpu_hours": hours[1] * study.resources.gpu,
+        "core_hours": hours[1] * study.resources.cpu,
+        "hours": hours[1] / workers,
+    }
+    for name, limit in study.budget.model_dump(exclude_none=True).items():
+        if used[name] > limit:
+            yield f"it may take {used[name]:.3g} {name.replace('_', '-')}, more than the budget of {limit:g}"
+
+
+def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[str]:
+    """`tensors` and `gpu_memory` are in GiB."""
+    resources = study.resources
+    if resources.gpu:
+        if gpu_memory and tensors > (share := min(1.0, resources.gpu) * gpu_memory - CONTEXT_GIB):
+            yield (
+                f"a trial's tensors take {tensors:.3g} GiB and its share of a GPU holds {max(0.0, share):.3g}: it "
+                "would end out of memory; raise resources.gpu or make batch_size smaller"
+            )
+    elif resources.memory and tensors + PROCESS_GIB > resources.memory:
+        yield (
+            f"a trial takes {tensors + PROCESS_GIB:.3g} GiB, {PROCESS_GIB:g} of them its process, and "
+            f"resources.memory is {resources.memory:g}: it would end out of memory"
+        )
+
+
+def _curriculum_end(trial: Trial) -> int | None:
+    """The step from which a trial trains on the whole task; `None` without a curriculum."""
+    curriculum, task = trial.training.curriculum, trial.task.model_dump()
+    if curriculum is None:
+        return None
+    dims = -(-max(0, task.get("dim", 0) - curriculum.dim) // curriculum.dim_by)
+    points = -(-max(0, task.get("points", 0) - curriculum.points) // curriculum.points_by)
+    return max(dims, points) * curriculum.every

@@ -19,7 +19,7 @@ from loopscale.runner.decide.budget import (
 )
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Idle, Job
-from loopscale.studies.parts import Budget, Resources
+from loopscale.studies.schema import Budget, Resources
 from loopscale.studies.spec import Study
 from tests.runner import simulated_study
 

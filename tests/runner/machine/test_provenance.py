@@ -9,8 +9,8 @@ from loopscale.runner.decide.job import Job
 from loopscale.runner.machine.provenance import describe_machine, training_hardware
 from loopscale.runner.messages import Report
 from loopscale.runner.simulation.simulate import MemoryRecords
-from loopscale.studies.plan import cell_counts, plan_study
-from loopscale.studies.spec import Study
+from loopscale.studies.plan import plan_study
+from loopscale.studies.spec import Study, cell_counts
 
 TREE = {
     "question": "?",

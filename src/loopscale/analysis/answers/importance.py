@@ -16,7 +16,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from loopscale.analysis.answers.comparisons import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
-from loopscale.studies.optuna_terms import distribution
+from loopscale.studies.searches.base import distribution
 
 LEAST = 4
 """Cells with fewer finished trials have no importance."""

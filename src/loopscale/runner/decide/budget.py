@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from loopscale.records.model.note import STUDY, Note
 from loopscale.records.study_run import SPENT, Spending
-from loopscale.studies.parts import Budget, Resources
+from loopscale.studies.schema import Budget, Resources
 
 STOP_SECONDS = 15.0
 """Longest clean stop, with all workers held (3 to 10 s were seen)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from loopscale.studies.parts import Resources
+from loopscale.studies.schema import Resources
 
 CUDA_CONTEXT_GIB = 0.5
 """GPU memory of a process besides its tensors. torch's limit does not count this memory."""

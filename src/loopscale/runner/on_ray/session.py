@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.studies.parts import Resources
+from loopscale.studies.schema import Resources
 
 RAY_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

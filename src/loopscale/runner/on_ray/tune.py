@@ -20,7 +20,7 @@ from loopscale.runner.decide.job import Fault, Idle, Job
 from loopscale.runner.machine.resources import count_memory_kills
 from loopscale.runner.messages import Order
 from loopscale.runner.on_ray.worker import trainable
-from loopscale.studies.parts import Resources
+from loopscale.studies.schema import Resources
 
 MakeOrder = Callable[[Job], Order]
 

@@ -1,4 +1,4 @@
-"""The interface of a scheduler, and what a scheduler is expected to save."""
+"""The interface of a scheduler, the default scheduler, and what a scheduler is expected to save."""
 
 import bisect
 import math
@@ -125,3 +125,18 @@ def _mean_steps(scheduler: Scheduler, ranks: list[int], steps: int) -> float:
                 break
         total += last
     return total / len(ranks)
+
+
+class NoScheduler(Scheduler, kind="none"):
+    """The default."""
+
+    prunes = False
+
+    def ladder(self, number: int, steps: int) -> tuple[int, ...]:
+        return ()
+
+    def survives(self, number: int, rung: int, rungs: Mapping[int, RungErrors]) -> bool:
+        return True
+
+    def survives_rank(self, earlier: Sequence[int], rank: int) -> bool:
+        return True

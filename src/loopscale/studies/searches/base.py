@@ -1,4 +1,4 @@
-"""The interface of a search."""
+"""The interface of a search, and ranges and outcomes in Optuna's terms."""
 
 import math
 from abc import abstractmethod
@@ -9,11 +9,13 @@ from pydantic import Field, model_validator
 
 from loopscale.core.config import Family
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.space import Axis
+from loopscale.studies.space import Axis, Choice, Integer
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
+    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler as OptunaSampler
     from optuna.study import Study as OptunaStudy
+    from optuna.trial import TrialState
 else:
     OptunaSampler = OptunaStudy = Any
 
@@ -83,3 +85,32 @@ class Search(Family, package="loopscale.studies.searches"):
         raise ValueError(
             f"{self.kind} cannot weigh {list(self.objectives)}; {other}remove objectives from the study"
         )
+
+
+def distribution(axis: Axis) -> "BaseDistribution":
+    """A range in Optuna's terms."""
+    from optuna import distributions
+
+    if isinstance(axis, Choice):
+        return distributions.CategoricalDistribution(axis.choice)
+    if isinstance(axis, Integer):
+        return distributions.IntDistribution(*axis.integer, log=axis.scale == "log")
+    return distributions.FloatDistribution(*axis.real, log=axis.scale == "log")
+
+
+def trial_state(outcome: str, error: float) -> "tuple[TrialState, float | None]":
+    """Optuna's state and value of a trial, given its outcome and its error.
+
+    A diverged trial is complete with the worst value. Samplers ignore failed trials, and would return to their region.
+    """
+    from optuna.trial import TrialState
+
+    match outcome:
+        case "finished":
+            return TrialState.COMPLETE, error
+        case "pruned":
+            return TrialState.PRUNED, None
+        case "diverged" | "out_of_memory":
+            return TrialState.COMPLETE, float("inf")
+        case _:
+            return TrialState.FAIL, None
