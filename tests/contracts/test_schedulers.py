@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopscale.runner.decide.rungs import Rungs
+from loopscale.runner.decide.cell_run import Rungs
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
 
 STEPS = 100

@@ -43,7 +43,7 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.runner.machine.resources import local_workers
+    from loopscale.runner.machine import local_workers
     from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 

@@ -71,7 +71,7 @@ def _run(
 ) -> int:
     """The exit code. Raises KeyboardInterrupt after Ctrl-C."""
     from loopscale.cli.summary import summarised, summary
-    from loopscale.runner.machine.resources import InsufficientResources, require_resources
+    from loopscale.runner.machine import InsufficientResources, require_resources
     from loopscale.runner.progress import show_progress
     from loopscale.runner.run import BudgetSpent, Interrupted, NoWorkers, Unrecorded, run
     from loopscale.studies.spec import Study

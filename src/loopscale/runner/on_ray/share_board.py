@@ -8,14 +8,14 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import ray
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.shares import Share, StudyDemand, fair_shares
+from loopscale.runner.decide.limits import Share, StudyDemand, fair_shares
 
 NAMESPACE, NAME = "loopscale", "shares-1"
 """Name of the actor. Its number is the version of the protocol: drivers of two versions use two actors."""
@@ -54,9 +54,14 @@ class ShareBoard:
 
 
 @contextmanager
-def share_cluster(conductor: Conductor, weight: float, workers: int) -> Iterator[None]:
-    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context."""
-    client = _BoardClient(conductor, weight, workers)
+def share_cluster(
+    conductor: Conductor, weight: float, workers: int, trial: Mapping[str, float]
+) -> Iterator[None]:
+    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context.
+
+    `trial` are the resources of one trial, by Ray's names.
+    """
+    client = _BoardClient(conductor, weight, workers, trial)
     client.refresh()  # before the first trial starts
     thread = threading.Thread(target=client.refresh_until_stopped, name="shares", daemon=True)
     thread.start()
@@ -71,12 +76,9 @@ def share_cluster(conductor: Conductor, weight: float, workers: int) -> Iterator
 class _BoardClient:
     """A driver's connection to the board. It refreshes in a thread of its own, so the study does not wait."""
 
-    def __init__(self, conductor: Conductor, weight: float, workers: int) -> None:
-        self.conductor, self.weight, self.workers = conductor, weight, workers
+    def __init__(self, conductor: Conductor, weight: float, workers: int, trial: Mapping[str, float]) -> None:
+        self.conductor, self.weight, self.workers, self.trial = conductor, weight, workers, trial
         self.driver, self.stopped = uuid.uuid4().hex, threading.Event()
-        resources = conductor.study.resources
-        amounts = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2.0**30}
-        self.trial = {name: float(amount) for name, amount in amounts.items() if amount}
 
     def refresh_until_stopped(self) -> None:
         while not self.stopped.wait(REFRESH_SECONDS):
