@@ -16,9 +16,17 @@ if TYPE_CHECKING:  # see loopscale.cli
 CLAIMS = {"=": "exact", "~": "exact in a limit", "<=": "an upper bound", ">=": "a lower bound"}
 
 
+def _complete_bound(incomplete: str) -> list[str]:
+    return complete_kind("bounds", incomplete)
+
+
+def _complete_construction(incomplete: str) -> list[str]:
+    return complete_kind("constructions", incomplete)
+
+
 def bound(
     kind: Annotated[
-        str, typer.Argument(metavar="BOUND", help="The bound's kind.", autocompletion=complete_kind("bounds"))
+        str, typer.Argument(metavar="BOUND", help="The bound's kind.", autocompletion=_complete_bound)
     ],
     overrides: SetOption = None,
     along: Annotated[
@@ -97,7 +105,7 @@ def verify(
         typer.Argument(
             metavar="CONSTRUCTION",
             help="The construction's kind.",
-            autocompletion=complete_kind("constructions"),
+            autocompletion=_complete_construction,
         ),
     ],
     overrides: SetOption = None,

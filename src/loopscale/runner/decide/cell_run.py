@@ -155,10 +155,6 @@ class Rungs:
         self.errors = defaultdict[int, defaultdict[int, RungErrors]](lambda: defaultdict(RungErrors))
         """Bracket -> rung -> errors of its trials."""
 
-    def ladder(self, number: int, steps: int) -> tuple[int, ...]:
-        """The rungs of trial `number`, which has `steps` steps. The last step is no rung."""
-        return self.scheduler.ladder(number, steps)
-
     def add(self, number: int, steps: int, rung: int, error: float) -> None:
         self.errors[self.scheduler.bracket(number, steps)][rung].add(number, error)
 
@@ -232,7 +228,9 @@ class CellRun:
         """Add the error at all rungs that `step` reaches. Returns these rungs, and whether the trial survives."""
         if job.role != "tuning":
             return {}, True
-        reached = [r for r in self.rungs.ladder(job.number, job.steps) if r <= step and r not in job.rungs]
+        reached = [
+            r for r in self.study.scheduler.ladder(job.number, job.steps) if r <= step and r not in job.rungs
+        ]
         survives = True
         for rung in reached:
             job.rungs[rung] = error

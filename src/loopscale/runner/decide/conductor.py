@@ -86,7 +86,9 @@ class Conductor:
         self._jobs_by_key = {job.key: job for job in self.jobs()}
         self._queue = JobQueue(self.baselines.values(), list(self.cell_runs.values()), self._outdated)
         for record in records:
-            self._close_run(record)
+            # The driver may have died between the outcome of a trial and the end of the run.
+            if record.outcome in OVER and record.status == "RUNNING":
+                self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
 
     def jobs(self) -> Iterator[Job]:
         yield from self.baselines.values()
@@ -313,11 +315,6 @@ class Conductor:
             and job.evaluation != self._evaluation
             and (job.role != "tuning" or job is self.cell_runs[job.cell].best)
         )
-
-    def _close_run(self, record: Record) -> None:
-        """Close a run whose driver died between the outcome and the end of the run."""
-        if record.outcome in OVER and record.status == "RUNNING":
-            self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
 
     def _start_tags(self, job: Job) -> dict[str, str]:
         tags: dict[str, str] = {"cell": job.cell, "label": job.label, "role": job.role}

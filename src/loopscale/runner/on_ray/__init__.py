@@ -20,4 +20,5 @@ RAY_ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 """Environment variables that make Ray and Tune quiet. Variables that are already set keep their values."""
-os.environ |= {name: os.environ.get(name, value) for name, value in RAY_ENVIRONMENT.items()}
+for name, value in RAY_ENVIRONMENT.items():
+    os.environ.setdefault(name, value)

@@ -73,31 +73,25 @@ def ray_amounts(resources: Resources) -> dict[str, float]:
     return {name: float(amount) for name, amount in amounts.items() if amount}
 
 
-def cluster_slots(resources: Resources) -> int:
-    """Number of trials that the connected cluster holds when it is empty; at least 1, because a trial may wait."""
-    return max(1, _count_slots(resources))
+def count_slots(resources: Resources) -> int:
+    """Number of trials that the connected cluster holds when it is empty."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(
+        min(int(node.get(name, 0) / amount + 1e-9) for name, amount in ray_amounts(resources).items())
+        for node in nodes
+    )
 
 
 def placement_notice(resources: Resources) -> str:
-    """Message for a cluster without any machine that can hold a trial; empty if a trial fits.
+    """Message for a cluster without any machine that can hold a trial.
 
     Ray does not say whether the cluster can grow. An autoscaler sees pending trials, if the cluster has one.
     """
-    if _count_slots(resources):
-        return ""
     amounts = {"CPUs": resources.cpu, "GPUs": resources.gpu, "GiB of memory": resources.memory}
     request = ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
     return (
         f"no machine of the cluster has the resources of a trial ({request}); the study waits for such a machine: "
         "if none will be added, stop the study with Ctrl-C and reduce its resources"
-    )
-
-
-def _count_slots(resources: Resources) -> int:
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sum(
-        min(int(node.get(name, 0) / amount + 1e-9) for name, amount in ray_amounts(resources).items())
-        for node in nodes
     )
 
 

@@ -154,7 +154,7 @@ class Simulation:
         interval = job.work.training.eval_every
         steps = {job.steps}
         if job.role == "tuning":
-            rungs = self.conductor.cell_runs[job.cell].rungs.ladder(job.number, job.steps)
+            rungs = self.study.scheduler.ladder(job.number, job.steps)
             steps |= {min(math.ceil(rung / interval) * interval, job.steps) for rung in rungs}
         return iter(sorted(step for step in steps if step > after))
 
