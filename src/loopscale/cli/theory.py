@@ -103,9 +103,7 @@ def verify(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="CONSTRUCTION",
-            help="The construction's kind.",
-            autocompletion=_complete_construction,
+            metavar="CONSTRUCTION", help="The construction's kind.", autocompletion=_complete_construction
         ),
     ],
     overrides: SetOption = None,
