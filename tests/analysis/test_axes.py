@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.axes import in_step, independent_axes
-from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.results import Results
 from tests.analysis.planted import Planted
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopscale.analysis.answers.best import Best
+from loopscale.analysis.answers.comparisons import Best
 from loopscale.analysis.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES

@@ -49,16 +49,8 @@ def in_step(results: Results, path: str) -> tuple[str, ...]:
 def independent_axes(results: Results, least: int = 2) -> list[str]:
     """The settings that name the axes with at least `least` values. Of settings in step, one names the axis."""
     settings = numeric_settings(results)
-    return [
-        path
-        for path in settings
-        if len(_numbers(results, path)) >= least
-        and not any(
-            path in in_step(results, other) and _names_axis(results, other, path)
-            for other in settings
-            if other != path
-        )
-    ]
+    enough = [path for path in settings if len(_numbers(results, path)) >= least]
+    return [path for path in enough if not any(_names_axis(results, other, path) for other in settings)]
 
 
 def axis_title(along: str, beside: Sequence[str] = ()) -> str:
@@ -69,7 +61,12 @@ def axis_title(along: str, beside: Sequence[str] = ()) -> str:
         FLOPS: "training cost (FLOPs)",
         PROMPTS: "prompts seen in training (count)",
     }
-    return titles.get(along, " with ".join([along, *(path.rpartition(".")[2] for path in beside)]))
+    return titles.get(along, axis_name(along, beside))
+
+
+def axis_name(along: str, beside: Sequence[str]) -> str:
+    """The setting of an axis, with the settings that vary in step."""
+    return " with ".join([along, *(path.rpartition(".")[2] for path in beside)])
 
 
 def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
@@ -124,10 +121,12 @@ def _unbeaten(cells: Sequence[CellResult]) -> list[CellResult]:
 
 
 def _names_axis(results: Results, path: str, other: str) -> bool:
-    """True if `path` names the axis that it shares with `other`, whose value follows from `path`.
+    """True if the value of `other` follows from `path`, and `path` names the axis that the two settings share.
 
     If each setting follows from the other, the first in the study names the axis.
     """
+    if other not in in_step(results, path):
+        return False
     both_ways = path in in_step(results, other)
     order = numeric_settings(results)
     return not both_ways or order.index(path) < order.index(other)

@@ -18,21 +18,17 @@ from typing import Any, get_args
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.answers.best import best, best_columns
-from loopscale.analysis.answers.findings import study_findings
-from loopscale.analysis.answers.open_questions import COLUMNS as QUESTIONS
-from loopscale.analysis.answers.standings import COLUMNS as STANDINGS
-from loopscale.analysis.answers.standings import standings
+from loopscale.analysis.answers.comparisons import STANDINGS, best, best_columns, standings
+from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, settings, training
+from loopscale.analysis.figures import cells, curves, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
-from loopscale.analysis.laws.study_laws import study_laws
-from loopscale.analysis.laws.verdict import Word
+from loopscale.analysis.laws.law import Word, study_laws
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Results, mean
-from loopscale.analysis.table import Column, names, records
+from loopscale.analysis.table import frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
 from loopscale.studies.mistakes import one_of
@@ -86,11 +82,11 @@ class StudyResults(Results):
 
     def best(self) -> pd.DataFrame:
         """The best configuration of every cell: the tuned settings, the error with its interval, the cell's state."""
-        return _table(best_columns(self), best(self) if self.trained else ())
+        return frame(best_columns(self), best(self) if self.trained else ())
 
     def standings(self) -> pd.DataFrame:
         """Every cell's error over that of each classical algorithm after as many steps, on the same prompts."""
-        return _table(STANDINGS, standings(self))
+        return frame(STANDINGS, standings(self))
 
     def measures(self) -> pd.DataFrame:
         """Mean errors and other measures of the task, such as `ari`, of every cell and then of every algorithm."""
@@ -109,12 +105,7 @@ class StudyResults(Results):
     def laws(self) -> pd.DataFrame:
         """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""
         fitted, unfitted = study_laws(self)
-        rows = records(LAWS, fitted)
-        rows += [
-            {"cell": law.cell or "all", "of": law.of, "along": law.along, "because": law.because}
-            for law in unfitted
-        ]
-        return pd.DataFrame(rows, columns=names(LAWS)).set_index("cell")
+        return frame(LAWS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
 
     def answer(self) -> Sentences:
         """The answer in words."""
@@ -122,7 +113,7 @@ class StudyResults(Results):
 
     def undecided(self) -> pd.DataFrame:
         """The open questions, with the replicates or values that would decide them, and their cost."""
-        return _table(QUESTIONS, study_findings(self).open if self.trained else ())
+        return frame(QUESTIONS, study_findings(self).open if self.trained else ())
 
     def task_names(self) -> list[str]:
         """The names of the tasks for the argument `task` of figures; one empty name for a single task."""
@@ -170,15 +161,12 @@ class StudyResults(Results):
             remedy = one_of(f"{of} along {along}", known) if known else "it asks for none"
             raise ValueError(f"{self.name} asks for no law of {of} along {along}; {remedy}")
 
-        def draw() -> go.Figure:
-            laws = [law for law in study_laws(self)[0] if (law.of, law.along) == (of, along)]
-            return law_figure(laws) if laws else go.Figure()
-
-        return self._figure(draw)
+        laws = [law for law in study_laws(self)[0] if (law.of, law.along) == (of, along)]
+        return self._figure(lambda: law_figure(laws) if laws else go.Figure())
 
     def learning(self) -> go.Figure:
         """The validation error, by training step, of the runs that answer for each cell."""
-        return self._figure(lambda: training.learning_curves(self))
+        return self._figure(lambda: tuning.learning_curves(self))
 
     def nets(self, cell: str = "") -> Iterator[TrainedNet]:
         """The trained nets of a cell's replicates. `cell` is a label or a key, and is optional for a single cell.
@@ -199,7 +187,7 @@ class StudyResults(Results):
     def cells_of_task(self, task: str | None) -> list[CellResult]:
         """The cells on one task. Raises ValueError for an unknown task, or if several tasks exist and none is named."""
         if task is None and len(self.tasks) < 2:
-            return [cell for of_task in self.tasks.values() for cell in of_task]
+            return self.answered
         if task not in self.tasks:
             problem = "there are several tasks" if task is None else f"there is no task {task!r}"
             raise ValueError(f"{problem}; give task=, {one_of(task or '', self.tasks)}")
@@ -233,11 +221,9 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
 
 def ready_figure(figure: go.Figure) -> go.Figure:
     """The figure with readable ticks. An empty figure says that it is empty."""
-    return (
-        with_decimal_ticks(figure)
-        if figure.data
-        else missing_figure("Too little has finished for this figure.")
-    )
+    if not figure.data:
+        return missing_figure("Too little has finished for this figure.")
+    return with_decimal_ticks(figure)
 
 
 def missing_figure(missing: str) -> go.Figure:
@@ -250,9 +236,3 @@ def missing_figure(missing: str) -> go.Figure:
     text = safe(visible(missing)).replace(": ", ":<br>", 1)
     figure.add_annotation(text=text, font={"size": 15}, **where)
     return figure
-
-
-def _table(columns: list[Column[Any]], rows: Iterable[Any]) -> pd.DataFrame:
-    """A table whose index is the first column."""
-    table = pd.DataFrame(records(columns, rows), columns=names(columns))
-    return table.set_index(names(columns)[0]).rename_axis(columns[0].heading)

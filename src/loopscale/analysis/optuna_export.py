@@ -79,12 +79,10 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
             about = {"question": results.study.get("question"), "study": study, "cell": cell["key"]}
             for attribute, value in (about | dict(cell["values"])).items():
                 exported.set_user_attr(attribute, value)
-            space = {
-                path: _widened(
-                    distribution(axis), [record.point[path] for record in of_cell if path in record.point]
-                )
-                for path, axis in axes.items()
-            }
+            space = {}
+            for path, axis in axes.items():
+                tried = [record.point[path] for record in of_cell if path in record.point]
+                space[path] = _widened(distribution(axis), tried)
             exported.add_trials(
                 _frozen(number, record, runs[record.run], space, curves.get(record.run, {}), both)
                 for number, record in enumerate(of_cell)

@@ -205,13 +205,10 @@ class CellResult:
         if not self.runs:
             return ()
         task = settings_key(self.runs[0].task)
-        return _distinct(
-            [
-                baseline
-                for baseline in self._baselines
-                if baseline.cell == self.key or settings_key(baseline.task) == task
-            ]
-        )
+        ran = [
+            other for other in self._baselines if other.cell == self.key or settings_key(other.task) == task
+        ]
+        return _distinct(ran)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -270,9 +267,8 @@ class Results:
     @cached_property
     def baselines(self) -> tuple[TrialResult, ...]:
         """The finished runs of classical algorithms."""
-        return tuple(
-            trial for trial in self.everything if trial.role == "baseline" and trial.outcome == "finished"
-        )
+        finished = (trial for trial in self.everything if trial.outcome == "finished")
+        return tuple(trial for trial in finished if trial.role == "baseline")
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
@@ -282,18 +278,19 @@ class Results:
             of_cell.setdefault((trial.cell, trial.role), []).append(trial)
         for trials in of_cell.values():
             trials.sort(key=lambda trial: (trial.number, trial.seed or 0))
-        return tuple(
-            CellResult(
-                cell["key"],
-                cell["label"],
-                index,
-                cell["values"],
-                tuple(of_cell.get((cell["key"], "tuning"), ())),
-                tuple(of_cell.get((cell["key"], "replicate"), ())),
-                self.baselines,
+        cells = []
+        for index, cell in enumerate(self.study["cells"]):
+            tuning, replicates = (
+                tuple(of_cell.get((cell["key"], role), ())) for role in ("tuning", "replicate")
             )
-            for index, cell in enumerate(self.study["cells"])
-        )
+            about = (cell["key"], cell["label"], index, cell["values"])
+            cells.append(CellResult(*about, tuning, replicates, self.baselines))
+        return tuple(cells)
+
+    @property
+    def answered(self) -> list[CellResult]:
+        """The cells with a finished trial."""
+        return [cell for cell in self.cells if cell.runs]
 
     @cached_property
     def tasks(self) -> dict[str, list[CellResult]]:
@@ -301,14 +298,11 @@ class Results:
 
         The key of a group names the settings in which the tasks differ. It is empty for a study of a single task.
         """
-        tasks = [(cell, cell.runs[0].task) for cell in self.cells if cell.runs]
+        tasks = [(cell, cell.runs[0].task) for cell in self.answered]
         if len({settings_key(task) for _, task in tasks}) > 1:
             tasks = [(cell, _effective(task)) for cell, task in tasks]
-        varied = [
-            path
-            for path in dict.fromkeys(path for _, task in tasks for path in task)
-            if len({repr(task.get(path)) for _, task in tasks}) > 1
-        ]
+        paths = dict.fromkeys(path for _, task in tasks for path in task)
+        varied = [path for path in paths if len({repr(task.get(path)) for _, task in tasks}) > 1]
         groups: dict[str, list[CellResult]] = {}
         for cell, task in tasks:
             groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(cell)
@@ -325,9 +319,8 @@ class Results:
         if len(cells) == 1:
             return cells[0]
         known = "; ".join(cell.label for cell in self.cells)
-        raise ValueError(
-            f"{settings_label(settings)} names {len(cells)} cells of {self.name}; the cells are {known}"
-        )
+        names = f"{settings_label(settings)} names {len(cells)} cells of {self.name}"
+        raise ValueError(f"{names}; the cells are {known}")
 
     def logs(self, of: str = "error") -> Array:
         """The logarithm of a measure, [cells, seeds], as `table_by_seed` gives it."""
@@ -344,15 +337,20 @@ class Results:
 
         NaN where a cell lacks the seed or the value is NaN or negative; -inf for 0.
         """
-        seeds = sorted({trial.seed for cell in self.cells for trial in cell.runs if trial.seed is not None})
-        column = {seed: place for place, seed in enumerate(seeds)}
-        table = np.full((len(self.cells), len(seeds)), np.nan)
-        for cell in self.cells:
-            for trial in cell.runs:
-                if trial.seed is not None:
-                    table[cell.index, column[trial.seed]] = value(cell, trial)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(table)
+        return logs_by_seed(self.cells, value)
+
+
+def logs_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, TrialResult], float]) -> Array:
+    """The table of `Results.table_by_seed` for these cells, which may come from several studies."""
+    seeds = sorted({trial.seed for cell in cells for trial in cell.runs if trial.seed is not None})
+    column = {seed: place for place, seed in enumerate(seeds)}
+    table = np.full((len(cells), len(seeds)), np.nan)
+    for row, cell in enumerate(cells):
+        for trial in cell.runs:
+            if trial.seed is not None:
+                table[row, column[trial.seed]] = value(cell, trial)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(table)
 
 
 def plain(value: Any) -> Any:

@@ -3,9 +3,11 @@
 The command line, the report and the notebooks print the same columns; `--json` uses the same names.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import pandas as pd
 
 Row = TypeVar("Row")
 
@@ -65,19 +67,24 @@ def cells(columns: Sequence[Column[Row]], row: Row) -> list[Any]:
     return [column.value(row) for column in columns]
 
 
-def record(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
-    """The values of a row by name; both ends of an interval have their own name."""
-    values: dict[str, Any] = {}
-    for column in columns:
-        value = column.value(row)
-        parts = (value,) if len(column.names) == 1 else value or (None,) * len(column.names)
-        values |= zip(column.names, parts, strict=True)
-    return values
+def frame(
+    columns: Sequence[Column[Row]], rows: Iterable[Row], others: Iterable[Mapping[str, Any]] = ()
+) -> pd.DataFrame:
+    """The table of a notebook, indexed by its first column. Both ends of an interval have their own column.
 
-
-def records(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> list[dict[str, Any]]:
-    return [record(columns, row) for row in rows]
-
-
-def names(columns: Sequence[Column[Any]]) -> list[str]:
-    return [name for column in columns for name in column.names]
+    Parameters
+    ----------
+    others
+        Further rows as values by name, for which some columns have no value.
+    """
+    records = []
+    for row in rows:
+        record: dict[str, Any] = {}
+        for column in columns:
+            value = column.value(row)
+            parts = (value,) if len(column.names) == 1 else value or (None,) * len(column.names)
+            record |= zip(column.names, parts, strict=True)
+        records.append(record)
+    names = [name for column in columns for name in column.names]
+    table = pd.DataFrame([*records, *others], columns=names)
+    return table.set_index(names[0]).rename_axis(columns[0].heading)

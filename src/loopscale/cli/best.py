@@ -9,7 +9,7 @@ from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyA
 from loopscale.cli.output import say, show_answers, show_json
 
 if TYPE_CHECKING:
-    from loopscale.analysis.answers.best import Best
+    from loopscale.analysis.answers.comparisons import Best
     from loopscale.analysis.results import Results
 
 
@@ -34,7 +34,7 @@ def command(
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
-    from loopscale.analysis.answers.best import best, front, front_columns
+    from loopscale.analysis.answers.comparisons import best, front, front_columns
     from loopscale.cli.recorded import meeting, recorded
 
     place = open_store(context, store, storage)
@@ -59,8 +59,7 @@ def command(
 
 def show_best(results: "Results", answers: Sequence["Best"]) -> None:
     """Print the table of best configurations, and below it the cells whose best value is at the end of a range."""
-    from loopscale.analysis.answers.best import best_columns
-    from loopscale.analysis.answers.search_limits import cells_at_ends
+    from loopscale.analysis.answers.comparisons import best_columns, cells_at_ends
 
     show_answers(best_columns(results), answers)
     for end in cells_at_ends(results, answers):

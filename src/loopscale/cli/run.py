@@ -25,8 +25,8 @@ from loopscale.cli.output import first_few, format_outcomes, plural, say, show_j
 from loopscale.cli.report import write_report
 
 if TYPE_CHECKING:
+    from loopscale.analysis.answers.comparisons import Standing
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.answers.standings import Standing
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
     from loopscale.records.study_run import Spending

@@ -5,11 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.best import best
+from loopscale.analysis.answers.comparisons import best
 from loopscale.analysis.answers.cost import training_costs
-from loopscale.analysis.answers.findings import Findings, study_findings
-from loopscale.analysis.answers.open_questions import OpenQuestion, open_questions, replicate_noise
-from loopscale.analysis.answers.search_limits import close_calls, run_factor
+from loopscale.analysis.answers.findings import (
+    Findings,
+    OpenQuestion,
+    close_calls,
+    open_questions,
+    replicate_noise,
+    run_factor,
+    study_findings,
+)
 from loopscale.stats.intervals import PooledVariance
 from tests.analysis.planted import Planted, comparison
 

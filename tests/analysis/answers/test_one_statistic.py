@@ -5,10 +5,8 @@ import re
 import pytest
 
 from loopscale.analysis.answers import claims
-from loopscale.analysis.answers.best import best
-from loopscale.analysis.answers.comparisons import Comparison
-from loopscale.analysis.answers.findings import study_findings
-from loopscale.analysis.answers.open_questions import open_questions
+from loopscale.analysis.answers.comparisons import Comparison, best
+from loopscale.analysis.answers.findings import open_questions, study_findings
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.report.study_page import study_page

@@ -7,9 +7,9 @@ from loopscale.analysis.figures.curves import against_loops, against_points, aga
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, legend_entry, with_decimal_ticks
-from loopscale.analysis.figures.training import error_against_cost, learning_curves
-from loopscale.analysis.laws.study_laws import study_laws
-from loopscale.analysis.report.figures import study_figures
+from loopscale.analysis.figures.tuning import error_against_cost, learning_curves
+from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.report.study_page import study_figures
 from loopscale.theory.bounds.base import Bound
 from tests.analysis.planted import Planted, comparison
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws.law import fit_best_form, fit_law, with_pooled_noise
+from loopscale.analysis.laws.law import (
+    comparable,
+    compare_rates,
+    fit_best_form,
+    fit_law,
+    study_laws,
+    with_pooled_noise,
+)
+from loopscale.stats.forms.base import Form
+from tests.analysis.planted import Planted
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 LAWS = {
@@ -97,3 +106,161 @@ def test_too_few_values_and_unknown_forms_are_errors():
         fit_law("power", [2.0, 2.0], [0.1, 0.1], [0, 1])
     with pytest.raises(ValueError, match=r"no form 'cubic'; there is .*, power"):
         fit_law("cubic", X, X, X)
+
+
+CONDITION = 10
+RATE = -2 * np.log((CONDITION - 1) / (CONDITION + 1))
+"""How fast the square of gradient descent's worst case falls per step: an error is a mean of squares."""
+
+
+def descending(rate: float, runs: int = 3) -> Planted:
+    planted = Planted(noise=0.02)
+    planted.replicated(planted.cell("a"), 0.3, rate, runs=runs)
+    theory = {"kind": "gd_contraction", "kappa": float(CONDITION)}
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": ["exponential"], "theory": theory}]
+    return planted
+
+
+@pytest.mark.parametrize(("rate", "word"), [(RATE, "agrees"), (0.9, "faster")])
+def test_a_planted_rate_gets_its_verdict(rate, word):
+    planted = descending(rate)
+    ((law,), missing) = study_laws(planted.results)
+    assert law.predicted == pytest.approx(RATE, rel=1e-6)
+    assert law.verdict.word == word, law.verdict
+    assert (law.x, missing) == ((1, 2, 3, 4, 5, 6), [])
+
+
+def test_a_law_with_one_replicate_is_undecided():
+    planted = descending(RATE, runs=1)
+    ((law,), _) = study_laws(planted.results)
+    assert law.low is None
+    assert law.verdict.word == "undecided"
+
+
+def test_a_law_notes_that_the_bound_does_not_depend_on_the_axis():
+    planted = descending(RATE)
+    planted.study["laws"][0]["along"] = "training.lr"
+    for lr in np.geomspace(1e-4, 1e-2, 5):
+        cell = planted.cell(f"lr={lr}", **{"training.lr": lr})
+        for number in range(2):
+            planted.trial(cell, "replicate", number, 0.1 + number / 100)
+    fitted, _ = study_laws(planted.results)
+    assert "does not depend on training.lr" in fitted[0].note
+
+
+def test_there_is_a_law_for_every_combination_of_the_other_axes():
+    planted = Planted(noise=0.03)
+    for kind, exponent in (("looped", 0.5), ("algoformer", 1.0)):
+        for loops in (2, 4, 8, 16):
+            values = {"model.kind": kind, "training.loops": loops}
+            planted.replicated(planted.cell(f"{kind} {loops}", **values), loops**-exponent)
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
+    fitted, _ = study_laws(planted.results)
+    rates = {law.cell: law.rate for law in fitted}
+    expected = {"looped": 0.5, "algoformer": 1.0}
+    assert rates == pytest.approx(expected, abs=0.1)
+    assert all(law.low < law.rate < law.high for law in fitted)
+
+
+def test_a_law_with_too_few_finished_values_is_missing():
+    planted = Planted()
+    planted.replicated(planted.cell("a", **{"training.loops": 2}), 0.1)
+    planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power"}]
+    fitted, (missing,) = study_laws(planted.results)
+    assert (fitted, missing.because) == ([], "1 usable value on the axis is too few for power")
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "along", "height"),
+    [
+        ("one_step_best", "excess", "point", True),
+        ("decoder_floor", "excess", "loop", True),
+        ("one_step_best", "excess", "loop", False),
+        ("gd_contraction", "error", "loop", False),
+        ("bai_pretrain", "excess", "training.steps", False),
+    ],
+)
+def test_heights_are_compared_if_the_bound_gives_the_measured_quantity(kind, of, along, height):
+    assert comparable(kind, of, along) == height
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.95, 1.05, "agrees"),
+        (1.01, 1.09, "agrees"),
+        (1.05, 1.30, "faster"),
+        (0.70, 0.98, "slower"),
+        (0.80, 1.30, "undecided"),
+        (0.98, 1.15, "undecided"),
+    ],
+)
+def test_the_verdict_follows_from_where_the_interval_lies(low, high, word):
+    assert compare_rates((low + high) / 2, low, high, 1.0, values=6, runs=3).word == word
+
+
+def test_the_margin_is_a_tenth_of_the_slope_and_at_least_a_tenth():
+    margin = Form.choices()["power"].margin
+    assert margin(0.5) == 0.1
+    assert margin(-4.0) == pytest.approx(0.4)
+
+
+def test_the_margin_of_a_rate_per_step_is_a_tenth_of_the_rate_however_small():
+    """An interval of .031 to .066 does not agree with .007, although all of it is within .1."""
+    margin = Form.choices()["exponential"].margin
+    assert margin(0.007) == pytest.approx(0.0007)
+    assert margin(0.0) == 0.1
+    words = [
+        compare_rates(0.05, 0.031, 0.066, 0.007, 6, 3, form=form).word for form in ("exponential", "power")
+    ]
+    assert words == ["faster", "agrees"]
+
+
+def test_under_four_values_nothing_is_decided():
+    verdict = compare_rates(1.0, 0.99, 1.01, 1.0, values=3, runs=9)
+    assert (verdict.word, verdict.values) == ("undecided", 4)
+
+
+def test_one_replicate_decides_nothing_and_the_verdict_asks_for_two():
+    verdict = compare_rates(1.0, None, None, 1.0, values=6, runs=1)
+    assert (verdict.word, verdict.replicates) == ("undecided", 2)
+
+
+def test_the_replicates_that_decide_bring_the_interval_below_twice_the_margin():
+    verdict = compare_rates(1.0, 0.6, 1.4, 1.0, values=4, runs=3)
+    assert verdict.replicates is not None
+    assert verdict.values == 64
+    # four times narrower: sixteen times the replicates, a little fewer since Student's t shrinks too
+    assert 35 <= verdict.replicates <= 48
+    assert f"{verdict.replicates} replicates" in verdict.because
+
+
+def test_an_unbounded_rate_asks_for_a_longer_axis():
+    verdict = compare_rates(1.0, 0.6, float("inf"), 1.0, values=4, runs=3)
+    assert verdict.word == "undecided"
+    assert "longer axis" in verdict.because
+
+
+@pytest.mark.parametrize(
+    ("predicted", "low", "high", "flat"), [(0.05, -0.02, 0.1, True), (0.05, 0.01, 0.1, False)]
+)
+def test_an_agreement_says_if_a_flat_line_would_agree_too(predicted, low, high, flat):
+    verdict = compare_rates((low + high) / 2, low, high, predicted, values=6, runs=3)
+    assert verdict.word == "agrees"
+    assert verdict.flat is flat
+    assert ("a flat line would agree as well" in verdict.because) is flat
+
+
+def test_a_verdict_on_curves_asks_for_no_more_values_because_each_run_has_them_all():
+    verdict = compare_rates(1.0, 0.6, 1.4, 1.0, values=4, runs=3, curves=2)
+    assert verdict.values is None
+    assert "values" not in verdict.because
+    assert verdict.replicates is not None
+    # From four degrees of freedom: t falls from 2.78 to about 2, so fewer than sixteen times as many.
+    assert 20 <= verdict.replicates <= 35
+
+
+def test_more_than_1000_replicates_are_not_named():
+    verdict = compare_rates(1.0, -30.0, 30.0, 1.0, values=4, runs=3)
+    assert (verdict.word, verdict.replicates, verdict.values) == ("undecided", None, None)
+    assert "over 1000 replicates" in verdict.because

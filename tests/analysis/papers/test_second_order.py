@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.notebook import StudyResults, results
-from loopscale.analysis.papers import second_order, second_order_figures
+from loopscale.analysis.papers import second_order
 from loopscale.analysis.papers.second_order import NetSimilarity, StepErrors
 from loopscale.analysis.trained_nets import TrainedNet
 from loopscale.core.seeds import stream
@@ -70,10 +70,12 @@ def test_every_step_of_every_net_is_compared_with_every_iterate(untrained: Study
         for solver, count in iterates.items()
     }
     assert max(np.abs(row.values).max() for row in similar) <= 1 + 1e-9
-    sizes = second_order.similarity_table(similar).groupby(["cell", "solver"]).size()
-    assert sizes["gpt2", "gradient descent"] == 2 * 6 * 40
-    table = second_order.trends_table(second_order.trends(similar))
-    assert list(table.index.names) == ["cell", "solver"]
+    sizes = [row.values.size for row in similar if (row.cell, row.solver) == ("gpt2", "gradient descent")]
+    assert sum(sizes) == 2 * 6 * 40
+    trends = second_order.trends(similar)
+    assert [(row.cell, row.solver) for row in trends] == [
+        (net, solver) for net in depths for solver in iterates
+    ]
 
 
 def test_a_solver_has_its_own_errors_and_a_probed_net_is_no_worse_than_nothing(untrained: StudyResults):
@@ -91,18 +93,18 @@ def test_a_solver_has_its_own_errors_and_a_probed_net_is_no_worse_than_nothing(u
 
 
 def test_the_states_of_untrained_nets_hold_little_of_the_weights(untrained: StudyResults):
-    errors = second_order.errors_table(second_order.state_errors(untrained, prompts=256))
-    assert errors.groupby("cell")["step"].max().to_dict() == {"gpt2": 6, "looped": 8, "lstm": 4}
-    assert (errors["error"] > 0.5).all()
+    errors = second_order.state_errors(untrained, prompts=256)
+    assert {row.name: len(row.errors) for row in errors} == {"gpt2": 6, "looped": 8, "lstm": 4}
+    assert all((row.errors > 0.5).all() for row in errors)
 
 
 def test_planted_growth_as_in_the_paper_is_of_second_order():
     trends = second_order.trends(planted(PAPER))
-    table = second_order.trends_table(trends)
-    assert table["trend"].tolist() == ["linear", "exponential"]
-    assert table.loc[("net", "newton"), "rate"] == pytest.approx(3, abs=0.2)
-    assert table.loc[("net", "gradient descent"), "rate"] == pytest.approx(2, abs=0.1)
-    assert (table["low"] < table["rate"]).all()
+    newton, descent = trends
+    assert [row.trend.kind for row in trends] == ["linear", "exponential"]
+    assert newton.rate == pytest.approx(3, abs=0.2)
+    assert descent.rate == pytest.approx(2, abs=0.1)
+    assert all(row.interval.low < row.rate for row in trends)
     sentences = second_order.trend_sentences(trends)
     assert sentences[0].startswith("net against newton: the best match grows along a line, by 3")
     assert "grows 2" in sentences[1]
@@ -136,7 +138,7 @@ def test_a_rate_whose_interval_contains_0_decides_nothing():
 
 @pytest.mark.parametrize(("solver", "axis"), [("newton", "linear"), ("gradient descent", "log")])
 def test_a_trend_is_straight_on_the_axis_of_its_solver(solver: str, axis: str):
-    figure = second_order_figures.best_matches_figure(planted(PAPER), solver)
+    figure = second_order.best_matches_figure(planted(PAPER), solver)
     assert figure.layout.yaxis.type == axis
     (chosen,) = [trace for trace in figure.data if "chosen" in trace.name]
     heights = np.array(chosen.y, dtype=float)
@@ -146,20 +148,20 @@ def test_a_trend_is_straight_on_the_axis_of_its_solver(solver: str, axis: str):
 
 def test_the_figures_show_the_analysed_values():
     similar = planted(PAPER)
-    heat = second_order_figures.heat_maps(similar)
+    heat = second_order.heat_maps(similar)
     maps = [trace for trace in heat.data if trace.type == "heatmap"]
     rings = [trace for trace in heat.data if trace.type == "scatter"]
     assert len(maps) == len(rings) == 2
-    assert len(maps[0].x) <= second_order_figures.MOST_COLUMNS
+    assert len(maps[0].x) <= second_order.MOST_COLUMNS
     assert list(rings[1].y) == [1, 2, 3, 4, 5, 6]
-    figure = second_order_figures.best_matches_figure(similar, "newton")
+    figure = second_order.best_matches_figure(similar, "newton")
     names = [trace.name for trace in figure.data]
     assert len(names) == 3
     assert any("chosen" in name and "a step (" in name for name in names)
     assert list(figure.data[0].y) == functools.reduce(operator.iadd, PAPER["newton"], [])
     errors = [StepErrors("net", number, np.array([0.5, 0.25, 0.125])) for number in (1, 2)]
     errors.append(StepErrors("newton", 0, np.array([0.3])))
-    names = {trace.name for trace in second_order_figures.error_by_step(errors).data}
+    names = {trace.name for trace in second_order.error_by_step(errors).data}
     assert {"net", "newton"} <= names
 
 
@@ -172,12 +174,11 @@ def test_a_study_without_records_gives_empty_results_and_figures_that_say_so(
     similar = second_order.similarities(study, SOLVERS)
     errors = second_order.step_errors(study, SOLVERS)
     trends, gains = second_order.trends(similar), second_order.gains(errors)
-    assert second_order.trends_table(trends).empty
-    assert gains == []
+    assert (trends, gains) == ([], [])
     for figure in (
-        second_order_figures.heat_maps(similar),
-        second_order_figures.best_matches_figure(similar, "newton"),
-        second_order_figures.error_by_step(errors),
+        second_order.heat_maps(similar),
+        second_order.best_matches_figure(similar, "newton"),
+        second_order.error_by_step(errors),
     ):
         assert not figure.data
         assert "No net" in figure.layout.annotations[0].text

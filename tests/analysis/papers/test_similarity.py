@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loopscale.analysis.papers import similarity
 from loopscale.analysis.papers.best_matches import Matches, best_matches, fit_trend
+from loopscale.analysis.papers.similarity import InputSweep
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -36,18 +37,32 @@ class NewtonFrom(Predictor):
         return torch.stack(answers, dim=2)
 
 
+def similarity_of_errors(first: Predictor, second: Predictor, batch: Batch, steps: tuple[int, int]) -> Tensor:
+    predictors = zip((first, second), steps, strict=True)
+    return similarity.mean_cosines(*(similarity.residuals(each, batch, count) for each, count in predictors))
+
+
+def similarity_of_weights(
+    first: Predictor, second: Predictor, sweep: InputSweep, steps: tuple[int, int]
+) -> Tensor:
+    predictors = zip((first, second), steps, strict=True)
+    return similarity.mean_cosines(
+        *(similarity.induced_weights(each, sweep, count) for each, count in predictors)
+    )
+
+
 def sampled(task: Task = TASK, prompts: int = 64) -> Batch:
     return task.sample(prompts, stream("similarity"))
 
 
 def matches(first: Predictor, second: Predictor, steps: tuple[int, int], task: Task = TASK) -> Matches:
-    return best_matches(similarity.similarity_of_errors(first, second, sampled(task), steps).numpy())
+    return best_matches(similarity_of_errors(first, second, sampled(task), steps).numpy())
 
 
 def test_a_solver_is_similar_to_itself_and_the_measures_are_symmetric():
     for measure, prompts in (
-        (similarity.similarity_of_errors, sampled()),
-        (similarity.similarity_of_weights, similarity.sweep_inputs(TASK, stream("asked"), 16)),
+        (similarity_of_errors, sampled()),
+        (similarity_of_weights, similarity.sweep_inputs(TASK, stream("asked"), 16)),
     ):
         same = measure(Newton(), Newton(), prompts, (7, 7))
         np.testing.assert_allclose(same.diagonal(), 1, atol=1e-12)
@@ -60,7 +75,7 @@ def test_a_solver_is_similar_to_itself_and_the_measures_are_symmetric():
 
 def test_similarity_of_errors_is_the_mean_cosine_of_residuals_over_prompts():
     batch = sampled(prompts=5)
-    found = similarity.similarity_of_errors(Newton(), GradientDescent(), batch, (3, 4))
+    found = similarity_of_errors(Newton(), GradientDescent(), batch, (3, 4))
     newton, descent = (each.predict(batch, 4) - batch.targets for each in (Newton(), GradientDescent()))
     for step, iterate in ((0, 0), (2, 3)):
         by_hand = [

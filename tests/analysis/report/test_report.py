@@ -226,7 +226,7 @@ def test_error_against_loops_draws_means_baselines_and_rings_at_t():
 
 
 def test_best_answers_without_torch_plotly_or_mlflow():
-    code = "import sys, json, loopscale.analysis.answers.best; print(json.dumps(sorted(sys.modules)))"
+    code = "import sys, json, loopscale.analysis.answers.comparisons; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert not {"torch", "plotly", "mlflow", "ray", "optuna"} & set(loaded)
 

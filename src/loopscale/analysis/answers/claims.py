@@ -14,7 +14,7 @@ import pandas as pd
 
 from loopscale.analysis.answers.comparisons import Comparison, compare_cells, compare_with_baseline
 from loopscale.analysis.results import CellResult, Query, Results, mean, settings_label
-from loopscale.analysis.table import Column, names, records
+from loopscale.analysis.table import Column, frame
 from loopscale.stats.contrasts import contrast_with_value
 
 STAYS_WITHIN = 1.25
@@ -48,8 +48,7 @@ class Claim:
 COLUMNS: list[Column[Claim]] = [
     Column(("claim",), "claim", lambda claim: claim.text),
     Column(("ratio",), "ratio", lambda claim: claim.comparison.ratio),
-    Column(("low",), "low", lambda claim: claim.comparison.low),
-    Column(("high",), "high", lambda claim: claim.comparison.high),
+    Column(("low", "high"), "95 % interval", lambda claim: claim.comparison.interval),
     Column(("verdict",), "verdict", lambda claim: claim.word),
     Column(("decided by",), "decided by", lambda claim: claim.comparison.replicates),
     Column(("of",), "of", lambda claim: claim.comparison.first),
@@ -73,7 +72,7 @@ def better(
         If settings do not name one cell, or a trial lacks the measure.
     """
     compared = compare_cells(results, results.cell(first), results.cell(second), of)
-    return Claim(text, _named(compared, settings_label(first), settings_label(second)))
+    return Claim(text, replace(compared, first=settings_label(first), second=settings_label(second)))
 
 
 def beats(
@@ -93,13 +92,13 @@ def beats(
     if baseline is None:
         return Claim(text, Comparison(settings_label(settings), name))
     compared = compare_with_baseline(results, cell, baseline, step, query)
-    return Claim(text, _named(compared, settings_label(settings), compared.second))
+    return Claim(text, replace(compared, first=settings_label(settings)))
 
 
 def claims_table(claims: Sequence[Claim]) -> pd.DataFrame:
     """One row for each claim: the ratio, its interval, the verdict, and how many replicates would decide the claim."""
     kinds = {"ratio": float, "low": float, "high": float, "decided by": "Int64"}
-    return pd.DataFrame(records(COLUMNS, claims), columns=names(COLUMNS)).set_index("claim").astype(kinds)
+    return frame(COLUMNS, claims).astype(kinds)
 
 
 def beyond_trained_loops(results: Results, times: int | float = 5) -> pd.DataFrame:
@@ -109,8 +108,7 @@ def beyond_trained_loops(results: Results, times: int | float = 5) -> pd.DataFra
     its interval, and the verdict (stays, grows, falls or undecided). `loops` is smaller if the study evaluated fewer
     loops. If a replicate overflows, the ratio is infinite and the error grows.
     """
-    looped = [cell for cell in results.cells if cell.runs and cell.curves]
-    looped = [cell for cell in looped if "training.loops" in cell.runs[0].settings]
+    looped = [cell for cell in results.cells if cell.curves and "training.loops" in cell.runs[0].settings]
     pairs = [_before_and_after(cell, times) for cell in looped]
     seeds = max((len(before) for before, *_ in pairs), default=0)
     logs = np.full((len(pairs), seeds), np.nan)
@@ -134,17 +132,13 @@ def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:
     """
     words = {"holds": "better", "does not hold": "worse"}
     rows = []
-    for cell in results.cells:
-        for step in range(1, (cell.runs[0].loop if cell.runs else 0) + 1):
+    for cell in results.answered:
+        for step in range(1, cell.runs[0].loop + 1):
             claim = beats(results, "", cell.values, solver, step)
             compared = claim.comparison
             verdict = words.get(claim.word, claim.word)
             rows.append((cell.label, step, compared.ratio, compared.low, compared.high, verdict))
     return pd.DataFrame(rows, columns=["cell", "step", "ratio", "low", "high", "verdict"])
-
-
-def _named(compared: Comparison, first: str, second: str) -> Comparison:
-    return replace(compared, first=first, second=second)
 
 
 def _before_and_after(cell: CellResult, times: int | float) -> tuple[np.ndarray, np.ndarray, int]:

@@ -1,26 +1,47 @@
-"""Comparisons of two errors. Every part of the analysis compares here, and `stats.contrasts` gives the intervals.
+"""The best configuration of every cell, and comparisons of cells.
 
-A comparison has the ratio of the first error to the second (geometric means over replicates), its 95 % interval and a
-verdict: `less` if the whole interval lies below 1, `more` if it lies above 1, else `undecided`.
+A cell is compared with the best cell of its task, with classical algorithms, and with a cell of another study.
+
+Every part of the analysis compares here, and `stats.contrasts` gives the intervals. A comparison has the ratio of the
+first error to the second (geometric means over replicates), its 95 % interval and a verdict: `less` if the whole
+interval lies below 1, `more` if it lies above 1, else `undecided`.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
-from loopscale.analysis.results import CellResult, Query, Results, TrialResult, mean
-from loopscale.analysis.table import Interval
+from loopscale.analysis.results import (
+    CellResult,
+    Query,
+    Results,
+    TrialResult,
+    logs_by_seed,
+    mean,
+    settings_key,
+)
+from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import (
     Contrast,
     contrast,
     contrast_with_value,
     deciding_replicates,
     judge,
+    mean_interval,
     why_none,
 )
+from loopscale.studies.space import Axis, Space
 
+NEAR = 0.05
+"""The share of a range, measured on the scale of the range, that counts as its end."""
+WITHOUT_ANSWER = ("diverged", "out_of_memory", "failed", "lost")
+"""Outcomes of trials that leave no error."""
+EXACT = 1e-9
+"""Algorithms run in float64. Their errors below this value are rounding."""
 Word = Literal["less", "more", "level", "undecided", "no interval", "no answer"]
 
 
@@ -58,7 +79,8 @@ class Comparison:
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The ratio, its interval, the verdict, and the number of replicates that would decide."""
+        return {name: getattr(self, name) for name in ("ratio", "low", "high", "word", "replicates")}
 
     @property
     def interval(self) -> Interval | None:
@@ -101,8 +123,7 @@ def compare_studies(
     A cell whose trials are in both studies counts once.
     """
     cells = {_identity(cell, of): cell for study in results for cell in study.cells}
-    seeds = sorted({run.seed for cell in cells.values() for run in cell.runs if run.seed is not None})
-    logs = np.array([_row(cell, seeds, of) for cell in cells.values()]).reshape(len(cells), len(seeds))
+    logs = logs_by_seed(list(cells.values()), lambda _, run: run[of] if run[of] > 0 else math.nan)
     places = [list(cells).index(_identity(cell, of)) for cell in (first, second)]
     return _compare_rows((first.label, second.label), logs, *places)
 
@@ -152,11 +173,6 @@ def _identity(cell: CellResult, of: str) -> tuple[tuple[str, float], ...]:
     return tuple(sorted((run.trial, run[of]) for run in cell.runs))
 
 
-def _row(cell: CellResult, seeds: list[int], of: str) -> list[float]:
-    values = {run.seed: run[of] for run in cell.runs}
-    return [math.log(value) if (value := values.get(seed, math.nan)) > 0 else math.nan for seed in seeds]
-
-
 def _compare_rows(labels: tuple[str, str], logs: np.ndarray, first: int, second: int) -> Comparison:
     pair = logs[[first, second]]
     if not (~np.isnan(pair)).any(axis=1).all():
@@ -176,3 +192,298 @@ def _comparison(labels: tuple[str, str], contrasted: Contrast | None, *rows: np.
     word = judge(*contrasted.interval())
     needed = deciding_replicates(contrasted) if word == "undecided" else None
     return Comparison(*labels, ratio, low, high, word, contrasted.seeds, needed)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The answer of one cell.
+
+    Attributes
+    ----------
+    error, error_last
+        Means over the replicates, or the values of the best tuning trial; None if nothing has finished.
+    error_low, error_high
+        The 95 % interval of `error`; None with fewer than two replicates.
+    trial
+        The replicate of the first seed, whatever its error, or the best tuning trial.
+    state
+        How far the cell is: `3 of 8 tuned`, `2 of 3 replicated`.
+    front
+        True if no other point of the cell has both less error and fewer FLOPs.
+    against_best
+        The comparison with the cell of lowest error on the same task; None for that cell itself.
+    """
+
+    cell: str
+    label: str
+    settings: Mapping[str, Any]
+    error: float | None = None
+    error_low: float | None = None
+    error_high: float | None = None
+    error_last: float | None = None
+    replicates: int = 0
+    trial: str | None = None
+    state: str = ""
+    flops: float | None = None
+    front: bool = False
+    against_best: Comparison | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        compared = record.pop("against_best") or {}
+        names = {"ratio": "ratio", "ratio_low": "low", "ratio_high": "high", "verdict": "word"}
+        return record | {name: compared.get(field) for name, field in names.items()}
+
+    @property
+    def words(self) -> str:
+        """The error with its interval, in words. If there is no interval, the words give the reason."""
+        if self.error_low is None or self.error_high is None:
+            return f"{number(self.error)} (no interval: fewer than two replicates)"
+        return f"{number(self.error)} (95 % interval {number(self.error_low)} to {number(self.error_high)})"
+
+
+@dataclass(frozen=True)
+class AtEnd:
+    """Cells whose best value lies at one end of a range.
+
+    Attributes
+    ----------
+    side
+        `lowest` or `highest`.
+    labels
+        The labels of the cells.
+    """
+
+    path: str
+    end: float
+    side: str
+    labels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        cells = ", ".join(label or "the only cell" for label in self.labels)
+        return f"the best {self.path} of {cells} is at the {self.side} end of its range, {self.end:g}"
+
+
+def best_columns(results: Results) -> list[Column[Best]]:
+    """The columns of the table of best configurations, with one for every tuned setting."""
+    return [
+        *_cell_and_settings(results),
+        Column.attribute("error", unit="1 = predicting nothing"),
+        Column.interval("error_low", "error_high"),
+        Column.attribute("error_last", "last query", unit="1 = predicting nothing"),
+        _of_comparison("over the lowest", "ratio", "ratio"),
+        _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high"),
+        _of_comparison("verdict", "word", "verdict"),
+        Column.attribute("replicates", "runs"),
+        Column.attribute("state"),
+        Column.attribute("trial"),
+    ]
+
+
+def front_columns(results: Results) -> list[Column[Best]]:
+    """The columns of the table of points that no other point beats."""
+    return [
+        *_cell_and_settings(results),
+        Column.attribute("error", unit="1 = predicting nothing"),
+        Column.attribute("flops", "FLOPs"),
+        Column.attribute("trial"),
+    ]
+
+
+def _cell_and_settings(results: Results) -> list[Column[Best]]:
+    return [
+        Column(("label",), "cell", lambda best: best.label),
+        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in results.tuned),
+    ]
+
+
+def _of_comparison(heading: str, attribute: str, *names: str) -> Column[Best]:
+    return Column(names, heading, lambda best: best.against_best and getattr(best.against_best, attribute))
+
+
+def best(results: Results) -> list[Best]:
+    """One answer for each cell that is in the study now, in the study's order."""
+    logs = results.logs()
+    fronts = {settings_key(point.settings) for point in front(results)} if results.two_objectives else set()
+    lowest = {
+        cell.key: min(cells, key=lambda cell: mean(cell.values_of("error")))
+        for cells in results.tasks.values()
+        for cell in cells
+    }
+    return [_answer(results, cell, logs, fronts, lowest.get(cell.key)) for cell in results.cells]
+
+
+def front(results: Results) -> list[Best]:
+    """The points of every cell that no other point of the cell beats in both error and FLOPs, the cheapest first."""
+    points = []
+    for cell in results.cells:
+        lowest = np.inf
+        finished = [trial for trial in cell.tuning if trial.finished and np.isfinite(trial["flops"])]
+        for trial in sorted(finished, key=lambda trial: (trial["flops"], trial["error"])):
+            if trial["error"] < lowest:
+                lowest = trial["error"]
+                points.append(
+                    Best(
+                        cell.key,
+                        cell.label,
+                        trial.settings,
+                        error=lowest,
+                        error_last=_finite(trial["error_last"]),
+                        trial=trial.trial,
+                        state="on the front",
+                        flops=trial["flops"],
+                        front=True,
+                    )
+                )
+    return points
+
+
+def tuned_ranges(results: Results) -> dict[str, Axis]:
+    """The tuned ranges by dotted path; empty if another version recorded them in another form."""
+    try:
+        return TypeAdapter(Space).validate_python(dict(results.study.get("nuisance") or {}))
+    except ValidationError:
+        return {}
+
+
+def cells_at_ends(results: Results, answers: Sequence[Best]) -> list[AtEnd]:
+    """The ends of ranges at which cells are best. An end of 0 does not count: nothing lies beyond it.
+
+    A better value may lie beyond such an end (Godbole, Dahl, Gilmer, Shallue, Nado: Deep Learning Tuning Playbook,
+    2023, search space boundaries).
+    """
+    return [
+        AtEnd(path, end, side, labels)
+        for path, axis in tuned_ranges(results).items()
+        for side, end, low, high in (
+            ("lowest", axis.ends[0], 0.0, NEAR),
+            ("highest", axis.ends[-1], 1 - NEAR, 1.0),
+        )
+        if end
+        and (labels := tuple(best.label for best in answers if low <= _place(axis, best, path) <= high))
+    ]
+
+
+def number(value: float | None) -> str:
+    """A number with three digits."""
+    if value is None or value != value:
+        return "–"
+    return "unbounded" if value in (float("inf"), float("-inf")) else f"{value:.3g}"
+
+
+def _answer(
+    results: Results, cell: CellResult, logs: np.ndarray, fronts: set[str], lowest: CellResult | None
+) -> Best:
+    state = _state(results, cell)
+    if not cell.runs:
+        return Best(cell.key, cell.label, dict(cell.values), state=state)
+    first = cell.runs[0]
+    interval = mean_interval(logs, cell.index) if cell.replicated else None
+    low, high = interval or (None, None)
+    return Best(
+        cell=cell.key,
+        label=cell.label,
+        settings=first.settings,
+        error=mean(cell.values_of("error")),
+        error_low=low,
+        error_high=high,
+        error_last=_finite(mean(cell.values_of("error_last"))),
+        replicates=len(cell.runs) if cell.replicated else 0,
+        trial=first.trial,
+        state=state,
+        flops=_finite(first["flops"]),
+        front=settings_key(first.settings) in fronts,
+        against_best=compare_cells(results, cell, lowest) if lowest and lowest is not cell else None,
+    )
+
+
+def _state(results: Results, cell: CellResult) -> str:
+    if cell.replicates:
+        lost = sum(trial.outcome in WITHOUT_ANSWER for trial in cell.replicates)
+        answered = len(cell.runs) if cell.replicated else 0
+        state = f"{answered} of {results.study['replicates']} replicated"
+        return f"{state}, {lost} without an answer" if lost else state
+    ended = [trial for trial in cell.tuning if trial.outcome not in ("", "running", "interrupted")]
+    planned = (results.study.get("search") or {}).get("trials")
+    return f"{len(ended)} of {planned} tuned" if planned else "not trained yet"
+
+
+def _place(axis: Axis, best: Best, path: str) -> float:
+    """The place of a cell's value in a range, from 0 to 1; NaN if the cell has no such number."""
+    value = best.settings.get(path)
+    return axis.place(value) if isinstance(value, int | float) else math.nan
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A cell beside a classical algorithm on the same prompts, after the same number of steps.
+
+    Attributes
+    ----------
+    loop
+        The number of steps.
+    error, baseline_error
+        The mean errors of the cell and of the algorithm.
+    comparison
+        The ratio of the cell's geometric mean error to the algorithm's error. The interval describes the noise of
+        training only: both errors come from the same prompts, and an algorithm has no seed.
+    """
+
+    cell: str
+    label: str
+    baseline: str
+    loop: int
+    error: float
+    baseline_error: float
+    comparison: Comparison
+
+    @property
+    def ratio(self) -> float:
+        return self.comparison.ratio or math.nan
+
+    @property
+    def word(self) -> str:
+        return "exact" if self.exact else self.comparison.word
+
+    @property
+    def exact(self) -> bool:
+        """True if the algorithm's error is rounding, so that a ratio has no meaning."""
+        return self.baseline_error < EXACT
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        del record["comparison"]
+        return record | self.comparison.to_dict()
+
+
+STANDINGS: list[Column[Standing]] = [
+    Column.attribute("label", "cell"),
+    Column.attribute("baseline", "algorithm"),
+    Column.attribute("loop", "steps"),
+    Column.attribute("error", "error of the net", "1 = predicting nothing"),
+    Column.attribute("baseline_error", "error of the algorithm", "1 = predicting nothing"),
+    Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
+    Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
+    Column.attribute("word", "verdict"),
+]
+
+
+def standings(results: Results) -> list[Standing]:
+    """Every cell beside every classical algorithm that ran on its task.
+
+    The algorithm's error is taken after as many steps as the cell has loops or layers, or after its last recorded step.
+    """
+    rows = []
+    for cell in results.answered:
+        loop, error = cell.runs[0].loop, mean(cell.values_of("error"))
+        for baseline in cell.baselines:
+            compared = compare_with_baseline(results, cell, baseline)
+            if compared.ratio is not None:
+                steps = min(loop, baseline.curve.last_loop) if baseline.curve else loop
+                errors = (error, baseline_error(baseline, loop))
+                rows.append(Standing(cell.key, cell.label, baseline.solver, steps, *errors, compared))
+    return rows

@@ -1,21 +1,93 @@
-"""The findings of a study: answers, laws, impossible results and open questions, with sentences for readers."""
+"""The findings of a study: answers, laws, impossible results and open questions, with sentences for readers.
 
+An open question comes with the replicates or values that would decide it, and with their cost.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from loopscale.analysis.answers.best import Best, best, number
-from loopscale.analysis.answers.comparisons import compare_cells
-from loopscale.analysis.answers.impossible import Impossible, impossible_results
-from loopscale.analysis.answers.open_questions import OpenQuestion, best_two, open_questions
-from loopscale.analysis.answers.standings import Standing, standings
-from loopscale.analysis.axes import CURVES
-from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.study_laws import Unfitted, study_laws
-from loopscale.analysis.results import CellResult, Results
+import numpy as np
 
+from loopscale.analysis.answers.comparisons import (
+    AtEnd,
+    Best,
+    Comparison,
+    Standing,
+    best,
+    cells_at_ends,
+    compare_cells,
+    number,
+    standings,
+)
+from loopscale.analysis.answers.impossible import Impossible, impossible_results
+from loopscale.analysis.axes import CURVES
+from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
+from loopscale.analysis.results import CellResult, Results, TrialResult, mean
+from loopscale.analysis.table import Column
+from loopscale.stats.intervals import PooledVariance, pool
+
+MOST_STANDINGS = 12
+"""The largest number of listed comparisons with algorithms. The table of standings has all of them."""
 MOST_TASKS = 6
 """The largest number of tasks with sentences. The table has the answers of all tasks."""
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """An open question, and what would decide it.
+
+    Attributes
+    ----------
+    what, because
+        The question, and why it is open.
+    replicates
+        The total number of replicates of each cell that would decide; None if replicates would not.
+    values
+        The total number of values on the axis that would decide; None if more values would not.
+    more_trials
+        The trainings that these replicates add.
+    seconds, flops
+        The cost of these trainings, at the mean cost of finished replicates or, without any, of tuning trials.
+    """
+
+    what: str
+    because: str
+    replicates: int | None = None
+    values: int | None = None
+    more_trials: int | None = None
+    seconds: float | None = None
+    flops: float | None = None
+
+
+QUESTIONS: list[Column[OpenQuestion]] = [
+    Column.attribute("what", "open"),
+    Column.attribute("because"),
+    Column.attribute("replicates"),
+    Column.attribute("values", "or values"),
+    Column.attribute("more_trials", "trials to add"),
+    Column.attribute("seconds", "training", "s"),
+    Column.attribute("flops", "FLOPs"),
+]
+
+
+@dataclass(frozen=True)
+class CloseCall:
+    """A pruned trial that was hardly behind the best trial of its cell.
+
+    Attributes
+    ----------
+    step
+        The training step at which the trial was pruned.
+    ratio
+        The validation error of the trial at that step, divided by the error of the best trial at the same step.
+    """
+
+    trial: str
+    label: str
+    step: int
+    ratio: float
 
 
 @dataclass(frozen=True)
@@ -122,6 +194,169 @@ def _standing(standing: Standing) -> str:
     after = f"after {standing.loop} step{'s' * (standing.loop != 1)}"
     if standing.exact:
         return f"The error of {standing.baseline} {after} is rounding, {number(standing.baseline_error)}."
-    interval = f" (95 % interval {number(standing.low)} to {number(standing.high)})" if standing.low else ""
+    low, high = standing.comparison.low, standing.comparison.high
+    interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
     return f"That is {number(standing.ratio)} times{interval} {algorithm}."
+
+
+def replicate_noise(results: Results) -> PooledVariance | None:
+    """The variance of the logarithm of a replicate's error, pooled over cells; None if no cell has two replicates."""
+    logs = [np.log(cell.values_of("error")) for cell in results.cells if cell.replicated]
+    return pool([log for log in logs if np.isfinite(log).all()])
+
+
+def open_questions(
+    results: Results,
+    answers: Sequence[Best],
+    standings: Sequence[Standing],
+    laws: Sequence[Law],
+    unfitted: Sequence[Unfitted],
+) -> list[OpenQuestion]:
+    """All open questions of a study.
+
+    - The best two cells of every task, if undecided.
+    - Cells against algorithms, if undecided.
+    - Trials that were pruned close to the best trial.
+    - Tuned ranges whose end was best.
+    - Laws whose verdict is undecided, and laws that could not be fitted.
+    """
+    return [
+        *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
+        *_cells_against_algorithms(results, standings),
+        *_close_calls(results),
+        *(_beyond_range(end) for end in cells_at_ends(results, answers)),
+        *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
+        *(OpenQuestion(f"A law of {law_name(law)}", law.because) for law in unfitted),
+    ]
+
+
+def best_two(cells: Sequence[CellResult]) -> list[CellResult]:
+    """The cells of lowest mean error, at most two, the lowest first."""
+    return sorted(cells, key=lambda cell: mean(cell.values_of("error")))[:2]
+
+
+def _best_two_cells(results: Results, cells: Sequence[CellResult]) -> Iterator[OpenQuestion]:
+    first, *others = best_two(cells)
+    if not others:
+        return
+    compared = compare_cells(results, first, others[0])
+    what = f"Whether {first.label} is better than {others[0].label}"
+    if compared.word == "no interval":
+        runs = min(len(cell.runs) if cell.replicated else 0 for cell in (first, *others))
+        because = f"there is no interval: {compared.why}"
+        yield _priced(results, what, because, 2, None, max(0, 4 - 2 * runs))
+    elif compared.word == "undecided":
+        yield _undecided(results, what, compared, groups=2)
+
+
+def _cells_against_algorithms(results: Results, standings: Sequence[Standing]) -> Iterator[OpenQuestion]:
+    """Undecided comparisons with algorithms. The comparison that needs the fewest replicates comes first."""
+    undecided = [standing for standing in standings if standing.word == "undecided"]
+    decidable = [standing for standing in undecided if standing.comparison.replicates]
+    fewest_first = sorted(decidable, key=lambda standing: standing.comparison.replicates or 0)
+    for standing in fewest_first[:MOST_STANDINGS]:
+        label = standing.label or "the only cell"
+        what = f"Whether {label} is better than {standing.baseline} after {standing.loop} steps"
+        yield _undecided(results, what, standing.comparison, groups=1)
+
+
+def _undecided(results: Results, what: str, compared: Comparison, groups: int) -> OpenQuestion:
+    because = f"the ratio of their errors is {compared.span}"
+    if compared.replicates is None:
+        return OpenQuestion(what, f"{because}; more than 1,000 replicates would be needed")
+    more_trials = groups * (compared.replicates - compared.seeds)
+    return _priced(results, what, because, compared.replicates, None, more_trials)
+
+
+def _close_calls(results: Results) -> Iterator[OpenQuestion]:
+    """A trial that was pruned on a plateau, where all points look alike, might have become the best.
+
+    The cell's error is then too high.
+    """
+    noise = replicate_noise(results)
+    calls = close_calls(results, noise)
+    if noise is None or not calls:
+        return
+    cells, nearest = len({call.label for call in calls}), min(calls, key=lambda call: call.ratio)
+    where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
+    because = (
+        f"{len(calls)} trials were pruned less far behind the best trial than two runs of one point differ (a factor"
+        f" of {run_factor(noise):.3g}). The nearest, {nearest.trial}, had {nearest.ratio:.3g} times its error at step"
+        f" {nearest.step:,}. To decide, run without `scheduler` or with a later `first_rung`, in a new store"
+    )
+    yield _priced(results, f"Whether pruning ended the best point {where}", because, None, None, len(calls))
+
+
+def _beyond_range(end: AtEnd) -> OpenQuestion:
+    cells = "1 cell" if len(end.labels) == 1 else f"{len(end.labels)} cells"
+    beyond = "below" if end.side == "lowest" else "above"
+    return OpenQuestion(
+        f"Whether a {end.path} {beyond} {end.end:g} is better for {cells}",
+        f"{end}. To decide, widen the range under `nuisance` and run again. The finished trials still count",
+    )
+
+
+def _undecided_law(results: Results, law: Law) -> OpenQuestion:
+    """Along a curve, a replicate is one run. Along a setting, a replicate is one run at every value."""
+    verdict = law.verdict
+    assert verdict
+    places = 1 if law.along in CURVES else len(law.x)
+    more_trials = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
+    what = f"Whether {law_name(law)} falls as {law.theory} says"
+    return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more_trials)
+
+
+def _priced(
+    results: Results,
+    what: str,
+    because: str,
+    replicates: int | None,
+    values: int | None,
+    more_trials: int | None,
+) -> OpenQuestion:
+    """An open question with the cost of `more_trials`."""
+    if more_trials is None:
+        return OpenQuestion(what, because, replicates, values)
+    finished = [trial for trial in results.trained if trial.finished]
+    priced = [trial for trial in finished if trial.role == "replicate"] or finished
+    costs = [
+        mean(trial[name] for trial in priced if math.isfinite(trial[name])) for name in ("seconds", "flops")
+    ]
+    seconds, flops = (more_trials * cost if math.isfinite(cost) else None for cost in costs)
+    return OpenQuestion(what, because, replicates, values, more_trials, seconds, flops)
+
+
+def run_factor(noise: PooledVariance) -> float:
+    """The typical factor between two runs of one point: one standard deviation of their log ratio."""
+    return math.exp(math.sqrt(2 * noise.variance))
+
+
+def close_calls(results: Results, noise: PooledVariance | None) -> list[CloseCall]:
+    """Pruned trials that were less far behind the best trial than two runs of one point differ, sorted by cell.
+
+    Parameters
+    ----------
+    noise
+        The noise of replicates at the end of training, pooled over cells. Without it the list is empty.
+    """
+    if noise is None:
+        return []
+    calls = [
+        CloseCall(trial.trial, cell.label, trial.step, ratio)
+        for cell in results.cells
+        for trial in cell.tuning
+        if trial.outcome == "pruned" and trial.step is not None
+        if (ratio := _behind(cell, trial, trial.step)) < run_factor(noise)
+    ]
+    return sorted(calls, key=lambda call: call.label)
+
+
+def _behind(cell: CellResult, pruned: TrialResult, step: int) -> float:
+    """The error of a pruned trial over that of the best trial; infinite if one was not measured at that step."""
+    finished = [trial for trial in cell.tuning if trial.finished]
+    if not finished:
+        return math.inf
+    best = min(finished, key=lambda trial: trial["error"])
+    errors = [dict(zip(*trial.history(), strict=True)).get(step, math.nan) for trial in (pruned, best)]
+    return errors[0] / errors[1] if errors[0] > 0 and errors[1] > 0 else math.inf

@@ -14,7 +14,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-from loopscale.analysis.answers.search_limits import tuned_ranges
+from loopscale.analysis.answers.comparisons import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
 from loopscale.studies.optuna_terms import distribution
 
@@ -58,11 +58,8 @@ def importance(results: Results) -> list[Importance]:
     for cell in results.cells:
         trials = [trial for trial in cell.tuning if trial.finished]
         if spaces and trials:
-            in_cell = {
-                path: space
-                for path, space in spaces.items()
-                if all(path in trial.settings for trial in trials)
-            }
+            common = set.intersection(*(set(trial.settings) for trial in trials))
+            in_cell = {path: space for path, space in spaces.items() if path in common}
             shares, note = _shares(trials, in_cell)
             of_cells.append(Importance(cell.key, cell.label, len(trials), shares, note))
     return of_cells

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.floors import raw_floors, task_of
+from loopscale.analysis.references import raw_floors, task_of
 from loopscale.analysis.results import Curve, Results, TrialResult, part_of, settings_key
 from loopscale.solvers.base import Solver
 

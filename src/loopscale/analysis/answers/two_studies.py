@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.answers.best import Best, best, number
-from loopscale.analysis.answers.comparisons import Comparison, compare_studies
-from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.study_laws import study_laws
+from loopscale.analysis.answers.comparisons import Best, Comparison, best, compare_studies, number
+from loopscale.analysis.laws.law import Law, law_name, study_laws
 from loopscale.analysis.results import CellResult, Results
 from loopscale.analysis.table import Column
 
@@ -40,9 +38,7 @@ class Pair:
         return self.comparison.ratio
 
     def to_dict(self) -> dict[str, Any]:
-        compared = self.comparison.to_dict()
-        shown = {name: compared[name] for name in ("ratio", "low", "high", "word", "replicates")}
-        return {"first": asdict(self.first), "second": asdict(self.second)} | shown
+        return {"first": asdict(self.first), "second": asdict(self.second)} | self.comparison.to_dict()
 
 
 PAIR_COLUMNS: list[Column[Pair]] = [
@@ -74,7 +70,7 @@ class LawPair:
 
     @property
     def name(self) -> str:
-        return f"{self.of} along {self.along}" + (f" ({self.first.cell})" if self.first.cell else "")
+        return law_name(self.first)
 
 
 LAW_COLUMNS: list[Column[LawPair]] = [

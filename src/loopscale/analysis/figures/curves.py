@@ -1,4 +1,4 @@
-"""Error against loops and against points: trained nets, classical algorithms, exact references.
+"""Error, and ratios of errors, against loops and points: trained nets, classical algorithms, exact references.
 
 Beyond T, the number of trained loops, the errors of a few prompts may explode and dominate the mean. A dotted line
 therefore shows the median over prompts, if the records have it. Bounds and classical algorithms are means, so a median
@@ -11,11 +11,12 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from loopscale.analysis.figures.references import references
+from loopscale.analysis.answers.claims import ratios_to_solver
 from loopscale.analysis.figures.style import (
     DASHES,
     ERROR,
     GREYS,
+    band,
     blank,
     colour_of,
     dashed_line,
@@ -24,8 +25,10 @@ from loopscale.analysis.figures.style import (
     mean_line,
     rounded,
     safe,
+    series,
+    with_decimal_ticks,
 )
-from loopscale.analysis.floors import floors
+from loopscale.analysis.references import floors, references
 from loopscale.analysis.results import Array, CellResult, Curve, Results, mean
 
 MEDIANS = {"width": 1.1, "dash": "dot"}
@@ -95,22 +98,9 @@ def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellR
         legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": GREYS[1]})
     last = max(_xs(figure), default=0)
     if len(trained) == 1 and last > (loop := trained.pop()):
-        figure.add_shape(
-            type="rect",
-            x0=loop,
-            x1=last,
-            yref="paper",
-            y0=0,
-            y1=1,
-            layer="below",
-            label={
-                "text": "beyond the trained loops",
-                "textposition": "top left",
-                "font": {"color": "#475467"},
-            },
-            fillcolor="#f2f4f7",
-            line={"width": 0},
-        )
+        font = {"color": "#475467"}
+        label = {"text": "beyond the trained loops", "textposition": "top left", "font": font}
+        figure.add_vrect(x0=loop, x1=last, layer="below", label=label, fillcolor="#f2f4f7", line={"width": 0})
     return drawn
 
 
@@ -169,3 +159,31 @@ def _medians(figure: go.Figure, label: str, cell: CellResult, loop: int) -> bool
 
 def _xs(figure: go.Figure) -> list[float]:
     return [float(x) for trace in figure.data for x in trace.x if x is not None]  # pyright: ignore[reportAttributeAccessIssue]: every trace here is a scatter
+
+
+def ratios_by_step(results: Results, solver: str) -> go.Figure:
+    """The ratio of every cell's error to a classical algorithm's error after as many steps, with 95 % bands.
+
+    Below 1 the net is better. The figure is empty if the study did not run the algorithm.
+    """
+    ratios = ratios_to_solver(results, solver).astype({"ratio": float, "low": float, "high": float})
+    ratios = ratios[np.isfinite(ratios["ratio"])]
+    name = solver.replace("_", " ")
+    figure = blank(
+        "loop or layer, and step of the algorithm (count)", f"error over that of {name}", log_x=False
+    )
+    for cell in results.cells:
+        rows = ratios[ratios["cell"] == cell.label]
+        if rows.empty:
+            continue
+        label = safe(cell.label)
+        steps, ratio, low, high = rows[["step", "ratio", "low", "high"]].to_numpy(np.float64).T
+        band(figure, label, colour_of(cell.index), steps, low, high)
+        series(figure, cell.index, steps, ratio, label, "lines+markers", size=7, width=2.4, legendgroup=label)
+    if len(ratios):
+        ends = [float(ratios["step"].min()), float(ratios["step"].max())]
+        style = {"color": "#444444", "width": 1.5, "dash": "dash"}
+        figure.add_scatter(
+            x=ends, y=[1, 1], mode="lines", line=style, name=f"as good as {name}", hoverinfo="skip"
+        )
+    return with_decimal_ticks(figure)

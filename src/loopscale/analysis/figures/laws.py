@@ -1,4 +1,4 @@
-"""Laws as figures: the data, the fit, and the theory beside the fit."""
+"""Laws and surfaces as figures: the data, the fit, and the theory beside the fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from loopscale.analysis.axes import FLOPS, PROMPTS, axis_title
 from loopscale.analysis.figures.style import (
     DEEPEST,
+    ERROR,
     GREYS,
     blank,
     colour_of,
@@ -18,9 +19,10 @@ from loopscale.analysis.figures.style import (
     measure_title,
     rounded,
     safe,
-    symbol_of,
+    series,
 )
 from loopscale.analysis.laws.law import Law
+from loopscale.analysis.laws.surface import Surface
 
 BOUND_DASHES = ("dot", "dash", "dashdot")
 """The dashes of a cell's first, second and third bound."""
@@ -51,7 +53,7 @@ def law_figure(laws: Sequence[Law]) -> go.Figure:
     for place, cell in enumerate(dict.fromkeys(law.cell for law in laws)):
         of_cell = [law for law in laws if law.cell == cell]
         colour, name = colour_of(place), safe(cell) or "all"
-        _fits(figure, of_cell, colour, name, symbol_of(place))
+        _fits(figure, of_cell, place, name)
         for order, law in enumerate(of_cell):
             bound = _bound(figure, law, colour, BOUND_DASHES[order % 3], name)
             bounds += [bound] if bound else []
@@ -64,18 +66,10 @@ def law_figure(laws: Sequence[Law]) -> go.Figure:
     return figure
 
 
-def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol: str) -> None:
+def _fits(figure: go.Figure, laws: Sequence[Law], index: int, name: str) -> None:
     """One cell's data, and every fitted form once, also if several bounds are compared with the form."""
     law = laws[0]
-    figure.add_scatter(
-        x=law.x,
-        y=rounded(law.y),
-        error_y=_bars(law),
-        mode="markers",
-        marker={"size": 9, "color": colour, "symbol": symbol},
-        name=name,
-        legendgroup=name,
-    )
+    series(figure, index, law.x, law.y, name, error_y=_bars(law), legendgroup=name)
     spaced = np.geomspace if min(law.x) > 0 else np.linspace
     x = spaced(min(law.x), max(law.x), 80)
     for fit in {law.form: law for law in laws}.values():
@@ -83,7 +77,7 @@ def _fits(figure: go.Figure, laws: Sequence[Law], colour: str, name: str, symbol
             x=x,
             y=rounded(fit.value(x)),
             mode="lines",
-            line={"color": colour},
+            line={"color": colour_of(index)},
             showlegend=False,
             legendgroup=name,
             hovertemplate="fit %{y:.3g}<extra></extra>",
@@ -134,3 +128,55 @@ def _bars(law: Law) -> dict[str, Any] | None:
         return None
     y, spread = np.array(law.y), np.exp(law.halves)
     return interval_bars(y, y / spread, y * spread, width=4) | {"thickness": 1.5}
+
+
+def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
+    """Error against FLOPs: cells as markers, the fitted surface as a line for every z, and its envelope in black.
+
+    The envelope is the least error of the surface at each cost, within the range of the trained cells. If the surface
+    has no law of the best pair, there is no envelope, and the figure gives the reason.
+
+    Parameters
+    ----------
+    x, z
+        The names of the surface's axes.
+    """
+    figure = blank(axis_title(FLOPS), ERROR)
+    cells = surface.cells
+    for index, value in enumerate(np.unique(cells.z)):
+        at_value = cells.z == value
+        places = cells.x[at_value]
+        colour, name = colour_of(index), f"{z} = {value:g}"
+        hover = [f"{x} = {place:g}, {name}" for place in places]
+        costs, errors = rounded(surface.flops(places, value)), cells.error[at_value]
+        series(figure, index, costs, errors, name, legendgroup=name, hovertext=hover)
+        along = np.geomspace(places.min(), places.max(), 60)
+        figure.add_scatter(
+            x=rounded(surface.flops(along, value)),
+            y=rounded(surface.value(along, value)),
+            mode="lines",
+            line={"color": colour, "width": 1.8},
+            legendgroup=name,
+            showlegend=False,
+            hovertemplate=f"surface at {name}: %{{y:.3g}}<extra></extra>",
+        )
+    try:
+        envelope = surface.envelope()
+    except ValueError as problem:
+        corner = {"xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "top"}
+        reason = f"no line of least error: {problem}".replace(", so that", ",<br>so that")
+        figure.add_annotation(text=reason, showarrow=False, align="right", bgcolor="white", **corner)
+        return figure
+    costs = surface.flops(cells.x, cells.z)
+    budgets = np.geomspace(costs.min(), costs.max(), 60)
+    best = [surface.best(budget) for budget in budgets]
+    trained = np.array([surface.within_cells(*pair) for pair in best])
+    figure.add_scatter(
+        x=rounded(budgets),
+        y=rounded(np.where(trained, envelope(budgets), np.nan)),
+        mode="lines",
+        line={"color": "#101828", "width": 2.4, "dash": "longdash"},
+        name=f"least error: {envelope.floor:.2g} + {envelope.scale:.2g} FLOPs^-{envelope.exponent:.2g}",
+        hovertext=[f"best {x} = {best_x:.3g}, {z} = {best_z:.3g}" for best_x, best_z in best],
+    )
+    return figure

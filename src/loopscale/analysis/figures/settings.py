@@ -10,13 +10,11 @@ from loopscale.analysis.axes import axis_title, in_step, is_number, labels_witho
 from loopscale.analysis.figures.style import (
     as_floats,
     blank,
-    colour_of,
     dashed_line,
     interval_bars,
     measure_title,
-    rounded,
     safe,
-    symbol_of,
+    series,
 )
 from loopscale.analysis.results import CellResult, Query, Results, mean
 from loopscale.stats.contrasts import mean_interval
@@ -76,9 +74,8 @@ def against_axis(
         _line(figure, label or of.replace("_", " "), index, sorted(points))
     if len(algorithms) <= MOST_ALGORITHMS:
         for order, (name, values) in enumerate(algorithms.items()):
-            dashed_line(
-                figure, safe(name), order, sorted(values), np.array([values[x] for x in sorted(values)])
-            )
+            x, y = zip(*sorted(values.items()), strict=True)
+            dashed_line(figure, safe(name), order, x, np.array(y))
     _choose_scale(figure)
     return figure
 
@@ -114,11 +111,8 @@ def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[s
     missing = (float("nan"), float("nan"))
     values = {cell.key: cell.values_of(of) for cell in cells}
     if all((value > 0).all() for value in values.values()):
-        logs = results.logs(of)
-        return {
-            cell.key: (mean_interval(logs, cell.index) if cell.replicated else None) or missing
-            for cell in cells
-        }
+        ends = [mean_interval(results.logs(of), cell.index) if cell.replicated else None for cell in cells]
+        return {cell.key: interval or missing for cell, interval in zip(cells, ends, strict=True)}
     noise = pool([values[cell.key] for cell in cells if cell.replicated and len(cell.runs) > 1])
     intervals = {}
     for cell in cells:
@@ -130,15 +124,8 @@ def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[s
 
 def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) -> None:
     x, middle, low, high = np.array(points).T
-    figure.add_scatter(
-        x=x,
-        y=rounded(middle),
-        error_y=interval_bars(middle, low, high),
-        mode="lines+markers",
-        name=safe(label),
-        line={"color": colour_of(index), "width": 2},
-        marker={"size": 8, "symbol": symbol_of(index)},
-    )
+    bars = interval_bars(middle, low, high)
+    series(figure, index, x, middle, safe(label), "lines+markers", size=8, error_y=bars)
 
 
 def _choose_scale(figure: go.Figure) -> None:

@@ -63,22 +63,34 @@ def mean_line(figure: go.Figure, name: str, index: int, x: Array, values: Array)
     x, values
         Places on the axis [places], and errors [places, runs].
     """
-    colour = colour_of(index)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values)
     intervals = [mean_interval(logs, place) for place in range(len(logs))]
     if intervals and all(intervals):
         ends = np.array(intervals, dtype=np.float64)
-        band(figure, name, colour, x, ends[:, 0], ends[:, 1])
-    figure.add_scatter(
-        x=x,
-        y=rounded(values.mean(1)),
-        mode="lines+markers",
-        name=name,
-        line={"color": colour, "width": 2.4, "dash": "solid"},
-        marker={"size": 7, "symbol": symbol_of(index), "maxdisplayed": MOST_MARKS},
-        legendgroup=name,
-    )
+        band(figure, name, colour_of(index), x, ends[:, 0], ends[:, 1])
+    means, style = values.mean(1), {"size": 7, "width": 2.4, "most_marks": MOST_MARKS}
+    series(figure, index, x, means, name, "lines+markers", legendgroup=name, **style)
+
+
+def series(
+    figure: go.Figure,
+    index: int,
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    mode: str = "markers",
+    *,
+    size: int = 9,
+    width: float = 2.0,
+    most_marks: int = 0,
+    **options: Any,
+) -> None:
+    """Points in the colour and with the marker of a series. With `most_marks` above 0, a line has at most that many."""
+    colour = colour_of(index)
+    marker = {"size": size, "color": colour, "symbol": symbol_of(index), "maxdisplayed": most_marks}
+    line = {"color": colour, "width": width}
+    figure.add_scatter(x=x, y=rounded(y), mode=mode, name=name, marker=marker, line=line, **options)
 
 
 def band(figure: go.Figure, name: str, colour: str, x: Array, low: Array, high: Array) -> None:
@@ -106,6 +118,18 @@ def interval_bars(middle: Array, low: Array, high: Array, width: int = 5) -> dic
         "arrayminus": rounded(middle - low),
         "width": width,
     }
+
+
+def interval_points(
+    figure: go.Figure, names: Sequence[str], ends: Sequence[Iterable[Any]], index: int, **options: Any
+) -> None:
+    """One marker with its interval in each row of `named_rows`; `ends` are the middles, the lows and the highs."""
+    middle, low, high = (as_floats(values) for values in ends)
+    marker = {"size": 11, "color": PALETTE[index], "symbol": SYMBOLS[index]}
+    bars = interval_bars(middle, low, high, width=8)
+    figure.add_scatter(
+        x=rounded(middle), y=list(names), error_x=bars, mode="markers", marker=marker, **options
+    )
 
 
 def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[Any], y: Array) -> None:

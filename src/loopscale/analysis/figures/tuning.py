@@ -1,4 +1,4 @@
-"""Figures of the tuned settings: slices, parallel coordinates, importance.
+"""Figures of tuning and training: slices, parallel coordinates, importance, error against cost, learning curves.
 
 Parallel coordinates are drawn as lines, because the basic bundle of plotly in a report has no such trace.
 """
@@ -18,6 +18,7 @@ from loopscale.analysis.figures.style import (
     colour_of,
     rounded,
     safe,
+    series,
     symbol_of,
 )
 from loopscale.analysis.results import CellResult, Results, TrialResult
@@ -52,14 +53,8 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
     for cell in results.cells:
         trials = [trial for trial in cell.tuning if setting in trial.settings]
         finished = [trial for trial in trials if trial.finished]
-        figure.add_scatter(
-            x=places(finished),
-            y=rounded(trial["error"] for trial in finished),
-            mode="markers",
-            name=safe(cell.label) or "trials",
-            legendgroup=cell.key,
-            marker={"size": 9, "color": colour_of(cell.index), "symbol": symbol_of(cell.index)},
-        )
+        errors, name = [trial["error"] for trial in finished], safe(cell.label) or "trials"
+        series(figure, cell.index, places(finished), errors, name, legendgroup=cell.key)
         without_error = [trial for trial in trials if trial.outcome in WITHOUT_ERROR]
         if without_error:
             cross = {
@@ -189,3 +184,32 @@ def _log(results: Results, setting: str) -> bool:
     """True if the study searches the setting on a log scale, or does not tune the setting."""
     axis = (results.study.get("nuisance") or {}).get(setting) or {"scale": "log"}
     return axis.get("scale") == "log"
+
+
+MOST_STEPS = 200
+"""A run with more recorded steps is thinned."""
+MOST_MARKED = 10
+"""The largest number of markers on the line of one run."""
+
+
+def learning_curves(results: Results) -> go.Figure:
+    """The validation error of the runs that answer for each cell, by training step."""
+    figure = blank("training step (count)", f"validation {ERROR}", log_x=False)
+    for cell in results.cells:
+        for number, run in enumerate(cell.runs):
+            steps, errors = run.history("error")
+            thin = slice(None, None, max(1, len(steps) // MOST_STEPS))
+            x, y, name = steps[thin].tolist(), errors[thin], safe(cell.label)
+            style = {"size": 6, "width": 1.8, "most_marks": MOST_MARKED, "legendgroup": cell.key}
+            series(figure, cell.index, x, y, name, "lines+markers", showlegend=number == 0, **style)
+    return figure
+
+
+def error_against_cost(results: Results) -> go.Figure:
+    """The error of every finished tuning trial against its training FLOPs."""
+    figure = blank("training cost (FLOPs)", ERROR)
+    for cell in results.cells:
+        finished = [trial for trial in cell.tuning if trial.finished]
+        flops, errors = ([trial[name] for trial in finished] for name in ("flops", "error"))
+        series(figure, cell.index, flops, errors, safe(cell.label))
+    return figure

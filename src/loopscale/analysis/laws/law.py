@@ -11,24 +11,56 @@ Along `loop` and `point` a run gives a whole curve, whose errors move together. 
 the rate, with Student's t. Resampling three curves has ten outcomes and covers far too little.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from loopscale.analysis.laws.verdict import Verdict
+from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
+from loopscale.stats.contrasts import MOST_REPLICATES
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.intervals import Array, pool
+from loopscale.stats.intervals import Array, pool, student
+from loopscale.theory.bounds.base import Bound
 
+LEAST_VALUES = 4
+"""Fewer values on the axis decide nothing."""
 CLOSE = 2.0
 """AICc does not tell forms apart that differ by less."""
 CLOSE_SHAPES = 3.0
 """The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
 with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
 """
+ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
+"""The names that a bound may use for axes that are no settings."""
+SQUARED = ("error", "error_last", "raw_error", "excess")
+"""Measures that are means of squares."""
+Word = Literal["agrees", "faster", "slower", "undecided"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict on a rate.
+
+    Attributes
+    ----------
+    because
+        The reason. If the verdict is undecided, what would decide it.
+    replicates, values
+        How many of each would decide it; None if the number is not known, or above `MOST_REPLICATES`.
+    flat
+        True if the interval holds 0 too: a flat line would agree as well.
+    """
+
+    word: Word
+    because: str
+    replicates: int | None = None
+    values: int | None = None
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +142,7 @@ class Law:
     @property
     def axis(self) -> str:
         """The axis, with the settings that vary in step."""
-        return " with ".join([self.along, *(path.rpartition(".")[2] for path in self.beside)])
+        return axis_name(self.along, self.beside)
 
     def value(self, x: Sequence[float] | Array) -> Array:
         """The law's error at x."""
@@ -119,11 +151,21 @@ class Law:
         return np.exp(self.shape.value(np.array([self.theta]), (raw - low) / length)[0])
 
     def to_dict(self) -> dict[str, Any]:
-        fields = asdict(replace(self, shape=self.shape))
+        fields = asdict(self)
         fields["low"], fields["high"] = (
             None if end is None or np.isinf(end) else end for end in (self.low, self.high)
         )
         return {name: value for name, value in fields.items() if name not in ("shape", "theta")}
+
+
+@dataclass(frozen=True)
+class Unfitted:
+    """A combination for which too little has finished for a law."""
+
+    of: str
+    along: str
+    cell: str
+    because: str
 
 
 COLUMNS: list[Column[Law]] = [
@@ -141,10 +183,14 @@ COLUMNS: list[Column[Law]] = [
 ]
 
 
+def law_name(law: Law | Unfitted, axis: str = "") -> str:
+    """The measure, the axis (by default `along`) and the cell of a law."""
+    return f"{law.of} along {axis or law.along}" + (f" ({law.cell})" if law.cell else "")
+
+
 def law_line(law: Law) -> str:
     """A law in one line: measure and axis, form, rate with interval, range, prediction and verdict."""
-    where = f" ({law.cell})" if law.cell else ""
-    text = f"law: {law.of} along {law.axis}{where} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
+    text = f"law: {law_name(law, law.axis)} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
     text += f" ({law.interval})" if law.interval else " (no interval)"
     text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
     if law.theory and law.predicted is not None:
@@ -180,13 +226,8 @@ def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
     criteria = [fit.aicc() for fit in fits]
     least = min(criteria)
     best = fits[criteria.index(least)]
-    close = [best]
-    if not data.whole_curves:
-        close += [
-            fit
-            for fit, aicc in zip(fits, criteria, strict=True)
-            if fit is not best and (aicc == least or aicc - least < CLOSE_SHAPES)
-        ]
+    near = [aicc == least or aicc - least < CLOSE_SHAPES for aicc in criteria]
+    close = [best] if data.whole_curves else [fit for fit, is_near in zip(fits, near, strict=True) if is_near]
     intervals = [fit.interval() for fit in close]
     low = min((low for low, _ in intervals if low is not None), default=None)
     high = max((high for _, high in intervals if high is not None), default=None)
@@ -255,3 +296,224 @@ def with_pooled_noise(laws: Sequence[Law]) -> list[Law]:
             law = replace(law, low=law.rate - half, high=law.rate + half)
         pooled_laws.append(law)
     return pooled_laws
+
+
+def comparable(kind: str, of: str, along: str) -> bool:
+    """True if the bound gives the very quantity that was measured, and not only its shape."""
+    bound = Bound.choices()[kind]
+    measured = f"{of} at a point" if along == "point" else of
+    return bound.of == measured and not bound.hidden_constant
+
+
+def predict(
+    theory: str | Mapping[str, Any], settings: Mapping[str, Any], along: str, x: Sequence[float], of: str
+) -> list[float]:
+    """The bound's value at each x of an axis, in a trial of these settings.
+
+    A residual is a norm: what an iteration leaves of the slowest direction. It is squared if `of` is a squared error.
+
+    Parameters
+    ----------
+    theory
+        A bound's kind, or a mapping with `kind` and settings.
+    settings
+        The settings of the trial, by dotted path.
+
+    Raises
+    ------
+    ValueError
+        For an unknown bound, a setting out of its domain, or an axis on which the bound does not depend.
+    """
+    given = {"kind": theory} if isinstance(theory, str) else dict(theory)
+    kind, rest = str(given.pop("kind")), given
+    fields = Bound.choices()[kind].settings() if kind in Bound.choices() else ()
+    name = along.rsplit(".", 1)[-1]
+    axis = next((field for field in (name, *ALIASES.get(name, ())) if field in fields), None)
+    if fields and axis is None:
+        raise ValueError(f"{kind} does not depend on {along}; it has {', '.join(fields)}")
+    places = [int(value) if float(value).is_integer() else value for value in x]
+    others = {path: value for path, value in settings.items() if path.rpartition(".")[2] != axis}
+    if name == "prompts" and axis == "steps" and "batch_size" in fields:
+        rest = rest | {"batch_size": 1}  # prompts are counted as steps of one prompt each
+    bound = Bound.fill(kind, rest | ({axis: places[0]} if axis else {}), others)
+    power = 2 if bound.of == "residual" and of in SQUARED else 1
+    return [float(value) ** power for value in bound.along(str(axis), places)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The observations of one law.
+
+    Attributes
+    ----------
+    cell
+        The settings that the observations share, in words.
+    x, y, group
+        Places on the axis, errors and the index of the run, [observations].
+    settings
+        The settings of the first run, by dotted path, from which a bound takes its own.
+    """
+
+    cell: str
+    x: Array
+    y: Array
+    group: np.ndarray
+    settings: Mapping[str, Any]
+
+
+def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
+    """Every law of the study with its verdict, and the combinations that have none yet."""
+    fitted: list[Law] = []
+    unfitted: list[Unfitted] = []
+    for asked in results.study.get("laws") or []:
+        of, along = asked.get("of", "error"), asked["along"]
+        forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
+        laws, settings = [], []
+        for sample in samples(results, of, along):
+            try:
+                law = fit_best_form(forms, sample.x, sample.y, sample.group)
+            except ValueError as error:
+                unfitted.append(Unfitted(of, along, sample.cell, str(error)))
+                continue
+            beside = () if along in CURVES else in_step(results, along)
+            laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
+            settings.append(sample.settings)
+        if along in CURVES:
+            laws = with_pooled_noise(laws)
+        for law, of_trial in zip(laws, settings, strict=True):
+            pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
+            fitted.append(with_verdict(law, asked.get("theory"), of_trial, pooled_over))
+    return fitted, unfitted
+
+
+def with_verdict(
+    law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any], pooled_over: int = 0
+) -> Law:
+    """The law beside the bound's law: the same form, fitted to the bound's own values over the same range.
+
+    Only the rates are compared, because most bounds hide their constants.
+
+    Parameters
+    ----------
+    pooled_over
+        Along a curve, the number of laws over which the noise of the rate was pooled.
+    """
+    if not theory:
+        return law
+    name = theory if isinstance(theory, str) else str(theory["kind"])
+    try:
+        values = predict(theory, settings, law.along, law.x, law.of)
+        predicted = fit_law(law.form, law.x, values, np.arange(len(values))).rate
+    except ValueError as error:
+        return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
+    verdict = compare_rates(
+        law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), pooled_over, law.form
+    )
+    absolute = comparable(name, law.of, law.along)
+    return replace(
+        law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute
+    )
+
+
+def compare_rates(
+    rate: float,
+    low: float | None,
+    high: float | None,
+    predicted: float,
+    values: int,
+    runs: int,
+    curves: int = 0,
+    form: str = "power",
+) -> Verdict:
+    """The verdict on a rate with its interval.
+
+    Parameters
+    ----------
+    values, runs
+        The number of values on the axis, and of replicates at each.
+    curves
+        If each run gives a whole curve, the number of laws over which the noise was pooled. Only more runs can then
+        narrow the interval.
+    """
+    if values < LEAST_VALUES:
+        because = f"{values} values on the axis are too few; {LEAST_VALUES} could decide it"
+        return Verdict("undecided", because, values=LEAST_VALUES)
+    if low is None or high is None:
+        return Verdict("undecided", "one replicate gives no interval; two would", replicates=2)
+    margin = Form.choices()[form].margin(predicted)
+    if predicted - margin <= low and high <= predicted + margin:
+        flat = low <= 0 <= high
+        because = f"the interval lies within {margin:.2g} of the predicted {predicted:.3g}"
+        because += "; the interval holds 0, so a flat line would agree as well" * flat
+        return Verdict("agrees", because, flat=flat)
+    if low > predicted:
+        return Verdict("faster", f"the interval lies above the predicted {predicted:.3g}")
+    if high < predicted:
+        return Verdict("slower", f"the interval lies below the predicted {predicted:.3g}")
+    return _undecided(rate, low, high, predicted, margin, values, runs, curves)
+
+
+def _undecided(
+    rate: float, low: float, high: float, predicted: float, margin: float, values: int, runs: int, curves: int
+) -> Verdict:
+    width, off = high - low, abs(rate - predicted)
+    if not math.isfinite(width):
+        because = "the data do not bound the rate; a longer axis would"
+        return Verdict("undecided", because, values=2 * values)
+    target = 2 * margin if width > 2 * margin else 2 * max(margin - off, off)
+    replicates = _enough_replicates(width / target, runs, curves or values)
+    more_values = None if curves else math.ceil(values * (width / target) ** 2)
+    if more_values is not None and more_values > MOST_REPLICATES:
+        more_values = None
+    about = f"about {replicates}" if replicates else f"over {MOST_REPLICATES}"
+    remedies = [f"{about} replicates (now {runs})"]
+    if not curves:
+        remedies.append(f"{more_values or f'over {MOST_REPLICATES}'} values (now {values})")
+    because = f"the interval is {width:.2g} wide; {' or '.join(remedies)} would bring it below {target:.2g}"
+    return Verdict("undecided", because, replicates, more_values)
+
+
+def _enough_replicates(shrink: float, runs: int, groups: int) -> int | None:
+    """How many replicates make an interval `shrink` times narrower, Student's t included; None above the most.
+
+    The noise is pooled over `groups` groups of replicates.
+    """
+    now = student(max(groups * (runs - 1), 1)) / math.sqrt(runs)
+    for count in range(runs + 1, MOST_REPLICATES + 1):
+        if now / (student(groups * (count - 1)) / math.sqrt(count)) >= shrink:
+            return count
+    return None
+
+
+def samples(results: Results, of: str, along: str) -> Iterator[Sample]:
+    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone."""
+    if along in CURVES:
+        yield from (_curve_sample(cell, of, along) for cell in results.answered)
+        return
+    for label, cells in cells_along(results, along).items():
+        placed = [(place_on_axis(run, along), run) for cell in cells for run in cell.runs]
+        placed = [(place, run) for place, run in placed if np.isfinite(place)]
+        if placed:
+            x, y = np.array([place for place, _ in placed]), np.array([run[of] for _, run in placed])
+            yield Sample(label, x, y, np.arange(len(placed)), placed[0][1].evaluated)
+
+
+def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
+    """Along `loop`, the trained loops 1 .. T. Along `point`, loop T after at least one pair."""
+    curves = [_curve_values(run, of, along) for run in cell.runs]
+    groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
+    x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
+    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated)
+
+
+def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
+    curve = run.curve
+    noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
+    grid = curve.raw if of in ("raw_error", "excess") else curve.error
+    if along == "loop":
+        kept = curve.loops <= run.loop
+        values = grid[kept][:, -1:] if of == "error_last" else grid[kept]
+        return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
+    kept = curve.points > 0
+    row = grid[curve.row(run.loop)] if curve else np.empty(0)
+    return curve.points[kept].astype(np.float64), row[kept] - noise

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FACTORS_OF_PROMPTS, PROMPTS, in_step, place_on_axis
-from loopscale.analysis.figures import surfaces
+from loopscale.analysis.figures import laws
 from loopscale.analysis.laws.surface import LIMITS, Interval, Surface, fit_surface
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
 from loopscale.analysis.results import Results
@@ -40,7 +40,7 @@ def compute_optimal(results: Results, x: str, z: str) -> go.Figure:
     if results.missing:
         return missing_figure(results.missing)
     try:
-        return ready_figure(surfaces.compute_optimal(study_surface(results, x, z), x, z))
+        return ready_figure(laws.compute_optimal(study_surface(results, x, z), x, z))
     except ValueError as problem:
         return missing_figure(f"No surface yet: {problem}.")
 

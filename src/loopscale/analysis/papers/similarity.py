@@ -24,9 +24,6 @@ from loopscale.tasks.regression import Regression, pose
 INPUTS_PER_COORDINATE = 4
 """Random inputs of a problem, for every coordinate of an input."""
 
-Steps = tuple[int, int]
-Similarity = Float64[Tensor, "steps_of_first steps_of_second"]
-
 
 @dataclass(frozen=True)
 class InputSweep:
@@ -42,23 +39,13 @@ class InputSweep:
     inputs: Float[Tensor, "problems inputs dim"]
 
 
-@torch.no_grad()
-def similarity_of_errors(first: Predictor, second: Predictor, batch: Batch, steps: Steps) -> Similarity:
-    """The mean over prompts of cos(ŷ_first - y, ŷ_second - y), vectors over the queries of a prompt.
+def mean_cosines(
+    first: Float64[Tensor, "a batch n"], second: Float64[Tensor, "b batch n"]
+) -> Float64[Tensor, "a b"]:
+    """The mean over prompts of the cosines of vectors of n numbers, for every pair of steps.
 
-    The cosine with a vector of zeros is 0. `steps` has the steps of each predictor.
+    The cosine with a vector of zeros is 0. For residuals the vectors are ŷ - y over the queries of a prompt.
     """
-    return mean_cosines(residuals(first, batch, steps[0]), residuals(second, batch, steps[1]))
-
-
-@torch.no_grad()
-def similarity_of_weights(first: Predictor, second: Predictor, sweep: InputSweep, steps: Steps) -> Similarity:
-    """The mean over problems of the cosine of the weights that the two predictors induce."""
-    return mean_cosines(induced_weights(first, sweep, steps[0]), induced_weights(second, sweep, steps[1]))
-
-
-def mean_cosines(first: Float64[Tensor, "a batch n"], second: Float64[Tensor, "b batch n"]) -> Similarity:
-    """The mean over prompts of the cosines of vectors of n numbers, for every pair of steps."""
     cosines = torch.einsum("abn,cbn->ac", F.normalize(first, dim=-1), F.normalize(second, dim=-1))
     return cosines / first.shape[1]
 

@@ -11,16 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import torch
 
-from loopscale.analysis.figures.style import (
-    DASHES,
-    GREYS,
-    blank,
-    colour_of,
-    rounded,
-    safe,
-    symbol_of,
-    with_decimal_ticks,
-)
+from loopscale.analysis.figures.style import DASHES, GREYS, blank, safe, series, with_decimal_ticks
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.stats.intervals import Array
@@ -127,21 +118,16 @@ def verify(construction: Construction, seed: int = 0) -> Verification:
         at_values = approach(construction, limit, seed)
         near = LimitDistances(limit, at_values, order(limit, at_values))
         holds = math.isclose(near.measured, limit.order, rel_tol=TOLERANCE)
-    net = construction.model(example.prompt).model_dump()
     prompt = example.prompt
-    return Verification(
-        construction, net, len(example.tokens), prompt.length, prompt.dim_in, steps, near, holds
-    )
+    net, size = construction.model(prompt).model_dump(), (len(example.tokens), prompt.length, prompt.dim_in)
+    return Verification(construction, net, *size, steps, near, holds)
 
 
 def bounds_table(*papers: str) -> pd.DataFrame:
     """Every bound whose source names one of the papers, by default all: its quantity, its claim and its source."""
-    bounds = [
-        bound
-        for bound in Bound.choices().values()
-        if not papers or any(paper in bound.source for paper in papers)
-    ]
-    rows = [(bound.kind, bound.of, bound.claim, _first_line(bound), bound.source) for bound in bounds]
+    bounds = Bound.choices().values()
+    chosen = [bound for bound in bounds if not papers or any(paper in bound.source for paper in papers)]
+    rows = [(bound.kind, bound.of, bound.claim, _first_line(bound), bound.source) for bound in chosen]
     return pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
 
 
@@ -153,18 +139,9 @@ def verification_table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
         near, exact = verified.limit, "exact" if verified.holds else "not exact"
         stated = f"order {near.limit.order:g} in {near.limit.setting}" if near else "exact"
         measured = f"order {near.measured:.2f}" if near else exact
-        construction = verified.construction
-        rows.append(
-            (
-                _label(named),
-                construction.algorithm,
-                stated,
-                measured,
-                verified.largest,
-                verified.holds,
-                construction.source,
-            )
-        )
+        about = verified.construction
+        row = (_label(named), about.algorithm, stated, measured)
+        rows.append((*row, verified.largest, verified.holds, about.source))
     columns = ["construction", "runs", "stated", "measured", "largest distance", "holds", "source"]
     return pd.DataFrame(rows, columns=columns).set_index("construction")
 
@@ -189,10 +166,8 @@ def bounds_along(
         if np.isnan(y).all():
             bound.at(**{setting: values[0]}).value()  # raises with the reason
         y[y < LEAST] = math.nan
-        line = {"color": colour_of(index), "width": 2.2}
         mode = "lines+markers" if len(values) < 40 else "lines"
-        marker = {"size": 6, "symbol": symbol_of(index)}
-        figure.add_scatter(x=values, y=rounded(y), mode=mode, name=safe(label), line=line, marker=marker)
+        series(figure, index, values, y, safe(label), mode, size=6, width=2.2)
     return with_decimal_ticks(figure)
 
 
@@ -211,15 +186,12 @@ def excess_risks(
     trial = {f"task.{name}": value for name, value in posed.model_dump().items() if name != "kind"}
     for index, (solver, bound) in enumerate(pairs):
         curve = evaluate(_member(Solver, solver), posed, Evaluation(loops=steps, prompts=prompts))
-        x, colour = np.array(posed.seen), colour_of(index)
+        x = np.array(posed.seen)
         settings = {"kind": bound} if isinstance(bound, str) else dict(bound)
         exact = Bound.fill(settings.pop("kind"), settings, trial)
         y = np.array([_value(exact, "point", int(point)) for point in x])
-        line = {"color": colour, "width": 1.6}
-        figure.add_scatter(x=x, y=rounded(y), mode="lines", line=line, name=f"{exact.kind}, exact")
-        marker = {"size": 7, "color": colour, "symbol": symbol_of(index)}
-        measured = rounded(curve.raw[-1] - posed.noise_variance)
-        figure.add_scatter(x=x, y=measured, mode="markers", marker=marker, name=safe(_label(solver)))
+        series(figure, index, x, y, f"{exact.kind}, exact", "lines", width=1.6)
+        series(figure, index, x, curve.raw[-1] - posed.noise_variance, safe(_label(solver)), size=7)
     return with_decimal_ticks(figure)
 
 
@@ -228,14 +200,8 @@ def distance_by_step(*constructions: Named, seed: int = 0) -> go.Figure:
     figure = blank("step of the algorithm (count)", "largest distance from the algorithm", log_x=False)
     for index, named in enumerate(constructions):
         steps = verify(_member(Construction, named), seed).steps
-        figure.add_scatter(
-            x=[step.step for step in steps],
-            y=[max(step.largest, LEAST) for step in steps],
-            mode="lines+markers",
-            name=safe(_label(named)),
-            line={"color": colour_of(index), "width": 2},
-            marker={"size": 7, "symbol": symbol_of(index)},
-        )
+        x, y = [step.step for step in steps], [max(step.largest, LEAST) for step in steps]
+        series(figure, index, x, y, safe(_label(named)), "lines+markers", size=7)
     return with_decimal_ticks(figure)
 
 
@@ -254,8 +220,7 @@ def distance_near_limit(*constructions: Named, seed: int = 0) -> go.Figure:
     figure = blank(" or ".join(settings), "distance from the algorithm")
     for index, (label, measured) in enumerate(near):
         x, y = np.array(measured.limit.values, dtype=np.float64), measured.distances
-        marker = {"size": 9, "color": colour_of(index), "symbol": symbol_of(index)}
-        figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name=safe(label))
+        series(figure, index, x, y, safe(label))
         power = measured.limit.order * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
         style = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
         stated = y[-1] * (x / x[-1]) ** power

@@ -14,7 +14,7 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from loopscale.analysis.answers.best import number
+from loopscale.analysis.answers.comparisons import number
 from loopscale.analysis.figures.style import with_decimal_ticks
 from loopscale.analysis.table import Column
 from loopscale.core.visible import visible

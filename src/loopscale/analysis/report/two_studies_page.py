@@ -2,21 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-import plotly.graph_objects as go
-
-from loopscale.analysis.answers.best import Best
-from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS, Pair, TwoStudies
-from loopscale.analysis.figures.style import (
-    ERROR,
-    PALETTE,
-    SYMBOLS,
-    as_floats,
-    interval_bars,
-    named_rows,
-    rounded,
-    safe,
-    wrapped,
-)
+from loopscale.analysis.answers.comparisons import Best, Comparison
+from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS, TwoStudies
+from loopscale.analysis.figures.style import ERROR, interval_points, named_rows, safe, wrapped
 from loopscale.analysis.report.page import Figure, render
 
 MOST_PAIRS = 400
@@ -47,41 +35,19 @@ def _figures(studies: TwoStudies) -> Iterator[Figure]:
         names = [f"{wrapped(pair.second.label)}<br>over {wrapped(pair.first.label)}" for pair in pairs]
     errors = named_rows(ERROR, names)
     for side, name in enumerate(studies.names):
-        _errors(errors, names, [(pair.first, pair.second)[side] for pair in pairs], safe(name), side)
+        answers = [(pair.first, pair.second)[side] for pair in pairs]
+        ends = _columns(answers, "error", "error_low", "error_high")
+        interval_points(errors, names, ends, side, name=safe(name))
     text = "Mean errors of the cells of both studies, with 95 % intervals over replicates."
     yield Figure("Errors", text, "errors", errors)
-    text = "Ratios of errors of matched cells, with 95 % intervals. Left of the line at 1 the second study is better."
-    yield Figure("Ratios", text, "ratios", _ratios(studies.names, names, pairs))
-
-
-def _ratios(studies: tuple[str, str], names: Sequence[str], pairs: Sequence[Pair]) -> go.Figure:
-    figure = named_rows(f"error of {safe(studies[1])} over that of {safe(studies[0])}", names)
-    comparisons = [pair.comparison for pair in pairs]
-    middle, low, high = (
-        as_floats(getattr(comparison, end) for comparison in comparisons) for end in ("ratio", "low", "high")
-    )
-    figure.add_scatter(
-        x=rounded(middle),
-        y=list(names),
-        error_x=interval_bars(middle, low, high, width=8),
-        mode="markers",
-        marker={"size": 11, "color": PALETTE[0]},
-        showlegend=False,
-    )
+    ratios = named_rows(f"error of {safe(studies.names[1])} over that of {safe(studies.names[0])}", names)
+    ends = _columns([pair.comparison for pair in pairs], "ratio", "low", "high")
+    interval_points(ratios, names, ends, 0, showlegend=False)
     equal = {"color": "#101828", "width": 1.2, "dash": "longdash"}
-    figure.add_scatter(x=[1.0] * len(names), y=list(names), mode="lines", name="equal", line=equal)
-    return figure
+    ratios.add_scatter(x=[1.0] * len(names), y=names, mode="lines", name="equal", line=equal)
+    text = "Ratios of errors of matched cells, with 95 % intervals. Left of the line at 1 the second study is better."
+    yield Figure("Ratios", text, "ratios", ratios)
 
 
-def _errors(figure: go.Figure, names: Sequence[str], cells: Sequence[Best], name: str, side: int) -> None:
-    middle, low, high = (
-        as_floats(getattr(cell, end) for cell in cells) for end in ("error", "error_low", "error_high")
-    )
-    figure.add_scatter(
-        x=rounded(middle),
-        y=list(names),
-        error_x=interval_bars(middle, low, high, width=8),
-        mode="markers",
-        name=name,
-        marker={"size": 11, "color": PALETTE[side], "symbol": SYMBOLS[side]},
-    )
+def _columns(rows: Sequence[Best | Comparison], *names: str) -> list[list[float | None]]:
+    return [[getattr(row, name) for row in rows] for name in names]

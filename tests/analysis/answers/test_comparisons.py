@@ -3,8 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.best import best, front
-from loopscale.analysis.answers.standings import standings
+from loopscale.analysis.answers.comparisons import best, front, standings
 from tests.analysis.planted import Planted, comparison
 
 
@@ -93,7 +92,7 @@ def test_a_baseline_is_compared_after_as_many_steps_as_the_model_has_loops():
     errors = trials[(trials["cell"] == descent.cell) & (trials["role"] == "replicate")]["error"]
     assert descent.ratio == pytest.approx(float(np.exp(np.log(errors).mean())) / baseline_error)
     assert descent.comparison.seeds == 3
-    assert descent.low < descent.ratio < descent.high
+    assert descent.comparison.low < descent.ratio < descent.comparison.high
 
 
 def test_a_baseline_on_another_task_is_not_compared():
