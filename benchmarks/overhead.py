@@ -24,7 +24,7 @@ import torch
 
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.on_ray.session import RAY_ENVIRONMENT
+from loopscale.runner.on_ray import RAY_ENVIRONMENT
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
 from loopscale.training.loop import train

@@ -17,7 +17,7 @@ from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
 from loopscale.records.stores.opening import open_store
 from loopscale.records.writing.mlflow_writer import MlflowWriter
-from loopscale.runner.messages import Baseline
+from loopscale.runner.decide.job import Baseline
 from loopscale.studies.spec import Study
 
 TINY = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.runner.machine.resources import local_workers
+from loopscale.runner.machine import local_workers
 from loopscale.studies.spec import Study
 
 PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]

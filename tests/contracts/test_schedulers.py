@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopscale.runner.decide.rungs import Rungs
+from loopscale.runner.decide.cell_run import Rungs
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
 
 STEPS = 100
@@ -29,7 +29,7 @@ def train(scheduler: Scheduler, errors: dict[int, float]) -> tuple[Rungs, dict[i
     rungs, reached = Rungs(scheduler), dict[int, int]()
     for number, error in errors.items():
         reached[number] = STEPS
-        for rung in rungs.ladder(number, STEPS):
+        for rung in scheduler.ladder(number, STEPS):
             rungs.add(number, STEPS, rung, error)
             if not rungs.survives(number, STEPS, rung):
                 reached[number] = rung

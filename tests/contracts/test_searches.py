@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from loopscale.records.model.note import Record
-from loopscale.runner.decide.search import Exhausted, Sampler
+from loopscale.runner.decide.cell_run import Exhausted, Sampler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.space import Axis, Choice, Space
 

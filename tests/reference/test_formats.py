@@ -10,7 +10,7 @@ from pyarrow import parquet
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.records.model.curves import encode_curve
-from loopscale.runner.messages import Baseline
+from loopscale.runner.decide.job import Baseline
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial

@@ -11,8 +11,7 @@ import numpy as np
 from loopscale.evaluate import Curve
 from loopscale.records.model.note import Record
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.job import Idle, Job
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.job import Idle, Job, Report
 from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial

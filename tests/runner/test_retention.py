@@ -14,7 +14,7 @@ from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.on_ray.worker import work
-from loopscale.runner.retention import delete_leftovers, retain_weights
+from loopscale.runner.run import delete_leftovers, retain_weights
 from loopscale.studies.spec import Study
 from loopscale.training import checkpoint
 from tests.buckets import CREDENTIALS, Bucket
@@ -58,7 +58,7 @@ def run_study(store: Store, folder: Path, name: str, ended: bool = True, **chang
         conductor = Conductor(study, records, writer)
         writer.write(Note(STUDY, status="RUNNING"))
         while isinstance(job := conductor.next(), Job):
-            for report in work(job.make_order(evaluation=study.evaluate, checkpoints=store.checkpoints.url)):
+            for report in work(job.make_order(study.evaluate, store.checkpoints.url, study.resources)):
                 if not conductor.report(job.key, report):
                     break
         assert writer.flush(60)

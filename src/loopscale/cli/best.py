@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
-from loopscale.cli.output import say, show_json, show_table
+from loopscale.cli.output import say, show_answers, show_json
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.comparisons import Best
@@ -35,7 +35,6 @@ def command(
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
     from loopscale.analysis.answers.comparisons import best, front, front_columns
-    from loopscale.analysis.table import cells, headings
     from loopscale.cli.recorded import meeting, recorded
 
     place = open_store(context, store, storage)
@@ -55,17 +54,14 @@ def command(
     show_best(results, rows)
     if points is not None:
         say("No other point has both a smaller error and fewer FLOPs:")
-        columns = front_columns(results)
-        show_table(headings(columns), (cells(columns, point) for point in points))
+        show_answers(front_columns(results), points)
 
 
 def show_best(results: "Results", answers: Sequence["Best"]) -> None:
     """Print the table of best configurations, and below it the cells whose best value is at the end of a range."""
     from loopscale.analysis.answers.comparisons import best_columns, cells_at_ends
-    from loopscale.analysis.table import cells, headings
 
-    columns = best_columns(results)
-    show_table(headings(columns), (cells(columns, answer) for answer in answers))
+    show_answers(best_columns(results), answers)
     for end in cells_at_ends(results, answers):
         say(f"{end}: a wider range, and trials in it, may find better")
 

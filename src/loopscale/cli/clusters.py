@@ -14,11 +14,20 @@ from loopscale.cli.options import (
     SetOption,
     StorageOption,
     StoreOption,
-    StorePlace,
     StudyArgument,
     parse_assignments,
+    store_place,
 )
-from loopscale.cli.output import format_bytes, format_duration, say, show_json, show_table, tell
+from loopscale.cli.output import (
+    first_few,
+    format_bytes,
+    format_duration,
+    format_outcomes,
+    say,
+    show_json,
+    show_table,
+    tell,
+)
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Cluster, Request, Submission
@@ -86,8 +95,7 @@ def submit(
         commit = f" at commit {package.commit[:10]}" if package.commit else ""
         tell(f"package: {format_bytes(len(package.content))}{commit}")
         if package.unsent:
-            some = ", ".join(package.unsent[:3]) + (", ..." if len(package.unsent) > 3 else "")
-            tell(f"note: uncommitted changes are not sent: {some}")
+            tell(f"note: uncommitted changes are not sent: {first_few(package.unsent)}")
         submission = _submit(name, target, request, preflight)
     if as_json:
         show_json(submission.document() | {"package_bytes": len(package.content), "commit": package.commit})
@@ -195,8 +203,7 @@ def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
 def _progress_lines(progress: dict[str, Any]) -> list[str]:
     if "records" in progress:
         return [f"this machine cannot read its records: {progress['records']}"]
-    counts = (f"{number} {name.replace('_', ' ')}" for name, number in progress["outcomes"].items())
-    lines = [f"trials: {', '.join(counts) or 'none yet'}"]
+    lines = [f"trials: {format_outcomes(progress['outcomes']) or 'none yet'}"]
     if progress["error"] is not None:
         lines.append(f"lowest error so far: {progress['error']:.4g}")
     for name, hours in progress["spent"].items():
@@ -262,8 +269,7 @@ def cluster_from_options(
     from loopscale.cluster.files import load_cluster
 
     name, settings = load_cluster(cluster)
-    before = context.obj or StorePlace()
-    places = {"store": store or before.store, "storage": storage or before.storage}
+    places = vars(store_place(context, store, storage))
     return name, settings.model_copy(update={option: place for option, place in places.items() if place})
 
 

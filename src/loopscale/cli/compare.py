@@ -8,7 +8,7 @@ import typer
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
-from loopscale.cli.output import NOTHING, READABLE, format_value, say, show_json, show_table
+from loopscale.cli.output import NOTHING, first_few, format_value, say, show_answers, show_json, show_table
 
 if TYPE_CHECKING:
     from loopscale.analysis.answers.two_studies import TwoStudies
@@ -58,26 +58,24 @@ def command(
 
 def _show(studies: "TwoStudies") -> None:
     from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS
-    from loopscale.analysis.table import cells, headings
 
     for sentence in studies.sentences:
         say(sentence)
     say(studies.how)
-    show_table(headings(PAIR_COLUMNS), (cells(PAIR_COLUMNS, pair) for pair in studies.pairs[:ROWS]))
+    show_answers(PAIR_COLUMNS, studies.pairs[:ROWS])
     if len(studies.pairs) > ROWS:
         say(f"and {len(studies.pairs) - ROWS:,} more pairs; --json prints all of them")
     for name, labels in zip(studies.names, studies.alone, strict=True):
         if labels:
-            shortened = "; ".join(labels[:5]) + ("; ..." if len(labels) > 5 else "")
-            say(f"{len(labels):,} of {name} without a counterpart: {shortened}")
+            say(f"{len(labels):,} of {name} without a counterpart: {first_few(labels, 5, '; ')}")
     if studies.laws:
-        show_table(headings(LAW_COLUMNS), (cells(LAW_COLUMNS, law) for law in studies.laws))
+        show_answers(LAW_COLUMNS, studies.laws)
     if studies.different:
         say("What differs in the studies:")
         show_table(
             ["setting", *studies.names],
             ([path, *(_setting(value) for value in values)] for path, values in studies.different.items()),
-            width=READABLE,
+            sentences=True,
         )
 
 

@@ -1,7 +1,7 @@
 """Components of a study by name: the five families, the keys of a study's file, and members with settings."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.errors import UsageError
@@ -98,8 +98,6 @@ def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]
     return component
 
 
-def complete_kind(family_name: str) -> Callable[[str], list[str]]:
+def complete_kind(family_name: str, incomplete: str) -> list[str]:
     """The shell completion of a member's kind."""
-    return lambda incomplete: [
-        kind for kind in family_named(family_name).choices() if kind.startswith(incomplete)
-    ]
+    return [kind for kind in family_named(family_name).choices() if kind.startswith(incomplete)]

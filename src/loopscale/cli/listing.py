@@ -7,7 +7,7 @@ import typer
 
 from loopscale.cli.clusters import ClusterOption, cluster_from_options, show_submissions
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
-from loopscale.cli.output import say, show_json, show_table
+from loopscale.cli.output import format_outcomes, say, show_json, show_table
 
 if TYPE_CHECKING:
     from loopscale.records.mirror.store_mirror import Mirror
@@ -78,9 +78,7 @@ def _studies(mirror: "Mirror") -> list[dict[str, Any]]:
 def _row(study: dict[str, Any]) -> list[Any]:
     total = sum(study["outcomes"].values())
     planned = f"{total} of {study['planned']}" if study["planned"] else str(total)
-    outcomes = ", ".join(
-        f"{number} {outcome.replace('_', ' ')}" for outcome, number in study["outcomes"].items()
-    )
+    outcomes = format_outcomes(study["outcomes"])
     state = f"running, by {study['running_by']}" if study["running_by"] else study["state"]
     trials = f"{planned}: {outcomes}" if outcomes else planned
     return [study["study"], study["question"], trials, state, study["error"]]

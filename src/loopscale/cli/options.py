@@ -71,15 +71,20 @@ class StorePlace:
     storage: str | None = None
 
 
+def store_place(context: typer.Context, store: str | None, storage: str | None) -> StorePlace:
+    """The store and storage of all options. Options after the verb come first."""
+    before = context.obj or StorePlace()
+    return StorePlace(store or before.store, storage or before.storage)
+
+
 def open_store(
     context: typer.Context, store: str | None, storage: str | None, create: bool = False
 ) -> "Store":
-    """The store of the options. Options after the verb come first. Raises StoreError."""
-
+    """The store of the options. Raises StoreError."""
     from loopscale.records.stores import opening
 
-    before = context.obj or StorePlace()
-    return opening.open_store(store or before.store, storage or before.storage, create=create)
+    place = store_place(context, store, storage)
+    return opening.open_store(place.store, place.storage, create=create)
 
 
 def parse_assignments(texts: list[str] | None) -> dict[str, str]:

@@ -7,15 +7,18 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopscale.core.visible import visible
+
+if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.analysis.table import Column, Row
 
 NOTHING = "–"
 WIDE = 10_000
 """Columns of a table that goes to a file or a pipe: it is never cut."""
 READABLE = 120
-"""Columns there of a table of sentences."""
+"""Columns of a table of sentences there."""
 
 
 def say(text: str = "") -> None:
@@ -34,12 +37,12 @@ def show_json(value: Any) -> None:
 
 
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", width: int = WIDE
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", sentences: bool = False
 ) -> None:
     """Print a table, numbers to the right and text to the left.
 
-    A terminal sets the width. Elsewhere the table has at most `width` columns, or those of `COLUMNS` in the environment
-    if `width` is given. Longer cells are folded, and nothing is left out.
+    A terminal sets the width. Elsewhere a table of sentences has the width of `COLUMNS` in the environment, or a
+    readable width. Longer cells are folded, and nothing is left out.
     """
     from rich import box  # here, because JSON needs no rich
     from rich.console import Console
@@ -57,10 +60,17 @@ def show_table(
         table.add_column(Text(visible(name)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(format_value(value)) for value in row))
-    if width < WIDE and (asked := os.environ.get("COLUMNS", "")).isdecimal():
-        width = int(asked) or width
-    console = Console() if sys.stdout.isatty() else Console(width=width)
+    asked = os.environ.get("COLUMNS", "")
+    readable = (int(asked) if asked.isdecimal() else 0) or READABLE
+    console = Console() if sys.stdout.isatty() else Console(width=readable if sentences else WIDE)
     console.print(table)
+
+
+def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]") -> None:
+    """Print a table of answers by its declared columns."""
+    from loopscale.analysis.table import cells, headings
+
+    show_table(headings(columns), (cells(columns, row) for row in rows))
 
 
 def format_value(value: Any) -> str:
@@ -72,10 +82,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return visible(str(value))
-
-
-def format_interval(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"{low:.4g} .. {high:.4g}"
 
 
 def format_duration(seconds: float) -> str:
@@ -96,6 +102,16 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"
+
+
+def format_outcomes(counts: Mapping[str, int]) -> str:
+    """`7 finished, 1 out of memory`."""
+    return ", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in counts.items())
+
+
+def first_few(items: Sequence[str], most: int = 3, separator: str = ", ") -> str:
+    """The first `most` items, and `...` if there are more."""
+    return separator.join([*items[:most], *(["..."] if len(items) > most else [])])
 
 
 def plural(number: int, noun: str) -> str:

@@ -43,7 +43,7 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.runner.machine.resources import local_workers
+    from loopscale.runner.machine import local_workers
     from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 
@@ -109,16 +109,8 @@ def _row(cell: "CellPlan") -> list[object]:
     parameters = _range(*(f"{value:,}" for value in cell.parameters))
     steps = _range(*(f"{value:,}" for value in cell.steps))
     memory, seconds = format_bytes(cell.memory_bytes), _durations(cell.seconds)
-    return [
-        cell.label,
-        cell.tuning,
-        cell.replicates,
-        steps,
-        parameters,
-        _numbers(cell.flops),
-        memory,
-        seconds,
-    ]
+    sizes = [steps, parameters, _numbers(cell.flops), memory, seconds]
+    return [cell.label, cell.tuning, cell.replicates, *sizes]
 
 
 def _numbers(ends: tuple[float, float]) -> str:

@@ -7,7 +7,7 @@ import typer
 from loopscale.cli.components import FAMILIES, STUDY_KEYS, components_named, member_named, study_keys
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
-from loopscale.cli.output import READABLE, WIDE, format_value, say, show_json, show_table
+from loopscale.cli.output import WIDE, format_value, say, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.core.config import Config
@@ -67,7 +67,7 @@ def command(
     else:
         theory = "source" in descriptions[0]["facts"]
         columns = ["kind", "description", *(["source"] if theory else [])]
-        show_table(columns, (_row(each, theory) for each in descriptions), width=WIDE if theory else READABLE)
+        show_table(columns, (_row(each, theory) for each in descriptions), sentences=not theory)
         say(f"`loopscale show {what} KIND` shows the settings of one.")
 
 
@@ -106,7 +106,7 @@ def _show(description: dict[str, Any]) -> None:
         [each["name"], each["type"], _default(each["default"]), each["about"]]
         for each in description["settings"]
     ]
-    show_table(["setting", "type", "default", "about"], rows, width=READABLE)
+    show_table(["setting", "type", "default", "about"], rows, sentences=True)
 
 
 def _default(value: Any) -> str:

@@ -16,9 +16,17 @@ if TYPE_CHECKING:  # see loopscale.cli
 CLAIMS = {"=": "exact", "~": "exact in a limit", "<=": "an upper bound", ">=": "a lower bound"}
 
 
+def _complete_bound(incomplete: str) -> list[str]:
+    return complete_kind("bounds", incomplete)
+
+
+def _complete_construction(incomplete: str) -> list[str]:
+    return complete_kind("constructions", incomplete)
+
+
 def bound(
     kind: Annotated[
-        str, typer.Argument(metavar="BOUND", help="The bound's kind.", autocompletion=complete_kind("bounds"))
+        str, typer.Argument(metavar="BOUND", help="The bound's kind.", autocompletion=_complete_bound)
     ],
     overrides: SetOption = None,
     along: Annotated[
@@ -95,9 +103,7 @@ def verify(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="CONSTRUCTION",
-            help="The construction's kind.",
-            autocompletion=complete_kind("constructions"),
+            metavar="CONSTRUCTION", help="The construction's kind.", autocompletion=_complete_construction
         ),
     ],
     overrides: SetOption = None,
@@ -124,7 +130,7 @@ def verify(
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises UsageError."""
     from loopscale.analysis.papers.theorems import verify
-    from loopscale.runner.machine.resources import is_out_of_memory
+    from loopscale.runner.machine import is_out_of_memory
 
     try:
         return verify(construction, seed).to_dict()

@@ -20,7 +20,6 @@ SERVER_ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-PRIVATE = ("10.*", "192.168.*", *(f"172.{n}.*" for n in range(16, 32)))
 
 
 def command(
@@ -74,9 +73,10 @@ def server_command(store: "Store", host: str, port: int) -> list[str]:
     ]
     if host in LOOPBACK:
         return command
+    private = ("10.*", "192.168.*", *(f"172.{n}.*" for n in range(16, 32)))
     # MLflow refuses unlisted names, and other machines use this machine's own name.
     names = dict.fromkeys((*LOOPBACK, host, socket.gethostname(), socket.getfqdn()))
-    return [*command, "--allowed-hosts", ",".join([*names, *(f"{name}:{port}" for name in names), *PRIVATE])]
+    return [*command, "--allowed-hosts", ",".join([*names, *(f"{name}:{port}" for name in names), *private])]
 
 
 def _check_port(host: str, port: int) -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from loopscale.runner.machine.provenance import versions
+from loopscale.runner.machine import versions
 
 MARK = "loopscale-probe "
 """The start of the report's line. Ray prints other lines around it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import loopscale
 from loopscale.cluster.base import ClusterError, Request
-from loopscale.runner.machine.provenance import ORIGIN, PACKAGES, versions
+from loopscale.runner.machine import ORIGIN, PACKAGES, versions
 
 PACKAGE_BYTES = 100 * 2**20
 """The limit of Ray's job server. (Its documentation says 500 MiB.)"""

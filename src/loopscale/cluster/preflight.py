@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from loopscale.cluster.base import Cluster, Request
-from loopscale.runner.machine.provenance import PACKAGES, versions
+from loopscale.runner.machine import PACKAGES, versions
 
 SKEW_NOTED, SKEW_FATAL = 5.0, 300.0
 """Seconds between two clocks: worth a note; and enough to make signed requests to a bucket fail."""

@@ -27,7 +27,7 @@ from loopscale.cluster.base import (
 )
 from loopscale.cluster.commands import last_line
 from loopscale.cluster.machine_report import MARK
-from loopscale.runner.machine.provenance import PACKAGES
+from loopscale.runner.machine import PACKAGES
 
 if (
     TYPE_CHECKING

@@ -34,7 +34,7 @@ class StudyProgress:
 
     @classmethod
     def of(cls, conductor: Conductor) -> "StudyProgress":
-        cell_runs, baselines = list(conductor.cell_runs.values()), list(conductor.baselines.jobs.values())
+        cell_runs, baselines = list(conductor.cell_runs.values()), list(conductor.baselines.values())
         jobs = [job for cell_run in cell_runs for job in list(cell_run.jobs.values())]
         over = sum(job.state == "over" for job in jobs + baselines)
         planned = len(baselines) + sum(max(cell_run.planned, len(cell_run.jobs)) for cell_run in cell_runs)

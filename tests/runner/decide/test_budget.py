@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from loopscale.records.model.note import Note
-from loopscale.runner.decide.budget import (
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.decide.limits import (
     LINGER_SECONDS,
     MIN_WORK_SECONDS,
     NOTE_SECONDS,
@@ -17,8 +19,6 @@ from loopscale.runner.decide.budget import (
     BudgetSpent,
     Meter,
 )
-from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.job import Idle, Job
 from loopscale.studies.schema import Budget, Resources
 from loopscale.studies.spec import Study
 from tests.runner import simulated_study

@@ -306,7 +306,7 @@ def test_the_key_of_a_job_is_the_key_of_its_trial():
     job = Conductor(study(baselines=[]), [], Store()).next()
     assert isinstance(job, Job)
     assert isinstance(job.work, Trial)
-    assert job.key == job.work.key == job.make_order(evaluation=study().evaluate, checkpoints="x").key
+    assert job.key == job.work.key == job.make_order(study().evaluate, "x", study().resources).key
 
 
 @pytest.mark.slow

@@ -4,8 +4,7 @@ import pytest
 from optuna.trial import TrialState
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.job import Job
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.job import Job, Report
 from loopscale.studies.spec import Mistakes
 from tests.runner.simulated_study import Store, Workers, complete, study
 

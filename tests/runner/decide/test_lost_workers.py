@@ -3,8 +3,7 @@
 import pytest
 
 from loopscale.runner.decide.conductor import MAX_LOST_HOSTS, MAX_RETRIES, Conductor
-from loopscale.runner.decide.job import Fault, Idle, Job
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.job import Fault, Idle, Job, Report
 from tests.runner.simulated_study import CURVE, Store, study
 
 ONE_TRIAL = {

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
-from loopscale.runner.decide.job import Fault, Idle, Job
-from loopscale.runner.decide.shares import Share
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.job import Fault, Idle, Job, Report
+from loopscale.runner.decide.limits import Share
 from loopscale.runner.on_ray.tune import OUT_OF_MEMORY, TuneScheduler, TuneSearcher, classify_fault
 from tests.runner.simulated_study import Store, progress_at, start_jobs, study
 

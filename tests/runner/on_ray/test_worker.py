@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.runner.messages import Baseline, Order, Report
+from loopscale.runner.decide.job import Baseline, Order, Report
 from loopscale.runner.on_ray.worker import work
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -184,7 +184,7 @@ def test_a_worker_without_the_folder_neither_trains_nor_creates_it(tmp_path: Pat
 
 WORKER = """
 import sys
-from loopscale.runner.messages import Order
+from loopscale.runner.decide.job import Order
 from loopscale.runner.on_ray.worker import work
 for report in work(Order.model_validate_json(sys.argv[1])):
     print(*(step for step, _ in report.progress), flush=True)

@@ -1,15 +1,24 @@
-"""The jobs of a study: those of each cell, the baselines, and the queue that chooses the next job."""
+"""The run of one cell: its search, its rungs, and its replicates.
 
-import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+The search is an Optuna study in memory, rebuilt from records. It is asked and told, and never run.
+"""
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
 
 from loopscale.records.model.note import OVER, Record, Role
 from loopscale.runner.decide.job import Job
-from loopscale.runner.decide.rungs import Rungs
-from loopscale.runner.decide.search import Exhausted, Sampler
-from loopscale.runner.messages import Baseline
 from loopscale.studies.cells import Cell
+from loopscale.studies.schedulers.base import RungErrors, Scheduler
+from loopscale.studies.searches.base import Search, distribution, trial_state
 from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
@@ -17,6 +26,140 @@ from loopscale.training.trial import Trial
 
 MAX_ATTEMPTS = 16
 """Number of known points in a row from the sampler after which the cell's space counts as exhausted."""
+
+
+class Exhausted(Exception):
+    """The cell has tried every point of its space."""
+
+
+class Sampler:
+    """Proposes the points of a cell. Optuna's sampler is made anew for each point, with a seed from the point's number.
+
+    A proposal therefore depends on the results so far only. A driver that dies between a proposal and its record
+    proposes the same point again.
+    """
+
+    def __init__(
+        self, space: Mapping[str, Axis], search: Search, size: int, name: str, done: Iterable[Record]
+    ) -> None:
+        """Rebuild the search from the records of finished trials.
+
+        Parameters
+        ----------
+        size
+            Points that the search tries in all.
+        name
+            Names the search's random numbers.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.search, self.size, self.name = search, size, name
+        self.space = {path: distribution(axis) for path, axis in space.items()}
+        self.listed = search.listed_points(space, _seed(name, 0))
+        self.several = len(search.objectives) > 1
+        directions = [StudyDirection.MINIMIZE] * len(search.objectives)
+        self.study = optuna.create_study(study_name=name, directions=directions)
+        self.asked: dict[str, optuna.Trial] = {}
+        done = list(done)
+        self.study.add_trials([self._frozen(record) for record in done])
+        search.restore(self.study, size)
+        self._tried = {self._identity(record.point) for record in done}
+        self._next = 0
+        """All listed points before this one have been tried."""
+
+    def ask(self, number: int, attempt: int = 0) -> tuple[optuna.Trial, dict[str, Any]]:
+        """The point of trial `number`. Another `attempt` gives another point. Raises Exhausted at the end of a list.
+
+        A list gives its first point that has not been tried, for every number. Values that were added to the study
+        later may stand anywhere in the list.
+        """
+        if self.listed is not None:
+            while self._next < len(self.listed) and self._identity(self.listed[self._next]) in self._tried:
+                self._next += 1
+            if self._next == len(self.listed):
+                raise Exhausted
+            return self._enqueued(self.listed[self._next])
+        self.study.sampler = self.search.sampler(_seed(self.name, number + 10_000 * attempt), self.size)
+        trial = self.study.ask(self.space)
+        return trial, dict(trial.params)
+
+    def again(self, key: str, point: dict[str, Any], memory: Mapping[str, Any]) -> None:
+        """Tell the sampler of a point that is being trained, so that other points keep away from it."""
+        self.asked[key] = self._enqueued(point, memory)[0]
+        self.search.restore(self.study, self.size)
+
+    def memory(self, trial: optuna.Trial) -> dict[str, Any]:
+        """The attributes that the sampler stores with a trial, such as a generation. The trial's record keeps them."""
+        if not self.search.stateful:
+            return {}
+        return dict(self.study.get_trials(deepcopy=False)[trial.number].system_attrs)
+
+    def tell(self, key: str, outcome: str, error: float, rungs: Mapping[int, float], flops: float) -> None:
+        trial = self.asked.pop(key)
+        if not self.several:  # Optuna takes no intermediate values for several objectives
+            for step, value in sorted(rungs.items()):
+                trial.report(value, step)
+        state, value = trial_state(outcome, error)
+        self.study.tell(trial, self._values(value, flops), state=state)
+
+    def drop(self, trial: optuna.Trial) -> None:
+        self.study.tell(trial, state=TrialState.FAIL)
+
+    def _identity(self, point: Mapping[str, Any]) -> tuple[tuple[type, Any], ...]:
+        """A hashable form of a point, in which True differs from 1, as in a study.
+
+        Numbers are rounded: the old values of a grid whose range has grown return with rounding errors.
+        """
+        values: list[Any] = [point[path] for path in self.space]
+        rounded: list[Any] = [float(f"{v:.12g}") if isinstance(v, float) else v for v in values]
+        return tuple((type(value), value) for value in rounded)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]: points hold values of any type
+
+    def _enqueued(
+        self, point: dict[str, Any], memory: Mapping[str, Any] = {}
+    ) -> tuple[optuna.Trial, dict[str, Any]]:
+        self._tried.add(self._identity(point))
+        attributes = {"fixed_params": point, **memory}  # as `enqueue_trial` does, which takes no attributes
+        waiting = optuna.trial.create_trial(state=TrialState.WAITING, system_attrs=attributes)
+        self.study.add_trial(waiting)
+        # Optuna calls the sampler although every value is fixed: use the cheapest one.
+        self.study.sampler = optuna.samplers.RandomSampler(seed=0)
+        return self.study.ask(self.space), dict(point)
+
+    def _values(self, error: float | None, flops: float) -> list[float] | None:
+        if error is None:
+            return None
+        measured = {"error": error, "flops": flops}
+        return [measured[objective] for objective in self.search.objectives]
+
+    def _frozen(self, record: Record) -> optuna.trial.FrozenTrial:
+        state, value = trial_state(record.outcome, record.error)
+        return optuna.trial.create_trial(
+            state=state,
+            values=self._values(value, record.metrics.get("flops", math.inf)),
+            params=record.point,
+            distributions=self.space,
+            intermediate_values={} if self.several else dict(record.rungs),
+            system_attrs=json.loads(record.tags.get("sampler", "{}")),
+        )
+
+
+def _seed(name: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{name}/{number}".encode()).digest()[:4])
+
+
+class Rungs:
+    """The errors of one cell's trials at their rungs, rebuilt from records. The scheduler says which trials go on."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.errors = defaultdict[int, defaultdict[int, RungErrors]](lambda: defaultdict(RungErrors))
+        """Bracket -> rung -> errors of its trials."""
+
+    def add(self, number: int, steps: int, rung: int, error: float) -> None:
+        self.errors[self.scheduler.bracket(number, steps)][rung].add(number, error)
+
+    def survives(self, number: int, steps: int, rung: int) -> bool:
+        """True if a trial whose error at `rung` was just added goes on."""
+        return self.scheduler.survives(number, rung, self.errors[self.scheduler.bracket(number, steps)])
 
 
 class CellRun:
@@ -47,7 +190,7 @@ class CellRun:
             job.position = position
             self._update_best(job)
             if job.key in self._unfinished:
-                self.sampler.again(job.key, job.point, job.memory)
+                self.sampler.again(job.key, job.point, job.sampler_state)
 
     @property
     def planned(self) -> int:
@@ -84,7 +227,9 @@ class CellRun:
         """Add the error at all rungs that `step` reaches. Returns these rungs, and whether the trial survives."""
         if job.role != "tuning":
             return {}, True
-        reached = [r for r in self.rungs.ladder(job.number, job.steps) if r <= step and r not in job.rungs]
+        reached = [
+            r for r in self.study.scheduler.ladder(job.number, job.steps) if r <= step and r not in job.rungs
+        ]
         survives = True
         for rung in reached:
             job.rungs[rung] = error
@@ -174,95 +319,3 @@ def _contains(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
         else space[path].ends[0] <= value <= space[path].ends[-1]
         for path, value in point.items()
     )
-
-
-class Baselines:
-    """Classical algorithms beside the nets: one job for each solver on each distinct task of the study."""
-
-    def __init__(self, study: Study, records: Iterable[Record]) -> None:
-        recorded = {record.key: record for record in records}
-        self.jobs: dict[str, Job] = {}
-        for cell in study.cells():
-            task = study.tasks()[cell.key]
-            for solver in study.baselines_for(cell):
-                work = Baseline(task=task, solver=solver)
-                if work.key not in self.jobs:
-                    job = Job(work, "", solver.kind, "baseline", len(self.jobs), {}, order_kind="baseline")
-                    if work.key in recorded:
-                        job.restore(recorded[work.key])
-                    job.position = len(self.jobs)
-                    self.jobs[work.key] = job
-
-
-Entry = tuple[int, int, Job]
-"""Number of the job's cell (-1 for baselines), position of the job in the cell, and the job."""
-
-
-class JobQueue:
-    """Chooses the next job without a look at all jobs, because a study may have 10,000 trials and more.
-
-    The queue consists of three heaps in the order of the study's jobs. Entries are only removed at the top, where
-    entries that no longer hold are skipped. `outdated` says whether a job that is over must be evaluated again. A job
-    that is not outdated never becomes outdated.
-    """
-
-    def __init__(
-        self, baselines: Iterable[Job], cells: Sequence[CellRun], outdated: Callable[[Job], bool]
-    ) -> None:
-        self.cells, self._outdated = cells, outdated
-        self._cell_numbers = {cell_run.cell.key: number for number, cell_run in enumerate(cells)}
-        self._waiting_heap: list[Entry] = []
-        self._outdated_heap: list[Entry] = []
-        self._cell_heap = [(len(cell_run.jobs), number) for number, cell_run in enumerate(cells)]
-        """Cells that may have a new job, ordered by the number of jobs."""
-        heapq.heapify(self._cell_heap)
-        self._in_cell_heap = set(range(len(cells)))
-        for job in [*baselines, *(job for cell_run in cells for job in cell_run.jobs.values())]:
-            self.state_changed(job)
-
-    def state_changed(self, job: Job) -> None:
-        """Must be called after each change of the job's state."""
-        number = self._cell_numbers.get(job.cell, -1)
-        if job.state == "waiting":
-            heapq.heappush(self._waiting_heap, (number, job.position, job))
-        elif job.state == "over" and self._outdated(job):
-            heapq.heappush(self._outdated_heap, (number, job.position, job))
-        if number < 0:
-            return
-        cell_run = self.cells[number]
-        cell_run.state_changed(job)
-        if job.state == "over" and number not in self._in_cell_heap:
-            self._in_cell_heap.add(number)
-            heapq.heappush(self._cell_heap, (len(cell_run.jobs), number))
-
-    def next(self) -> Job | None:
-        """The first waiting job, else a new job of the cell with the fewest jobs, else the first outdated job.
-
-        The caller changes the job's state and calls `state_changed`.
-        """
-        return (
-            _first(self._waiting_heap, lambda job: job.state == "waiting")
-            or self._new_job()
-            or _first(self._outdated_heap, self._outdated)
-        )
-
-    def _new_job(self) -> Job | None:
-        """A new job. A cell without a new job leaves the heap until one of its trials ends."""
-        while self._cell_heap:
-            number = self._cell_heap[0][1]
-            if job := self.cells[number].new_job():
-                self.state_changed(job)
-                heapq.heapreplace(self._cell_heap, (len(self.cells[number].jobs), number))
-                return job
-            heapq.heappop(self._cell_heap)
-            self._in_cell_heap.discard(number)
-        return None
-
-
-def _first(heap: list[Entry], valid: Callable[[Job], bool]) -> Job | None:
-    """The first valid job, which stays in the heap. Invalid entries before the job are removed."""
-    while heap:
-        if valid(heap[0][2]):
-            return heap[0][2]
-        heapq.heappop(heap)
-    return None

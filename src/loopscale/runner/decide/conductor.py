@@ -5,19 +5,18 @@ it directly. Tests therefore check its guarantees in seconds: no job is lost, do
 changes no decision.
 """
 
+import heapq
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from loopscale.records.model.curves import encode_curve
 from loopscale.records.model.note import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
-from loopscale.runner.decide.budget import BudgetSpent, Meter
-from loopscale.runner.decide.cell_run import Baselines, CellRun, JobQueue
-from loopscale.runner.decide.job import Fault, Idle, Job
-from loopscale.runner.decide.shares import Share
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.cell_run import CellRun
+from loopscale.runner.decide.job import Baseline, Fault, Idle, Job, Report
+from loopscale.runner.decide.limits import BudgetSpent, Meter, Share
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
@@ -83,14 +82,16 @@ class Conductor:
         for record in sorted(records, key=lambda r: (r.role, r.number)):
             by_cell[record.cell].append(record)
         self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
-        self.baselines = Baselines(study, [record for record in records if record.role == "baseline"])
+        self.baselines = _baseline_jobs(study, records)
         self._jobs_by_key = {job.key: job for job in self.jobs()}
-        self._queue = JobQueue(self.baselines.jobs.values(), list(self.cell_runs.values()), self._outdated)
+        self._queue = JobQueue(self.baselines.values(), list(self.cell_runs.values()), self._outdated)
         for record in records:
-            self._close_run(record)
+            # The driver may have died between the outcome of a trial and the end of the run.
+            if record.outcome in OVER and record.status == "RUNNING":
+                self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
 
     def jobs(self) -> Iterator[Job]:
-        yield from self.baselines.jobs.values()
+        yield from self.baselines.values()
         for cell_run in self.cell_runs.values():
             yield from cell_run.jobs.values()
 
@@ -141,7 +142,8 @@ class Conductor:
         self._jobs_by_key[job.key] = job
         job.recorded = True
         if job.state == "waiting":
-            self._note(job, params=flatten(job.work.settings), tags=self._start_tags(job), status="RUNNING")
+            params, tags = flatten(job.work.settings), self._start_tags(job)
+            self.writer.write(Note(job.key, params=params, tags=tags, status="RUNNING"))
         else:
             job.order_kind = "baseline" if job.role == "baseline" else "evaluate"
         job.state = "running"
@@ -154,7 +156,7 @@ class Conductor:
         assert self.meter
         left, limits = self.meter.spending.left, self.meter.limits
         tightest = min(left, key=lambda name: left[name] / limits[name])
-        planned = sum(cell_run.planned for cell_run in self.cell_runs.values()) + len(self.baselines.jobs)
+        planned = sum(cell_run.planned for cell_run in self.cell_runs.values()) + len(self.baselines)
         over = sum(job.state == "over" for job in self.jobs())
         return BudgetSpent(
             f"the budget is spent, except for a reserve for starting and stopping: {self.meter.spending} used; "
@@ -210,7 +212,7 @@ class Conductor:
         self._silent_deaths += 1
         self.reasons[key] = reason
         counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
-        self._note(job, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {}))
+        self.writer.write(Note(job.key, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {})))
         if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
             job.state = "over" if job.outcome else "waiting"
             self._queue.state_changed(job)
@@ -225,7 +227,7 @@ class Conductor:
         """Record that all unfinished jobs are interrupted. The next run resumes them."""
         for job in self.jobs():
             if job.recorded and job.state != "over" and not job.outcome:
-                self._note(job, tags={"outcome": "interrupted"}, status="KILLED")
+                self.writer.write(Note(job.key, tags={"outcome": "interrupted"}, status="KILLED"))
 
     def _yield_slot(self, job: Job) -> bool:
         """Whether the job gives its slot to another study.
@@ -258,7 +260,8 @@ class Conductor:
         reached = {f"{RUNG}{rung}": error for rung, error in rungs.items()}
         # The verdict is in the same batch as its rung. Otherwise a resumed driver, which knows more errors, would
         # decide again.
-        self._note(job, step, metrics | reached | {"step": step}, {"outcome": "pruned"} if pruned else {})
+        tags = {"outcome": "pruned"} if pruned else {}
+        self.writer.write(Note(job.key, step, metrics | reached | {"step": step}, tags=tags))
         if pruned:
             self._end(job, Report(outcome="pruned"))
         return not pruned
@@ -293,7 +296,8 @@ class Conductor:
         self._queue.state_changed(job)
         status = STATUS.get(report.outcome, "FAILED")
         metrics = {} if had_ended or job.role == "baseline" else {"flops": job.flops}
-        self._note(job, job.step, metrics | (report.metrics or {}), tags, status=status, artifacts=artifacts)
+        metrics |= report.metrics or {}
+        self.writer.write(Note(job.key, job.step, metrics, tags=tags, status=status, artifacts=artifacts))
 
     def _evaluated_task_tag(self, job: Job, had_ended: bool) -> dict[str, str]:
         """The task of the curve, if it differs from the trained task or may replace another task's tag."""
@@ -312,23 +316,6 @@ class Conductor:
             and (job.role != "tuning" or job is self.cell_runs[job.cell].best)
         )
 
-    def _close_run(self, record: Record) -> None:
-        """Close a run whose driver died between the outcome and the end of the run."""
-        if record.outcome in OVER and record.status == "RUNNING":
-            self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
-
-    def _note(
-        self,
-        job: Job,
-        step: int = 0,
-        metrics: dict[str, float] | None = None,
-        tags: dict[str, str] | None = None,
-        params: dict[str, Any] | None = None,
-        status: str = "",
-        artifacts: tuple[tuple[str, bytes | Path], ...] = (),
-    ) -> None:
-        self.writer.write(Note(job.key, step, metrics or {}, params or {}, tags or {}, status, artifacts))
-
     def _start_tags(self, job: Job) -> dict[str, str]:
         tags: dict[str, str] = {"cell": job.cell, "label": job.label, "role": job.role}
         tags |= {"number": str(job.number), "point": json.dumps(job.point), "outcome": "running"}
@@ -338,3 +325,95 @@ class Conductor:
         if job.sampler_state:
             tags["sampler"] = json.dumps(job.sampler_state)
         return tags
+
+
+def _baseline_jobs(study: Study, records: Iterable[Record]) -> dict[str, Job]:
+    """Classical algorithms beside the nets, by key: one job for each solver on each distinct task of the study."""
+    recorded = {record.key: record for record in records if record.role == "baseline"}
+    jobs: dict[str, Job] = {}
+    for cell in study.cells():
+        task = study.tasks()[cell.key]
+        for solver in study.baselines_for(cell):
+            work = Baseline(task=task, solver=solver)
+            if work.key in jobs:
+                continue
+            number = len(jobs)
+            job = Job(work, "", solver.kind, "baseline", number, {}, position=number, order_kind="baseline")
+            if work.key in recorded:
+                job.restore(recorded[work.key])
+            jobs[work.key] = job
+    return jobs
+
+
+Entry = tuple[int, int, Job]
+"""Number of the job's cell (-1 for baselines), position of the job in the cell, and the job."""
+
+
+class JobQueue:
+    """Chooses the next job without a look at all jobs, because a study may have 10,000 trials and more.
+
+    The queue consists of three heaps in the order of the study's jobs. Entries are only removed at the top, where
+    entries that no longer hold are skipped. `outdated` says whether a job that is over must be evaluated again. A job
+    that is not outdated never becomes outdated.
+    """
+
+    def __init__(
+        self, baselines: Iterable[Job], cells: Sequence[CellRun], outdated: Callable[[Job], bool]
+    ) -> None:
+        self.cells, self._outdated = cells, outdated
+        self._cell_numbers = {cell_run.cell.key: number for number, cell_run in enumerate(cells)}
+        self._waiting_heap: list[Entry] = []
+        self._outdated_heap: list[Entry] = []
+        self._cell_heap = [(len(cell_run.jobs), number) for number, cell_run in enumerate(cells)]
+        """Cells that may have a new job, ordered by the number of jobs."""
+        heapq.heapify(self._cell_heap)
+        self._in_cell_heap = set(range(len(cells)))
+        for job in [*baselines, *(job for cell_run in cells for job in cell_run.jobs.values())]:
+            self.state_changed(job)
+
+    def state_changed(self, job: Job) -> None:
+        """Must be called after each change of the job's state."""
+        number = self._cell_numbers.get(job.cell, -1)
+        if job.state == "waiting":
+            heapq.heappush(self._waiting_heap, (number, job.position, job))
+        elif job.state == "over" and self._outdated(job):
+            heapq.heappush(self._outdated_heap, (number, job.position, job))
+        if number < 0:
+            return
+        cell_run = self.cells[number]
+        cell_run.state_changed(job)
+        if job.state == "over" and number not in self._in_cell_heap:
+            self._in_cell_heap.add(number)
+            heapq.heappush(self._cell_heap, (len(cell_run.jobs), number))
+
+    def next(self) -> Job | None:
+        """The first waiting job, else a new job of the cell with the fewest jobs, else the first outdated job.
+
+        The caller changes the job's state and calls `state_changed`.
+        """
+        return (
+            _first(self._waiting_heap, lambda job: job.state == "waiting")
+            or self._new_job()
+            or _first(self._outdated_heap, self._outdated)
+        )
+
+    def _new_job(self) -> Job | None:
+        """A new job. A cell without a new job leaves the heap until one of its trials ends."""
+        while self._cell_heap:
+            number = self._cell_heap[0][1]
+            if job := self.cells[number].new_job():
+                self.state_changed(job)
+                heapq.heapreplace(self._cell_heap, (len(self.cells[number].jobs), number))
+                return job
+            heapq.heappop(self._cell_heap)
+            self._in_cell_heap.discard(number)
+        return None
+
+
+def _first(heap: list[Entry], valid: Callable[[Job], bool]) -> Job | None:
+    """The first valid job, which stays in the heap. Invalid entries before the job are removed."""
+    while heap:
+        if valid(heap[0][2]):
+            return heap[0][2]
+        heapq.heappop(heap)
+    return None

@@ -1,17 +1,75 @@
-"""A job of a study: a trial or a baseline, its progress, and its outcome."""
+"""A job of a study, and the messages between driver and worker: orders, and reports on them."""
 
 import enum
+import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from loopscale.core.config import Config
+from loopscale.evaluate import Curve, Evaluation
 from loopscale.records.model.note import OVER, Record, Role
-from loopscale.runner.messages import Baseline, Order
-from loopscale.training.trial import Trial
+from loopscale.solvers.base import Solver
+from loopscale.studies.schema import Resources
+from loopscale.tasks.base import Task
+from loopscale.training.trial import Trial, as_before
 
 Fault = Literal["worker", "host", "memory"]
 """Cause of a worker's death: the worker's process, its host, or a lack of main memory."""
+Work = Literal["train", "evaluate", "baseline"]
+"""`train` resumes the trial from its checkpoint and evaluates the trained net. `evaluate` only evaluates the saved
+weights. `baseline` evaluates a classical algorithm.
+"""
+
+
+class Baseline(Config):
+    """A classical algorithm on a task: the reference for trained nets, with a run of its own and no training."""
+
+    task: Task
+    solver: Solver
+
+    @property
+    def key(self) -> str:
+        """Identity of the baseline: 16 hexadecimal digits of the hash of its settings."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return as_before(self.model_dump(mode="json"))
+
+
+class Order(Config):
+    """An order of the driver to a worker. It travels as one JSON string, because Tune would flatten a tree."""
+
+    kind: Work
+    key: str
+    trial: Trial | None = None
+    baseline: Baseline | None = None
+    evaluation: Evaluation
+    checkpoints: str = ""
+    """Location of the checkpoints, for `open_checkpoint_store` on the worker's machine."""
+    resources: Resources = Resources()
+    """The worker's threads, its GPU, and the limits on its memory."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report of a worker: the progress since its last report, and the outcome at the end."""
+
+    progress: tuple[tuple[int, dict[str, float]], ...] = ()
+    """(step, metrics) of each validation."""
+    outcome: str = ""
+    detail: str = ""
+    metrics: dict[str, float] | None = None
+    """Metrics of the final evaluation, such as `evaluate/error`."""
+    curve: Curve | None = None
+    host: str = ""
+    hardware: str = ""
+    """The GPU, or the processor, of the training."""
+    saved: bool = False
+    """Whether a checkpoint holds all progress, so that stopping the trial now loses nothing."""
 
 
 class Idle(enum.Enum):
@@ -55,7 +113,7 @@ class Job:
     """The same numbers in all runs of the study."""
     recorded: bool = False
     """Whether the records contain the job."""
-    order_kind: Literal["train", "evaluate", "baseline"] = "train"
+    order_kind: Work = "train"
 
     @cached_property
     def key(self) -> str:
@@ -74,17 +132,24 @@ class Job:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
         over, self.recorded = record.outcome in OVER, True
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
-        self.memory = json.loads(record.tags.get("sampler", "{}"))
+        self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
         self.retries, self.lost_hosts = (
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
         )
 
-    def make_order(self, **settings: Any) -> Order:
-        """The order for a worker. `settings` are the fields of `Order` that do not depend on the job."""
-        work = {"trial": self.work} if isinstance(self.work, Trial) else {"baseline": self.work}
-        return Order(kind=self.order_kind, key=self.key, **work, **settings)
+    def make_order(self, evaluation: Evaluation, checkpoints: str, resources: Resources) -> Order:
+        """The order for a worker. `checkpoints` is the location of the checkpoints."""
+        return Order(
+            kind=self.order_kind,
+            key=self.key,
+            trial=self.work if isinstance(self.work, Trial) else None,
+            baseline=self.work if isinstance(self.work, Baseline) else None,
+            evaluation=evaluation,
+            checkpoints=checkpoints,
+            resources=resources,
+        )
 
 
 def _parse_count(text: str) -> int:

@@ -8,14 +8,14 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import ray
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.shares import Share, StudyDemand, fair_shares
+from loopscale.runner.decide.limits import Share, StudyDemand, fair_shares
 
 NAMESPACE, NAME = "loopscale", "shares-1"
 """Name of the actor. Its number is the version of the protocol: drivers of two versions use two actors."""
@@ -54,45 +54,37 @@ class ShareBoard:
 
 
 @contextmanager
-def share_cluster(conductor: Conductor, weight: float, workers: int) -> Iterator[None]:
-    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context."""
-    client = _BoardClient(conductor, weight, workers)
-    client.refresh()  # before the first trial starts
-    thread = threading.Thread(target=client.refresh_until_stopped, name="shares", daemon=True)
+def share_cluster(
+    conductor: Conductor, weight: float, workers: int, trial: Mapping[str, float]
+) -> Iterator[None]:
+    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context.
+
+    `trial` are the resources of one trial, by Ray's names.
+    """
+    driver, stopped = uuid.uuid4().hex, threading.Event()
+
+    def refresh() -> None:
+        running = conductor.running_count
+        demand = workers if conductor.has_startable else min(workers, running)
+        message = {"weight": weight, "demand": demand, "running": running, "trial": trial}
+        with contextlib.suppress(Exception):  # after any error of Ray, the study keeps its last share
+            conductor.share = Share(*ray.get(_board().refresh.remote(driver, message), timeout=10))
+
+    def refresh_until_stopped() -> None:
+        while not stopped.wait(REFRESH_SECONDS):
+            refresh()
+
+    refresh()  # before the first trial starts
+    # A thread of its own, so that the study does not wait.
+    thread = threading.Thread(target=refresh_until_stopped, name="shares", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        client.stopped.set()
+        stopped.set()
         thread.join(REFRESH_SECONDS)
-        client.leave()
-
-
-class _BoardClient:
-    """A driver's connection to the board. It refreshes in a thread of its own, so the study does not wait."""
-
-    def __init__(self, conductor: Conductor, weight: float, workers: int) -> None:
-        self.conductor, self.weight, self.workers = conductor, weight, workers
-        self.driver, self.stopped = uuid.uuid4().hex, threading.Event()
-        resources = conductor.study.resources
-        amounts = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2.0**30}
-        self.trial = {name: float(amount) for name, amount in amounts.items() if amount}
-
-    def refresh_until_stopped(self) -> None:
-        while not self.stopped.wait(REFRESH_SECONDS):
-            self.refresh()
-
-    def refresh(self) -> None:
-        running = self.conductor.running_count
-        demand = self.workers if self.conductor.has_startable else min(self.workers, running)
-        message = {"weight": self.weight, "demand": demand, "running": running, "trial": self.trial}
-        with contextlib.suppress(Exception):  # after any error of Ray, the study keeps its last share
-            answer = ray.get(_board().refresh.remote(self.driver, message), timeout=10)
-            self.conductor.share = Share(*answer)
-
-    def leave(self) -> None:
         with contextlib.suppress(Exception):
-            ray.get(_board().leave.remote(self.driver), timeout=2)
+            ray.get(_board().leave.remote(driver), timeout=2)
 
 
 def _board() -> Any:

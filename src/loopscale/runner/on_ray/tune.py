@@ -1,9 +1,14 @@
-"""Ray Tune's two interfaces, searcher and scheduler, which ask the conductor. Tune's own state is never used."""
+"""A study on Ray: the session, and Ray Tune's searcher and scheduler, which ask the conductor.
+
+Tune's own state is never used.
+"""
 
 import logging
+import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +19,10 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from typing_extensions import override
 
-from loopscale.runner.decide.budget import BudgetSpent
 from loopscale.runner.decide.conductor import Conductor, Interrupted
-from loopscale.runner.decide.job import Fault, Idle, Job
-from loopscale.runner.machine.resources import count_memory_kills
-from loopscale.runner.messages import Order
+from loopscale.runner.decide.job import Fault, Idle, Job, Order
+from loopscale.runner.decide.limits import BudgetSpent
+from loopscale.runner.machine import count_memory_kills
 from loopscale.runner.on_ray.worker import trainable
 from loopscale.studies.schema import Resources
 
@@ -49,6 +53,68 @@ OUT_OF_MEMORY = "the kernel has killed processes of this machine for want of mem
 """Added to the reason of a death after a kill by the kernel. Ray only knows that the process is gone."""
 MEMORY_TEXTS = ("running low on memory", "OutOfMemoryError", OUT_OF_MEMORY)
 """Texts in errors of Ray's memory monitor. Ray also says that a death "may" be a lack of memory: no evidence."""
+
+
+@contextmanager
+def ray_session(cpus: int, address: str | None) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start a local Ray with `cpus` CPUs and all GPUs of this machine."""
+    local = {"num_cpus": cpus, "include_dashboard": False}
+    options: dict[str, Any] = {"address": address} if address else local
+    try:
+        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def ray_amounts(resources: Resources) -> dict[str, float]:
+    """Resources of a trial by Ray's names, memory in bytes."""
+    amounts = {"CPU": resources.cpu, "GPU": resources.gpu, "memory": (resources.memory or 0) * 2.0**30}
+    return {name: float(amount) for name, amount in amounts.items() if amount}
+
+
+def count_slots(resources: Resources) -> int:
+    """Number of trials that the connected cluster holds when it is empty."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(
+        min(int(node.get(name, 0) / amount + 1e-9) for name, amount in ray_amounts(resources).items())
+        for node in nodes
+    )
+
+
+def placement_notice(resources: Resources) -> str:
+    """Message for a cluster without any machine that can hold a trial.
+
+    Ray does not say whether the cluster can grow. An autoscaler sees pending trials, if the cluster has one.
+    """
+    amounts = {"CPUs": resources.cpu, "GPUs": resources.gpu, "GiB of memory": resources.memory}
+    request = ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
+    return (
+        f"no machine of the cluster has the resources of a trial ({request}); the study waits for such a machine: "
+        "if none will be added, stop the study with Ctrl-C and reduce its resources"
+    )
+
+
+@contextmanager
+def stop_on_signals(conductor: Conductor) -> Iterator[None]:
+    """Let SIGINT and SIGTERM ask the conductor to stop. A second signal has its previous effect.
+
+    Enter the context after `ray.init`, which installs its own handler of SIGTERM and aborts on the signal. The
+    handlers raise nothing, because Ray's core replaces exceptions of a handler by its own.
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        conductor.stopping = True
+        signal.signal(number, previous[signal.Signals(number)])
+
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in previous:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def classify_fault(reason: str) -> Fault:
@@ -215,7 +281,7 @@ def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Pa
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     searcher = TuneSearcher(conductor, first, make_order, {})
     tune.Tuner(
-        tune.with_resources(trainable, _tune_resources(conductor.study.resources)),
+        tune.with_resources(trainable, ray_amounts(conductor.study.resources)),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=TuneScheduler(conductor, searcher),
@@ -231,9 +297,3 @@ def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Pa
             failure_config=tune.FailureConfig(max_failures=0),
         ),
     ).fit()
-
-
-def _tune_resources(resources: Resources) -> dict[str, float]:
-    """Resources of a trial by Tune's names, memory in bytes."""
-    amounts = {"cpu": resources.cpu, "gpu": resources.gpu}
-    return amounts | ({"memory": resources.memory * 2**30} if resources.memory else {})

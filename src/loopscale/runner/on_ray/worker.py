@@ -5,26 +5,32 @@ that cannot go on (a broken CUDA context), or unusable storage. In each case a n
 machine, is the right answer.
 """
 
+import resource
 import socket
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from loopscale.evaluate import evaluate, summary
 from loopscale.records.model.note import EVALUATE
-from loopscale.runner.machine.provenance import training_hardware
-from loopscale.runner.machine.resources import is_out_of_memory, memory_limit
-from loopscale.runner.messages import Order, Report
+from loopscale.runner.decide.job import Order, Report
+from loopscale.runner.machine import is_out_of_memory, training_hardware
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Diverged, train
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
+
+CUDA_CONTEXT_GIB = 0.5
+"""GPU memory of a process besides its tensors. torch's limit does not count this memory."""
 
 
 def work(order: Order) -> Iterator[Report]:
@@ -33,7 +39,7 @@ def work(order: Order) -> Iterator[Report]:
     Raises StorageUnavailable or torch.AcceleratorError if the worker cannot go on. Ray then discards the process.
     """
     try:
-        with memory_limit(order.memory, order.gpu_share):
+        with memory_limit(order.resources.memory, order.resources.gpu):
             if order.kind == "train":
                 yield from _train_to_end(order)
             yield _evaluate(order)
@@ -47,6 +53,63 @@ def work(order: Order) -> Iterator[Report]:
     except Exception as error:
         outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
         yield _with_place(order, Report(outcome=outcome, detail=traceback.format_exc()))
+
+
+@contextmanager
+def memory_limit(memory: float | None, gpu: float) -> Iterator[None]:
+    """Limit the memory of this process inside the context. A larger trial ends as out_of_memory.
+
+    Ray's `memory` only decides where a trial runs, and CUDA does not know shares of a GPU.
+
+    Parameters
+    ----------
+    memory
+        GiB of main memory, enforced by Linux (RLIMIT_DATA). Memory that the process holds at its start counts.
+        None for no limit.
+    gpu
+        Share of the worker's GPU, enforced by torch until the next call. 0 without a GPU.
+
+    Raises
+    ------
+    MemoryError
+        If the process itself needs more than `memory`.
+    """
+    if 0 < gpu < 1 and torch.cuda.is_available():
+        total = torch.cuda.get_device_properties(0).total_memory / 2**30
+        torch.cuda.set_per_process_memory_fraction(max(0.01, gpu - CUDA_CONTEXT_GIB / total), 0)
+    elif gpu and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(1.0, 0)
+    if memory is None or not (initial := _initial_memory()):
+        yield
+        return
+    data, resident = initial
+    left = memory * 2**30 - resident
+    if left <= 0:
+        raise MemoryError(
+            f"the process alone needs {resident / 2**30:.2g} GiB of the {memory:g} GiB of a trial's memory"
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(data + left)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@cache
+def _initial_memory() -> tuple[int, int] | None:
+    """Bytes that this process had mapped for data, and held, before its first trial. None if unknown.
+
+    The value is cached, so every trial of a reused actor has the same limit.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("VmData", "VmRSS"))}
+    return 1024 * int(sizes["VmData"]), 1024 * int(sizes["VmRSS"])
 
 
 def _train_to_end(order: Order) -> Iterator[Report]:
@@ -113,11 +176,11 @@ def _evaluate(order: Order) -> Report:
 
 def _with_place(order: Order, report: Report) -> Report:
     """The report with the host and the hardware, for the record."""
-    return replace(report, host=socket.gethostname(), hardware=training_hardware(order.gpu))
+    return replace(report, host=socket.gethostname(), hardware=training_hardware(order.resources.gpu > 0))
 
 
 def _device(order: Order) -> str:
-    return "cuda" if order.gpu else "cpu"
+    return "cuda" if order.resources.gpu else "cpu"
 
 
 def trainable(config: dict[str, Any]) -> None:
@@ -125,6 +188,6 @@ def trainable(config: dict[str, Any]) -> None:
     from ray import tune  # Tune has imported it; `work` runs without Ray
 
     order = Order.model_validate_json(config["order"])
-    torch.set_num_threads(order.threads)
+    torch.set_num_threads(order.resources.threads)
     for report in work(order):
         tune.report({"report": report})

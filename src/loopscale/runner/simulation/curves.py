@@ -12,7 +12,7 @@
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,12 +54,7 @@ def read_recorded_trials(source: str) -> list[RecordedTrial]:
     histories: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in values.to_pylist():
         histories[row["trial"]][row["step"]][row["metric"]] = row["value"]
-    return list(_recorded_trials(trials, histories))
-
-
-def _recorded_trials(
-    trials: Iterable[dict[str, Any]], histories: Mapping[str, dict[int, dict[str, float]]]
-) -> Iterator[RecordedTrial]:
+    recorded: list[RecordedTrial] = []
     for row in trials:
         settings = {name: value for name, value in row.items() if "." in name and value is not None}
         steps = float(settings["training.steps"])
@@ -69,7 +64,9 @@ def _recorded_trials(
         seconds = times[-1][1] / times[-1][0] if times else math.nan
         flops = (row["flops"] or math.nan) / steps
         if points:
-            yield RecordedTrial(row["trial"], row["cell"], row["outcome"], settings, points, seconds, flops)
+            identity = row["trial"], row["cell"], row["outcome"]
+            recorded.append(RecordedTrial(*identity, settings, points, seconds, flops))
+    return recorded
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from loopscale.records.model.note import OVER, Record
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
@@ -126,44 +128,27 @@ def _regret(cell_run: CellRun, curves: LearningCurves) -> float | None:
 
 
 def _timeline(simulation: Simulation) -> tuple[float, ...]:
-    width = simulation.now / TIMELINE_BINS
-    if not width:
+    """Share of the slots in use, in TIMELINE_BINS equal parts of the time."""
+    if not simulation.now:
         return ()
-    changes = [0.0] * (TIMELINE_BINS + 2)
-    seconds = [0.0] * TIMELINE_BINS
-    for start, end in simulation.busy:
-        first, last = min(int(start / width), TIMELINE_BINS - 1), min(int(end / width), TIMELINE_BINS - 1)
-        if first == last:
-            seconds[first] += end - start
-            continue
-        seconds[first] += (first + 1) * width - start
-        seconds[last] += end - last * width
-        changes[first + 1] += width
-        changes[last] -= width
-    whole = 0.0
-    for n in range(TIMELINE_BINS):
-        whole += changes[n]
-        seconds[n] += whole
-    return tuple(min(1.0, used / (width * simulation.cluster.slots)) for used in seconds)
+    starts, ends = np.array(simulation.busy).T
+    edges = np.linspace(0.0, simulation.now, TIMELINE_BINS + 1)
+    used = [
+        np.clip(edge - starts, 0.0, ends - starts).sum() for edge in edges
+    ]  # seconds of slots before the edge
+    shares = np.diff(used) / (edges[1] * simulation.cluster.slots)
+    return tuple(np.minimum(shares, 1.0).tolist())
 
 
 def _tail_hours(simulation: Simulation) -> float:
     """Hours from the last moment with the maximum number of used slots to the end."""
-    moments = sorted(
-        (at, change)
-        for start, end in simulation.busy
-        if end > start
-        for at, change in ((start, 1), (end, -1))
-    )
-    running = maximum = 0
-    last = 0.0
-    for at, change in moments:
-        if change < 0 and running == maximum:
-            last = at
-        running += change
-        if running >= maximum:
-            maximum, last = running, at
-    return (simulation.now - last) / 3600
+    moments = [(at, n) for start, end in simulation.busy if end > start for at, n in ((start, 1), (end, -1))]
+    if not moments:
+        return simulation.now / 3600
+    times, changes = np.array(sorted(moments)).T
+    running = np.cumsum(changes)
+    last_change_at_maximum = np.flatnonzero(running == running.max())[-1]
+    return float(simulation.now - times[last_change_at_maximum + 1]) / 3600
 
 
 def _compare_resumed(

@@ -6,18 +6,18 @@ Reports that reach no rung are left out, because they change no decision. Evalua
 
 import heapq
 import itertools
-import json
 import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from loopscale.records.model.note import RUNG, Note, Record
+from loopscale.records.model.note import Note, Record
+from loopscale.records.model.run import Run
+from loopscale.records.trial_records import as_records
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.job import Job
-from loopscale.runner.messages import Report
+from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
@@ -45,32 +45,13 @@ class MemoryRecords:
         del self.notes[max(0, len(self.notes) - count) :]
 
     def records(self) -> list[Record]:
-        rows: dict[str, dict[str, Any]] = {}
+        runs: dict[str, Run] = {}
         for note in self.notes:
-            row = rows.setdefault(note.key, {"metrics": {}, "tags": {}, "status": "RUNNING"})
-            row["metrics"] |= note.metrics
-            row["tags"] |= note.tags
-            row["status"] = note.status or row["status"]
-        return [_make_record(key, **row) for key, row in rows.items()]
-
-
-def _make_record(key: str, metrics: dict[str, float], tags: dict[str, str], status: str) -> Record:
-    rungs = {int(name.removeprefix(RUNG)): value for name, value in metrics.items() if name.startswith(RUNG)}
-    number, point = int(tags["number"]), json.loads(tags["point"])
-    seed = int(tags["seed"]) if "seed" in tags else None
-    step, error = int(metrics.get("step", 0)), metrics.get("error", math.nan)
-    identity = key, key, tags["cell"], tags["role"], number, point, seed
-    return Record(
-        *identity,
-        tags["outcome"],
-        status,
-        step,
-        error,
-        metrics.get("error_last", math.nan),
-        rungs,
-        tags,
-        metrics,
-    )
+            run = runs.setdefault(note.key, Run(note.key, "RUNNING", 0, 0, {"trial": note.key}))
+            run.metrics |= note.metrics
+            run.tags |= note.tags
+            run.status = note.status or run.status
+        return list(as_records(runs.values()))
 
 
 @dataclass(frozen=True)
@@ -173,7 +154,7 @@ class Simulation:
         interval = job.work.training.eval_every
         steps = {job.steps}
         if job.role == "tuning":
-            rungs = self.conductor.cell_runs[job.cell].rungs.ladder(job.number, job.steps)
+            rungs = self.study.scheduler.ladder(job.number, job.steps)
             steps |= {min(math.ceil(rung / interval) * interval, job.steps) for rung in rungs}
         return iter(sorted(step for step in steps if step > after))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from loopscale.runner.machine.resources import memory_limit
+from loopscale.runner.on_ray.worker import memory_limit
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:

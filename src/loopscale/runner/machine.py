@@ -1,4 +1,8 @@
-"""Provenance of a study's results: git commit, package versions, and hardware."""
+"""The machine of a study: provenance of its results, and the resources of its trials.
+
+Ray waits without a message for resources that never come, so the resources are checked before Ray starts. Functions
+import torch themselves: the import is slow, and a machine that only submits a study needs no torch.
+"""
 
 import json
 import os
@@ -10,11 +14,15 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from loopscale.studies.schema import Resources
+
 PACKAGES = ("loopscale", "torch", "ray", "optuna", "mlflow", "numpy", "pandas")
 COMMIT_TAGS = ("git_commit", "git_changed")
 """Tags of the parent run and of every trial: the commit, and whether tracked files differ from the commit."""
 ORIGIN = "origin.json"
 """File beside `studies/` in a package for a cluster, where no repository exists: provenance tags of the package."""
+OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+"""Texts of out-of-memory errors of torch and its libraries that have no exception type of their own."""
 
 
 def provenance_tags(folder: Path) -> dict[str, str]:
@@ -46,13 +54,14 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 @cache
 def describe_machine() -> str:
     """Processor, number of threads, and main memory. Unknown parts are left out."""
-    parts = [_processor(), f"{os.cpu_count() or 1} threads", _memory()]
+    memory = _main_memory()
+    parts = [_processor(), f"{os.cpu_count() or 1} threads", f"{memory:.0f} GiB" if memory else ""]
     return ", ".join(part for part in parts if part)
 
 
 def training_hardware(gpu: bool) -> str:
     """Hardware that a trial of this process trains on: the worker's GPU, else the machine."""
-    import torch  # slow to import, and a machine that only submits a study needs no torch
+    import torch
 
     if gpu and torch.cuda.is_available():
         return torch.cuda.get_device_name(torch.cuda.current_device())
@@ -62,7 +71,7 @@ def training_hardware(gpu: bool) -> str:
 @cache
 def _describe_gpus() -> str:
     """GPUs that torch sees, with the number of each model. Empty without a GPU."""
-    import torch  # slow, as above
+    import torch
 
     if not torch.cuda.is_available():
         return ""
@@ -79,12 +88,12 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-def _memory() -> str:
+def _main_memory() -> float:
+    """Main memory in GiB; 0 if unknown."""
     try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError):
-        return ""
-    return f"{size / 2**30:.0f} GiB"
+        return 0.0
 
 
 def _origin_tags(folder: Path) -> dict[str, str]:
@@ -101,3 +110,55 @@ def _git(folder: Path, *words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+class InsufficientResources(RuntimeError):
+    """This machine lacks the resources of one trial."""
+
+
+def require_resources(resources: Resources, address: str | None) -> None:
+    """Raises InsufficientResources if this machine lacks the resources of one trial. A cluster may grow and passes."""
+    if address:
+        return
+    import torch
+
+    cpus, gpus = len(os.sched_getaffinity(0)), torch.cuda.device_count()
+    if resources.gpu > gpus:
+        raise InsufficientResources(
+            f"a trial needs {resources.gpu:g} GPU and this machine has {gpus or 'none'}; "
+            "give the --address of a cluster with GPUs, or train on the CPU with --set resources.gpu=0"
+        )
+    if resources.cpu > cpus:
+        raise InsufficientResources(
+            f"a trial needs {resources.cpu:g} CPUs and this machine has {cpus}; "
+            f"give the --address of a larger cluster, or --set resources.cpu={cpus}"
+        )
+    memory = _main_memory()
+    if resources.memory and memory and resources.memory > memory:
+        raise InsufficientResources(
+            f"a trial needs {resources.memory:g} GiB of memory and this machine has {memory:.3g}; "
+            f"give the --address of a larger cluster, or a smaller resources.memory"
+        )
+
+
+def local_workers(resources: Resources) -> int:
+    """Number of trials that fit on the CPUs of this process; at least 1."""
+    return max(1, int(len(os.sched_getaffinity(0)) / resources.cpu))
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the error says that main memory or GPU memory is full."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        text in str(error) for text in OUT_OF_MEMORY_TEXTS
+    )
+
+
+def count_memory_kills() -> int:
+    """Number of processes that this machine's kernel has killed for lack of memory since it started."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
