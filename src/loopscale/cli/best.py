@@ -8,7 +8,7 @@ import typer
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import say, show_answers, show_json
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.comparisons import Best
     from loopscale.analysis.results import Results
 

@@ -10,7 +10,7 @@ from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import NOTHING, first_few, format_value, say, show_answers, show_json, show_table
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.two_studies import TwoStudies
 
 ROWS = 40

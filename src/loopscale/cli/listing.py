@@ -9,7 +9,7 @@ from loopscale.cli.clusters import ClusterOption, cluster_from_options, show_sub
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
 from loopscale.cli.output import format_outcomes, say, show_json, show_table
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.mirror.store_mirror import Mirror
 
 STATES = {"FINISHED": "finished", "KILLED": "stopped", "RUNNING": "cut short"}

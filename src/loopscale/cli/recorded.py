@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from loopscale.cli.errors import UsageError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
 

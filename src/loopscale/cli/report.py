@@ -11,7 +11,7 @@ from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import plural, say, show_json, tell
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store

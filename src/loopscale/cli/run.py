@@ -24,7 +24,7 @@ from loopscale.cli.options import (
 from loopscale.cli.output import first_few, format_outcomes, plural, say, show_json, show_table, tell
 from loopscale.cli.report import write_report
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.comparisons import Standing
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Results

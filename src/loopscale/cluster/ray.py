@@ -32,7 +32,7 @@ from loopscale.runner.machine import PACKAGES
 if (
     TYPE_CHECKING
 ):  # Ray is imported late in this file: it takes seconds, and `plan --cluster` needs none of it
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient  # here, because Ray loads slowly
 
 JOB_STATES: dict[str, SubmissionState] = {
     "PENDING": "pending",
@@ -211,7 +211,7 @@ class Ray(Cluster, kind="ray"):
                 f"{name}: no Ray job server answers at {self.address} ({problem})",
                 "start the cluster, or correct its address",
             ) from problem
-        from ray.job_submission import JobSubmissionClient
+        from ray.job_submission import JobSubmissionClient  # here, because Ray loads slowly
 
         logging.getLogger("ray").setLevel(logging.ERROR)
         with _one_line_errors(name):
@@ -221,7 +221,7 @@ class Ray(Cluster, kind="ray"):
 @contextlib.contextmanager
 def _one_line_errors(name: str) -> Iterator[None]:
     """Turns the errors of Ray's client into ClusterError."""
-    import requests
+    import requests  # here, because only Ray's dashboard needs it
     from ray.exceptions import AuthenticationError
 
     try:

@@ -61,7 +61,7 @@ def describe_machine() -> str:
 
 def training_hardware(gpu: bool) -> str:
     """Hardware that a trial of this process trains on: the worker's GPU, else the machine."""
-    import torch
+    import torch  # here, because torch loads slowly
 
     if gpu and torch.cuda.is_available():
         return torch.cuda.get_device_name(torch.cuda.current_device())
@@ -71,7 +71,7 @@ def training_hardware(gpu: bool) -> str:
 @cache
 def _describe_gpus() -> str:
     """GPUs that torch sees, with the number of each model. Empty without a GPU."""
-    import torch
+    import torch  # here, because torch loads slowly
 
     if not torch.cuda.is_available():
         return ""
@@ -120,7 +120,7 @@ def require_resources(resources: Resources, address: str | None) -> None:
     """Raises InsufficientResources if this machine lacks the resources of one trial. A cluster may grow and passes."""
     if address:
         return
-    import torch
+    import torch  # here, because torch loads slowly
 
     cpus, gpus = len(os.sched_getaffinity(0)), torch.cuda.device_count()
     if resources.gpu > gpus:
@@ -148,7 +148,7 @@ def local_workers(resources: Resources) -> int:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether the error says that main memory or GPU memory is full."""
-    import torch
+    import torch  # here, because torch loads slowly
 
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         text in str(error) for text in OUT_OF_MEMORY_TEXTS

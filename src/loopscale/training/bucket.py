@@ -110,7 +110,7 @@ class Bucket(CheckpointStore):
 
     @override
     def names(self) -> list[str]:
-        from pyarrow.fs import FileSelector
+        from pyarrow.fs import FileSelector  # here, because pyarrow loads slowly
 
         def list_files() -> list[str]:
             with self._explained():
@@ -147,7 +147,7 @@ class Bucket(CheckpointStore):
     @cached_property
     def _opened(self) -> "tuple[FileSystem, str]":
         """The file system of pyarrow, and the path of this store in the file system (bucket and prefix)."""
-        from pyarrow import fs
+        from pyarrow import fs  # here, because pyarrow loads slowly
 
         if self._parts.scheme != "s3":
             return fs.FileSystem.from_uri(self.url)

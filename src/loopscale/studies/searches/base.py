@@ -89,7 +89,7 @@ class Search(Family, package="loopscale.studies.searches"):
 
 def distribution(axis: Axis) -> "BaseDistribution":
     """A range in Optuna's terms."""
-    from optuna import distributions
+    from optuna import distributions  # here, because Optuna loads slowly
 
     if isinstance(axis, Choice):
         return distributions.CategoricalDistribution(axis.choice)
@@ -103,7 +103,7 @@ def trial_state(outcome: str, error: float) -> "tuple[TrialState, float | None]"
 
     A diverged trial is complete with the worst value. Samplers ignore failed trials, and would return to their region.
     """
-    from optuna.trial import TrialState
+    from optuna.trial import TrialState  # here, because Optuna loads slowly
 
     match outcome:
         case "finished":

@@ -28,7 +28,7 @@ class NSGA2(Search, kind="nsga2"):
             sampler.get_parent_population(study, generation)
 
     def sampler(self, seed: int, size: int) -> "NSGAIISampler":
-        from optuna.samplers import NSGAIISampler
+        from optuna.samplers import NSGAIISampler  # here, because Optuna loads slowly
 
         # Optuna's default generation of 50 points would be larger than most searches, and the first one is random.
         return NSGAIISampler(seed=seed, population_size=min(50, max(4, size // 4)))

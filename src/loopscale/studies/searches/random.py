@@ -10,6 +10,6 @@ class RandomSearch(Search, kind="random"):
     order_free = True
 
     def sampler(self, seed: int, size: int) -> OptunaSampler:
-        from optuna.samplers import RandomSampler
+        from optuna.samplers import RandomSampler  # here, because Optuna loads slowly
 
         return RandomSampler(seed=seed)

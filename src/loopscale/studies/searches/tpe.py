@@ -12,7 +12,7 @@ class TPE(Search, kind="tpe"):
     """The default search. Its first 5 points are random."""
 
     def sampler(self, seed: int, size: int) -> OptunaSampler:
-        from optuna.samplers import TPESampler
+        from optuna.samplers import TPESampler  # here, because Optuna loads slowly
 
         return TPESampler(seed=seed, n_startup_trials=FIRST)
 
