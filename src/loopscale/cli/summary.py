@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loopscale.analysis.answers.standings import Standing
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
-    from loopscale.records.study_run import Spending
+    from loopscale.records.study_records import Spending
     from loopscale.runner.decide.conductor import Conductor
 
 WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
@@ -59,7 +59,7 @@ def summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read the answer back from the records, and write the report."""
     from loopscale.analysis.answers.findings import study_findings
     from loopscale.analysis.load import load_results
-    from loopscale.records.study_run import Spending
+    from loopscale.records.study_records import Spending
 
     results = load_results(store, conductor.study.name)
     findings = study_findings(results)

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loopscale.records.model.note import WEIGHTS, Note, Record
+from loopscale.records.model import WEIGHTS, Note, Record
 from loopscale.records.stores.base import Store
-from loopscale.records.trial_records import wanted_elsewhere
+from loopscale.records.study_records import wanted_elsewhere
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.training import checkpoint
 from loopscale.training.storage import CheckpointStore

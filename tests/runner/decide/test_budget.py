@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopscale.records.model.note import Note
+from loopscale.records.model import Note
 from loopscale.runner.decide.budget import (
     LINGER_SECONDS,
     MIN_WORK_SECONDS,

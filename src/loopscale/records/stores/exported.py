@@ -15,16 +15,15 @@ from typing import Any
 from typing_extensions import override
 
 from loopscale.records.deferred_imports import pa, parquet
-from loopscale.records.model.curves import with_later_columns
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS
-from loopscale.records.model.run import Run
-from loopscale.records.model.tables import CURVES, arrow_schema
+from loopscale.records.model import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Run, StoreError
 from loopscale.records.stores.base import Point, Store
+from loopscale.records.tables import CURVES, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
-FORMAT, ABOUT = 1, "export.json"
+FORMAT = 1
+ABOUT = "export.json"
+"""The file that marks an export."""
 WEIGHTS_FOLDER = "weights"
 """Folder of an export with the weights of its trials, each in a file with the trial's key as name."""
 AGAIN = "export again"
@@ -55,14 +54,6 @@ class ExportedStore(Store):
         super().__init__(str(folder), storage, checkpoints or open_checkpoint_store(folder / WEIGHTS_FOLDER))
         self.folder = folder
 
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        """True if the folder has the file that marks an export."""
-        try:
-            return (folder / ABOUT).is_file()
-        except (OSError, ValueError):
-            return False
-
     @override
     def missing_weights(self, trial: str, study: str) -> StoreError:
         remedy = f"`loopscale export {study} --weights` takes those that were kept along"
@@ -91,7 +82,7 @@ class ExportedStore(Store):
 
     @override
     def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
-        schema = arrow_schema(CURVES)
+        schema = pa.schema(CURVES)
         with damage_as_error(self.folder):
             curves = self._table("curves", [("run", "in", [run.id for run in runs])]) if runs else None
             if curves is None:

@@ -12,9 +12,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import STUDY, Note
-from loopscale.records.model.run import Run
+from loopscale.records.model import STUDY, Note, Run, StoreError
 from loopscale.records.stores.base import Store
 
 FILE = "ended.json.gz"

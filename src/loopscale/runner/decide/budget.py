@@ -9,8 +9,8 @@ nothing too little, unless the store was away.
 import json
 from collections.abc import Callable, Mapping
 
-from loopscale.records.model.note import STUDY, Note
-from loopscale.records.study_run import SPENT, Spending
+from loopscale.records.model import STUDY, Note
+from loopscale.records.study_records import SPENT, Spending
 from loopscale.studies.parts import Budget, Resources
 
 STOP_SECONDS = 15.0

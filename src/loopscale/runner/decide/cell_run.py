@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from loopscale.records.model.note import OVER, Record, Role
+from loopscale.records.model import OVER, Record, Role
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.rungs import Rungs
 from loopscale.runner.decide.search import Exhausted, Sampler

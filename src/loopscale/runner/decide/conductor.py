@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from loopscale.records.model.curves import encode_curve
-from loopscale.records.model.note import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.model import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.tables import encode_curve
 from loopscale.runner.decide.budget import BudgetSpent, Meter
 from loopscale.runner.decide.cell_run import Baselines, CellRun, JobQueue
 from loopscale.runner.decide.job import Fault, Idle, Job

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from loopscale.records.model.note import OVER, Record, Role
+from loopscale.records.model import OVER, Record, Role
 from loopscale.runner.messages import Baseline, Order
 from loopscale.training.trial import Trial
 

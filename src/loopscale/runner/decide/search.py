@@ -10,7 +10,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from loopscale.records.model.note import Record
+from loopscale.records.model import Record
 from loopscale.studies.optuna_terms import distribution, trial_state
 from loopscale.studies.searches.base import Search
 from loopscale.studies.space import Axis

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from loopscale.evaluate import evaluate, summary
-from loopscale.records.model.note import EVALUATE
+from loopscale.records.model import EVALUATE
 from loopscale.runner.machine.provenance import training_hardware
 from loopscale.runner.machine.resources import is_out_of_memory, memory_limit
 from loopscale.runner.messages import Order, Report

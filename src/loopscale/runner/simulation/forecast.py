@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loopscale.records.model.note import OVER, Record
+from loopscale.records.model import OVER, Record
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
 from loopscale.runner.simulation.curves import LearningCurves

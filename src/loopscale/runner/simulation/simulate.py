@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from loopscale.records.model.note import RUNG, Note, Record
+from loopscale.records.model import RUNG, Note, Record
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.runner.messages import Report
