@@ -26,11 +26,9 @@ from loopscale.records.tables import CURVES, HISTORY, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
-CHECKPOINTS = "checkpoints"
-"""Folder in the storage."""
-
 Point = tuple[str, int, str, float]
 """One point of a history: run, step, metric, value."""
+
 FORMAT = 1
 """The format of records that this version writes. A newer number means that older versions cannot read them."""
 FORMAT_TAG = "loopscale.format"
@@ -57,7 +55,7 @@ class Store(ABC):
 
     def __init__(self, uri: str, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
         self.uri, self.name, self.storage = uri, without_password(uri), storage
-        self.checkpoints = checkpoints or open_checkpoint_store(storage / CHECKPOINTS)
+        self.checkpoints = checkpoints or open_checkpoint_store(storage / "checkpoints")
 
     @abstractmethod
     def experiments(self) -> dict[str, str]:
@@ -196,8 +194,8 @@ class TrackingStore(Store):
                 mlflow_sql_store.SqlAlchemyStore(uri, default_artifacts).engine.dispose()
             client = connect(uri)
             client.search_experiments(max_results=1)
-            # For the whole process, MLflow remembers the artifact folder of a run by the run's id alone. Without this line,
-            # artifacts for a copied store would be written into the original.
+            # For the whole process, MLflow remembers the artifact folder of a run by the run's id alone. Without this
+            # line, artifacts for a copied store would be written into the original.
             getattr(mlflow_tracking_utils, "_artifact_repos_cache", {}).clear()
         except mlflow.exceptions.MlflowException as problem:
             raise _unusable(uri, problem.message) from problem

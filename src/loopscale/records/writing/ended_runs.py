@@ -22,7 +22,6 @@ FEW = 500
 """Fewest runs for a file. The file is renewed after as many new ends."""
 FORGET = Note(STUDY, artifacts=((FILE, b""),))
 """Invalidates the file. Write this note before anything that a driver would not write."""
-MALFORMED = (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError)
 
 
 @dataclass
@@ -111,7 +110,7 @@ def _read_file(store: Store, study: str) -> RunAccount:
         document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
         runs = [_run(entry) for entry in document["runs"]]
         return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))
-    except (*MALFORMED, StoreError):
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError, StoreError):
         return RunAccount()
 
 

@@ -38,20 +38,16 @@ class Denied(Exception):
     """The store does not let this user write any more. The notes are correct, and a retry alone does not help."""
 
 
-class Fenced(Exception):
-    """Another driver writes the records now. Waiting notes are dropped: the other driver reads the checkpoints."""
-
-
 class Delivery:
-    """A queue and a thread that know nothing of MLflow: call `send` with the waiting notes of one run, again and again.
+    """A queue and a thread that call `send` with all waiting notes of one run. They know nothing of MLflow.
 
-    The notes of one run arrive in order, all waiting notes at once. Runs are created in the order of their first notes,
-    so that a driver that dies leaves no gaps. Notes that cannot be delivered wait in memory and are retried. Refused
-    notes are kept for a message at the end. If the store denies writing for a while, `flush` waits no longer.
+    The notes of one run arrive in order. Runs are created in the order of their first notes, so that a driver that dies
+    leaves no gaps. Notes that cannot be delivered wait in memory and are retried. Refused notes are kept for a message
+    at the end. If the store denies writing for a while, `flush` waits no longer.
 
-    `send` raises Refused for wrong notes, and Fenced to end the delivery. After any other exception it is called again.
-    If `send` raises Denied for longer than `TOLERANCE`, `on_denied` is called once with the reason, from the thread of
-    the delivery. The notes are kept and retried all the same.
+    `send` raises Refused for wrong notes, and LeaseTaken to end the delivery. After any other exception `send` is
+    called again. If `send` raises Denied for longer than `TOLERANCE`, `on_denied` is called once with the reason, from
+    the thread of the delivery. The notes are kept and retried all the same.
     """
 
     def __init__(
@@ -109,7 +105,7 @@ class Delivery:
                 self.away_since, self.denied, denied_since = None, "", None
             except Refused as problem:
                 self._refuse(notes, problem)
-            except Fenced:
+            except LeaseTaken:
                 self._fence()
                 return
             except Exception as problem:  # the driver must survive every error of the store
@@ -132,6 +128,7 @@ class Delivery:
             self.on_denied(reason)
 
     def _fence(self) -> None:
+        """Drop the waiting notes: the driver that writes the records now reads the checkpoints."""
         with self._changed:
             self.fenced, self._sending = True, 0
             self._waiting.clear()
@@ -220,11 +217,8 @@ class MlflowWriter(Delivery):
     def _send(self, notes: list[Note]) -> None:
         """Write the notes of one run. Tags come after metrics, settings and artifacts, the status comes last."""
         with delivery_errors():
-            try:
-                if self.lease:
-                    self.lease.ensure_held()
-            except LeaseTaken:
-                raise Fenced from None
+            if self.lease:
+                self.lease.ensure_held()
             run = self._run(notes[0])
             params = {name: value for note in notes for name, value in note.params.items()}
             numbers: dict[str, float] = {}
