@@ -7,9 +7,9 @@ the entropies, as in scikit-learn) need no naming.
 
 from itertools import permutations
 
+import scipy  # scipy loads its submodules at the first use
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 ENUMERATED = 5
@@ -41,7 +41,9 @@ def naming(cost: Float[Tensor, "*batch K K"]) -> Int[Tensor, "*batch K"]:
         total = cost[..., torch.arange(size, device=cost.device), namings].sum(-1)
         return namings[total.argmin(-1)]
     flat = cost.reshape(-1, size, size).double().cpu().numpy()
-    best = torch.tensor([linear_sum_assignment(matrix)[1].tolist() for matrix in flat], device=cost.device)
+    best = torch.tensor(
+        [scipy.optimize.linear_sum_assignment(matrix)[1].tolist() for matrix in flat], device=cost.device
+    )
     return best.reshape(cost.shape[:-1])
 
 

@@ -8,9 +8,9 @@ import math
 from functools import cache
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy.special import rel_entr
-from scipy.stats import beta
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -222,6 +222,6 @@ class DptTarget(Bound, kind="dpt_target"):
             (sum(self.successes) + sum(self.failures) + len(self.successes)) // 2 + 1
         )
         x, others = (1 + nodes) / 2, [i for i in range(len(self.successes)) if i != self.arm]
-        below = [beta.cdf(x, self.successes[i] + 1, self.failures[i] + 1) for i in others]
-        density = beta.pdf(x, self.successes[self.arm] + 1, self.failures[self.arm] + 1)
+        below = [scipy.stats.beta.cdf(x, self.successes[i] + 1, self.failures[i] + 1) for i in others]
+        density = scipy.stats.beta.pdf(x, self.successes[self.arm] + 1, self.failures[self.arm] + 1)
         return float(weights / 2 @ (density * np.prod(below, axis=0)))

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from jaxtyping import Float
 from numpy.polynomial import chebyshev
-from scipy.stats import chi2
 
 NODES = 120
 """Number of nodes of the quadrature rule for a chi-square."""
@@ -71,6 +71,8 @@ def chi_square_rule(freedom: int) -> tuple[Float[np.ndarray, " nodes"], Float[np
     Gauss-Laguerre quadrature misses a λ far below 1 with one or two degrees of freedom: 40 nodes give an
     error of 0.2 % at N = d = 20, λ = .01.
     """
-    logs = np.linspace(np.log(chi2.ppf(1e-14, freedom)), np.log(chi2.isf(1e-16, freedom)), NODES)
-    weights = chi2.pdf(np.exp(logs), freedom) * np.exp(logs)
+    logs = np.linspace(
+        np.log(scipy.stats.chi2.ppf(1e-14, freedom)), np.log(scipy.stats.chi2.isf(1e-16, freedom)), NODES
+    )
+    weights = scipy.stats.chi2.pdf(np.exp(logs), freedom) * np.exp(logs)
     return np.exp(logs), weights / weights.sum()

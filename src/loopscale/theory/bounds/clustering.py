@@ -8,8 +8,8 @@ Compare the error with known labels, or use prompts of at least 100 points.
 import math
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, PositiveInt
-from scipy.integrate import quad
 from scipy.special import entr, expit, log_ndtr, ndtr
 from typing_extensions import override
 
@@ -55,7 +55,7 @@ class GmmBayes(Mixture, kind="gmm_bayes"):
             log_right = (self.components - 1) * float(log_ndtr(t + self.snr / math.sqrt(2)))
             return math.exp(-t * t / 2) / math.sqrt(2 * math.pi) * -math.expm1(log_right)
 
-        return quad(missed, -12, 12, epsabs=1e-13, epsrel=1e-10, limit=200)[0]
+        return scipy.integrate.quad(missed, -12, 12, epsabs=1e-13, epsrel=1e-10, limit=200)[0]
 
 
 class Gmm2Plugin(Mixture, kind="gmm2_plugin"):
@@ -117,7 +117,9 @@ class GmmCeFloor(Mixture, kind="gmm_ce_floor"):
             posterior = expit(2 * self.theta * (t + self.theta) * np.array([1, -1]))
             return math.exp(-t * t / 2) / math.sqrt(2 * math.pi) * float(entr(posterior).sum())
 
-        return quad(surprise, -12 - self.theta, 12, points=[-self.theta], epsabs=1e-13, limit=400)[0]
+        return scipy.integrate.quad(
+            surprise, -12 - self.theta, 12, points=[-self.theta], epsabs=1e-13, limit=400
+        )[0]
 
 
 class AgreementOfError(Mixture):

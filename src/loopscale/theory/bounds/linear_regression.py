@@ -9,10 +9,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
-from scipy.integrate import quad
-from scipy.optimize import root_scalar
 from typing_extensions import override
 
 from loopscale.tasks.spectrum import two_level_spectrum
@@ -212,7 +211,7 @@ def effective_penalty(spectrum: Float[np.ndarray, " dim"], n: int, penalty: floa
     if penalty == 0 and n >= len(spectrum):
         return 0.0
     low, high = math.log(spectrum.min()) - 80, math.log((spectrum.sum() + penalty) / n)
-    return math.exp(root_scalar(excess, bracket=(low, high + 1e-9), xtol=1e-14).root)
+    return math.exp(scipy.optimize.root_scalar(excess, bracket=(low, high + 1e-9), xtol=1e-14).root)
 
 
 def marchenko_pastur_mean(function: Callable[[float], float], gamma: float) -> float:
@@ -227,5 +226,5 @@ def marchenko_pastur_mean(function: Callable[[float], float], gamma: float) -> f
         s = middle + radius * math.cos(angle)
         return (radius * math.sin(angle)) ** 2 / (2 * math.pi * gamma * s) * function(s)
 
-    bulk, _ = quad(integrand, 0, math.pi, epsabs=1e-12, epsrel=1e-10, limit=200)
+    bulk, _ = scipy.integrate.quad(integrand, 0, math.pi, epsabs=1e-12, epsrel=1e-10, limit=200)
     return bulk + (function(0.0) * (1 - 1 / gamma) if gamma > 1 else 0.0)

@@ -11,9 +11,8 @@ import math
 from typing import Literal
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from scipy.interpolate import CubicSpline
-from scipy.stats import binom
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
@@ -290,12 +289,12 @@ class MixtureTold(InContext, kind="mixture_told"):
         Tails of probability 1e-13 are ignored. In a wide range F is smooth in n, so that a cubic spline
         replaces most evaluations.
         """
-        low, high = (int(binom.ppf(chance, self.seen, share)) for chance in (1e-13, 1 - 1e-13))
+        low, high = (int(scipy.stats.binom.ppf(chance, self.seen, share)) for chance in (1e-13, 1 - 1e-13))
         pairs = np.arange(max(low, 0), high + 1)
-        probabilities = binom.pmf(pairs, self.seen, share)
+        probabilities = scipy.stats.binom.pmf(pairs, self.seen, share)
         if len(pairs) <= 2 * NODES or pairs[0] <= 2 * self.dim:
             left = np.array([self._left_after(n) for n in pairs.tolist()])
         else:
             nodes = np.unique(np.linspace(pairs[0], pairs[-1], NODES).round().astype(int))
-            left = CubicSpline(nodes, [self._left_after(n) for n in nodes.tolist()])(pairs)
+            left = scipy.interpolate.CubicSpline(nodes, [self._left_after(n) for n in nodes.tolist()])(pairs)
         return float(probabilities @ left / probabilities.sum())

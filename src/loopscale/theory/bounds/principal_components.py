@@ -9,10 +9,9 @@ import math
 from itertools import pairwise
 from typing import Literal
 
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.integrate import quad
-from scipy.special import betainc, betaln
-from scipy.stats import f
+from scipy.special import betainc, betaln, fdtri
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -56,7 +55,7 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
     @override
     def value(self) -> float:
         self.require(self.dim >= 2, "dim >= 2")
-        start = math.sqrt((self.dim - 1) * float(f.median(self.dim - 1, 1)))
+        start = math.sqrt((self.dim - 1) * float(fdtri(self.dim - 1, 1, 0.5)))
         return self.ratio**self.loops * start
 
 
@@ -89,7 +88,11 @@ class PowerError(Bound, kind="power_error"):
             return error * math.exp((self.dim - 2) * log_sine + s - math.log1p(math.exp(2 * s)))
 
         ends = [-30.0, 0.0, -log_ratio, 60.0 - log_ratio]
-        total = sum(quad(integrand, low, high, limit=200)[0] for low, high in pairwise(ends) if low < high)
+        total = sum(
+            scipy.integrate.quad(integrand, low, high, limit=200)[0]
+            for low, high in pairwise(ends)
+            if low < high
+        )
         return 4 * total * math.exp(-betaln(0.5, (self.dim - 1) / 2))
 
 

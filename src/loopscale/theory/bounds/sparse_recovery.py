@@ -8,8 +8,8 @@ inputs violate the bound on |x| in their theorem and must be clipped.
 import math
 from typing import Literal
 
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.optimize import root_scalar
 from scipy.special import ndtr
 from typing_extensions import override
 
@@ -148,7 +148,7 @@ class L1Threshold(Bound, kind="l1_threshold"):
             tail, density = tail_and_density(t)
             return s * t + 2 * (d - s) * (t * tail - density)
 
-        t = root_scalar(derivative, bracket=(0, 40), xtol=1e-13).root
+        t = scipy.optimize.root_scalar(derivative, bracket=(0, 40), xtol=1e-13).root
         tail, density = tail_and_density(t)
         return s * (1 + t * t) + 2 * (d - s) * ((1 + t * t) * tail - t * density)
 

@@ -9,9 +9,9 @@ import math
 from typing import Literal
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from jaxtyping import Float
 from pydantic import NonNegativeFloat, PositiveInt
-from scipy.stats import chi, chi2, ncx2
 from typing_extensions import override
 
 from loopscale.theory.bounds.linear_regression import LinearExcess, marchenko_pastur_mean
@@ -113,12 +113,12 @@ def mean_squared_distance_to_nearest(dim: int, count: int) -> float:
     distance > t)^count dt.
     """
     radius, weights = legendre_rule(max(dim**0.5 - 9, 0.0), dim**0.5 + 9)  # all but a mass of 1e-18 of |w|
-    weights = weights * chi.pdf(radius, dim)
+    weights = weights * scipy.stats.chi.pdf(radius, dim)
     # Almost no squared distance is below `first`. P is 1 there, and the integral up to `first` is `first`.
-    first, last = chi2.ppf(1e-14 / count, dim), 4 * radius.max() ** 2 + 50
+    first, last = scipy.stats.chi2.ppf(1e-14 / count, dim), 4 * radius.max() ** 2 + 50
     logs, steps = legendre_rule(math.log(first), math.log(last))
     t = np.exp(logs)
-    log_survival = np.log1p(-np.minimum(ncx2.cdf(t, dim, radius[:, None] ** 2), 1 - 1e-16))
+    log_survival = np.log1p(-np.minimum(scipy.stats.ncx2.cdf(t, dim, radius[:, None] ** 2), 1 - 1e-16))
     mean_given_radius = first + np.exp(count * log_survival) @ (t * steps)
     return float(weights @ mean_given_radius / weights.sum())
 
