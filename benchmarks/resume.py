@@ -49,7 +49,7 @@ def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
 from loopscale.records.writing.ended_runs import recall_runs
-from loopscale.records.trial_records import as_records
+from loopscale.records.study_records import as_records
 from loopscale.records.stores.opening import open_store
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
@@ -82,7 +82,7 @@ def fill(uri: str, experiment: str, file: Path) -> int:
     import sqlalchemy
     from mlflow.store.tracking.dbmodels import models
 
-    from loopscale.records.model.note import encode
+    from loopscale.records.model import encode
     from loopscale.runner.simulation.curves import LearningCurves
     from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
     from loopscale.studies.spec import Study

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.notebook import StudyResults, results
-from loopscale.records.model.errors import StoreError
+from loopscale.records.model import StoreError
 from loopscale.records.stores.opening import open_store
 from loopscale.records.transfer import export_records
 from loopscale.studies.mistakes import Mistakes

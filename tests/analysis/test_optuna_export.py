@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from loopscale.analysis.optuna_export import address, to_optuna
-from loopscale.records.model.errors import StoreError
+from loopscale.records.model import StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study

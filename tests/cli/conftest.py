@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.records.model.curves import encode_curve
-from loopscale.records.model.note import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
+from loopscale.records.model import CURVE, STUDY, STUDY_FILE, STUDY_JSON, Note, flatten
 from loopscale.records.stores.opening import open_store
+from loopscale.records.tables import encode_curve
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.job import Baseline
 from loopscale.studies.spec import Study

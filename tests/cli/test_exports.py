@@ -9,9 +9,9 @@ import pytest
 
 from loopscale.analysis.notebook import results
 from loopscale.cli.query import command
-from loopscale.records.model.columns import TABLES
-from loopscale.records.model.note import WEIGHTS, Note
+from loopscale.records.model import WEIGHTS, Note
 from loopscale.records.stores.opening import open_store
+from loopscale.records.tables import TABLES
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, save, strip
 from loopscale.training.checkpoint_stores import open_checkpoint_store

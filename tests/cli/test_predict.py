@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.records.model.note import WEIGHTS, Note
+from loopscale.records.model import WEIGHTS, Note
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint import Checkpoint, load_net, save, strip

@@ -16,7 +16,7 @@ from loopscale.analysis.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model
-from loopscale.records.model.note import STUDY, Note
+from loopscale.records.model import STUDY, Note
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.lease import lease
 from loopscale.solvers.base import Solver

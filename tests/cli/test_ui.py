@@ -12,7 +12,7 @@ import pytest
 
 from loopscale.cli.ui import server_command
 from loopscale.records.mlflow_ui import ui_page
-from loopscale.records.model.errors import NoRecords
+from loopscale.records.model import NoRecords
 from loopscale.records.stores.opening import open_store
 
 

@@ -16,7 +16,7 @@ from loopscale.cluster.base import ClusterError, Request, Submission
 from loopscale.cluster.package import build_package
 from loopscale.cluster.slurm import Slurm
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
 from tests.cluster.slurm_here import missing, slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(900)]

@@ -16,10 +16,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import Note
+from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.records.conftest import postgres, trials  # noqa: F401
 

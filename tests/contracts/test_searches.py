@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from loopscale.records.model.note import Record
+from loopscale.records.model import Record
 from loopscale.runner.decide.cell_run import Exhausted, Sampler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.space import Axis, Choice, Space

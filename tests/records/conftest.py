@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.model.curves import encode_curve
-from loopscale.records.model.note import Note
+from loopscale.records.model import Note
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
+from loopscale.records.tables import encode_curve
 
 POSTGRES = Path("/usr/lib/postgresql")
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.model.note import Note
-from loopscale.records.model.run import Run
-from loopscale.records.stores.base import Store
+from loopscale.records.model import Note, Run
+from loopscale.records.stores.base import ACTIVE, Store, TrackingStore
 from loopscale.records.stores.opening import open_store
-from loopscale.records.stores.tracking import ACTIVE, TrackingStore
+from loopscale.records.study_records import as_records, recorded_trials
 from loopscale.records.transfer import export_records, import_records
-from loopscale.records.trial_records import as_records, recorded_trials
 from loopscale.records.writing import ended_runs as ended
 from loopscale.records.writing.ended_runs import RunAccount, recall_runs
 from loopscale.records.writing.mlflow_writer import MlflowWriter

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import WEIGHTS, Note
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import WEIGHTS, Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import COLUMNS
 from loopscale.records.stores.opening import open_store
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
-from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 ELSEWHERE = "/home/somebody/secret project"

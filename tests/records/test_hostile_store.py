@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from loopscale.cli.main import main
-from loopscale.records.mirror.store_mirror import Mirror
+from loopscale.records.mirror import Mirror
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record

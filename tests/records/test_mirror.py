@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.records.mirror import study_mirror
-from loopscale.records.mirror.store_mirror import Mirror, QueryError
-from loopscale.records.model.curves import encode_curve
-from loopscale.records.model.note import Note
+from loopscale.records import mirror as mirror_module
+from loopscale.records.mirror import Mirror, QueryError
+from loopscale.records.model import Note
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
+from loopscale.records.tables import encode_curve
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
@@ -151,7 +151,7 @@ def test_deleted_runs_and_studies_disappear_from_the_mirror(store: FolderStore, 
 def test_only_files_with_a_changed_run_are_rewritten(
     store: FolderStore, trials, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(study_mirror, "RUNS_PER_FILE", 4)
+    monkeypatch.setattr(mirror_module, "RUNS_PER_FILE", 4)
     write(store, *(note for key in "abcdef" for note in trials.whole(key)))
     mirror = Mirror(store)
     mirror.sync()
@@ -169,7 +169,7 @@ def test_an_unchanged_store_is_not_read_again(store: FolderStore, trials, tmp_pa
     assert ask(store, "SELECT count(*) FROM trials") == [(1,)]
     code = (
         "import sys; from loopscale.records.stores.opening import open_store;"
-        "from loopscale.records.mirror.store_mirror import Mirror;"
+        "from loopscale.records.mirror import Mirror;"
         f"m = Mirror(open_store({str(store.root)!r})); m.sync(); assert 'pyarrow' not in sys.modules;"
         "assert m.query('SELECT trial FROM trials').to_pylist() == [{'trial': 'a'}];"
         "print([name for name in ('mlflow', 'torch', 'ray', 'optuna', 'sqlalchemy') if name in sys.modules])"

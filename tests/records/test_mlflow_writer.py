@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.model.note import Note, decode, encode
-from loopscale.records.stores import tracking
-from loopscale.records.stores.base import Store
-from loopscale.records.stores.tracking import TrackingStore
-from loopscale.records.trial_records import recorded_trials
-from loopscale.records.writing.delivery import Delivery, Refused
-from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.model import Note, decode, encode
+from loopscale.records.stores import base
+from loopscale.records.stores.base import Store, TrackingStore
+from loopscale.records.study_records import recorded_trials
+from loopscale.records.writing.mlflow_writer import Delivery, MlflowWriter, Refused
 
 
 def write(store: Store, *notes: Note, study: str = "study") -> None:
@@ -46,7 +44,7 @@ def test_a_study_without_records_has_none(store: Store):
 
 
 def test_records_are_in_the_order_of_their_start(store: Store, trials, monkeypatch):
-    monkeypatch.setattr(tracking, "PAGE", 2)
+    monkeypatch.setattr(base, "PAGE", 2)
     keys = [f"k{number}" for number in range(40)]
     write(store, *(trials.begun(key) for key in keys))
     assert [record.key for record in recorded_trials(store, "study")] == keys

@@ -16,8 +16,8 @@ import pytest
 
 from loopscale.cli.main import main
 from loopscale.records.stores.opening import open_store
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import ImportCounts, import_records
-from loopscale.records.trial_records import recorded_trials
 from loopscale.records.weights import weights_of
 from loopscale.training.checkpoint import load_net, load_trial
 

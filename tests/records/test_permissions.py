@@ -9,15 +9,13 @@ import pytest
 import requests
 
 from loopscale.cli.main import main
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import STUDY, STUDY_JSON, Note
+from loopscale.records.model import STUDY, STUDY_JSON, Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
-from loopscale.records.writing import delivery
-from loopscale.records.writing.delivery import Delivery, Denied
+from loopscale.records.study_records import recorded_trials
+from loopscale.records.writing import mlflow_writer
 from loopscale.records.writing.driver_lease import TAG, DriverLease
-from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.writing.mlflow_writer import Delivery, Denied, MlflowWriter
 from tests.records.conftest import Server
 
 ADMIN = ("admin", "a long one for the tests")
@@ -191,7 +189,7 @@ def test_a_driver_without_permission_learns_so_before_it_watches_another_driver(
 def test_notes_without_permission_are_written_once_permission_is_back(
     guarded: Guarded, login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials
 ):
-    monkeypatch.setattr(delivery, "TOLERANCE", 1.0)
+    monkeypatch.setattr(mlflow_writer, "TOLERANCE", 1.0)
     login("bob")
     store = open_store(guarded.uri, storage=tmp_path / "b", create=True)
     experiment = store.make_experiment("taken")
@@ -257,7 +255,7 @@ def test_a_short_denial_does_not_stop_the_driver():
 def test_after_a_long_denial_flush_waits_no_longer_and_no_note_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(delivery, "TOLERANCE", 0.2)
+    monkeypatch.setattr(mlflow_writer, "TOLERANCE", 0.2)
     reasons, closed, arrived = list[str](), [True], list[Note]()
 
     def send(notes: list[Note]) -> None:

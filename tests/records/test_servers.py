@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import Note
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import export_records, import_records
-from loopscale.records.trial_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 pytestmark = pytest.mark.slow
@@ -141,7 +140,7 @@ def test_a_thousand_trials_are_written_mirrored_and_queried_in_good_time(store: 
     copied = time.monotonic() - start
     code = (
         "from loopscale.records.stores.opening import open_store;"
-        "from loopscale.records.mirror.store_mirror import Mirror;"
+        "from loopscale.records.mirror import Mirror;"
         f"m = Mirror(open_store({str(store.root)!r})); m.sync();"
         "print(m.query('SELECT count(*) AS n FROM trials').to_pylist()[0]['n'])"
     )

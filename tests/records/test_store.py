@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import Note
+from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.buckets import CREDENTIALS, Bucket
 

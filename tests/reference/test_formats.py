@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
-from loopscale.records.model.curves import encode_curve
+from loopscale.records.tables import encode_curve
 from loopscale.runner.decide.job import Baseline
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopscale.evaluate import Curve
-from loopscale.records.model.note import Record
+from loopscale.records.model import Record
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Idle, Job, Report
 from loopscale.runner.simulation.simulate import MemoryRecords

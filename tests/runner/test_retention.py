@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from loopscale.records.model.note import STUDY, WEIGHTS, Note
+from loopscale.records.model import STUDY, WEIGHTS, Note
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job

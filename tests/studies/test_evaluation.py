@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.results import Results
-from loopscale.records.model.run import Run
-from loopscale.records.model.tables import trial_row
+from loopscale.records.model import Run
+from loopscale.records.tables import trial_row
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.tasks.clustering import Clustering

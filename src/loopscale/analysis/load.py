@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from loopscale.analysis.results import Description, Results
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.errors import NoRecords, StoreError
-from loopscale.records.model.tables import CURVES, HISTORY, TRIALS
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import NoRecords, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import DEFAULT, open_store
+from loopscale.records.tables import CURVES, HISTORY, TRIALS
 from loopscale.studies.files import recorded_name, studies_folder
 from loopscale.studies.mistakes import one_of
 

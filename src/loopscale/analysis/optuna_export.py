@@ -24,11 +24,9 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
 from loopscale.analysis.load import load_results
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import Record
-from loopscale.records.model.run import Run
+from loopscale.records.model import Record, Run, StoreError
 from loopscale.records.stores.base import Store
-from loopscale.records.trial_records import as_records
+from loopscale.records.study_records import as_records
 from loopscale.studies.searches.base import distribution, trial_state
 from loopscale.studies.space import Space
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from loopscale.analysis.results import CellResult, Results
 from loopscale.evaluate import Evaluation, evaluate, summary
 from loopscale.models.base import Net
-from loopscale.records.model.errors import StoreError
+from loopscale.records.model import StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.weights import weights_of
 from loopscale.studies.files import YamlTree, with_overrides

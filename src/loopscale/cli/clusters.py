@@ -178,10 +178,10 @@ def _row(submission: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """The progress in the study's records; if this machine cannot read them, the reason."""
-    from loopscale.records.mirror.store_mirror import Mirror
-    from loopscale.records.model.errors import StoreError
+    from loopscale.records.mirror import Mirror
+    from loopscale.records.model import StoreError
     from loopscale.records.stores.opening import open_store
-    from loopscale.records.study_run import spending_of
+    from loopscale.records.study_records import spending_of
 
     remote = bool(cluster.store and "://" in cluster.store)
     try:

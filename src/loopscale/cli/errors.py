@@ -19,8 +19,8 @@ def error_message(problem: Exception) -> str | None:
     if isinstance(problem, TyperException):
         return _option_message(problem)
     from loopscale.cluster.base import ClusterError
-    from loopscale.records.mirror.store_mirror import QueryError
-    from loopscale.records.model.errors import StoreError, explain_denial
+    from loopscale.records.mirror import QueryError
+    from loopscale.records.model import StoreError, explain_denial
     from loopscale.runner.lease import Held
     from loopscale.studies.mistakes import Mistakes
     from loopscale.training.storage import StorageUnavailable

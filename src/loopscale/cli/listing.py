@@ -10,7 +10,7 @@ from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_s
 from loopscale.cli.output import format_outcomes, say, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.mirror import Mirror
 
 STATES = {"FINISHED": "finished", "KILLED": "stopped", "RUNNING": "cut short"}
 """What nobody holds, by the last word on its parent run."""
@@ -37,7 +37,7 @@ def command(
     if cluster:
         show_submissions(*cluster_from_options(context, cluster, store, storage), as_json)
         return
-    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.mirror import Mirror
 
     mirror = Mirror(open_store(context, store, storage))
     mirror.sync()

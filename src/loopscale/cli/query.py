@@ -49,8 +49,8 @@ def command(
 
     loopscale query "SELECT study, outcome, count(*) FROM trials WHERE outcome <> 'finished' GROUP BY ALL"
     """
-    from loopscale.records.mirror.store_mirror import Mirror
-    from loopscale.records.model.errors import NoRecords
+    from loopscale.records.mirror import Mirror
+    from loopscale.records.model import NoRecords
 
     if (sql is None) is not tables:
         raise UsageError("a query is one SELECT, or --tables; give one of them")
@@ -83,7 +83,7 @@ def command(
 
 def _show_tables(found: dict[str, list[tuple[str, str]]], as_json: bool) -> None:
     """Every table with its columns; those of trials that are not described one by one are settings."""
-    from loopscale.records.model.columns import SETTINGS, TABLES
+    from loopscale.records.tables import SETTINGS, TABLES
 
     tables = []
     for name, (about, described) in TABLES.items():

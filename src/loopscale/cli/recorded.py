@@ -16,7 +16,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     Raises NoRecords for a study that has not been run, and Mistakes or UsageError for what is none: nobody can run it.
     """
     from loopscale.analysis.load import load_results
-    from loopscale.records.model.errors import NoRecords
+    from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name
 
     name = recorded_name(study)
@@ -29,7 +29,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
 
 def meeting(store: "Store", study: str, where: str) -> Set[str]:
     """The study's trials that meet an SQL condition. Raises QueryError."""
-    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.mirror import Mirror
 
     mirror = Mirror(store)
     mirror.sync(study)
@@ -40,7 +40,7 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
 def _check(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
-    from loopscale.records.mirror.store_mirror import Mirror
+    from loopscale.records.mirror import Mirror
     from loopscale.studies.files import find_study, studies_folder, study_names
     from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study

@@ -83,7 +83,7 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
 
 def provenance(store: "Store", results: "Results") -> dict[str, Any]:
     """The origin of a study's results: tables by name, and the study's file."""
-    from loopscale.records.study_run import origin_of, spending_of
+    from loopscale.records.study_records import origin_of, spending_of
 
     where = origin_of(store, results.name)
     used = str(spending_of(store, results.name))
@@ -116,7 +116,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _attach(store: "Store", study: str, page: bytes) -> bool:
-    from loopscale.records.model.note import REPORT, STUDY, Note
+    from loopscale.records.model import REPORT, STUDY, Note
     from loopscale.records.writing.mlflow_writer import MlflowWriter
 
     with MlflowWriter(store, study, {}) as writer:

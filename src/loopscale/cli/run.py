@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
-    from loopscale.records.study_run import Spending
+    from loopscale.records.study_records import Spending
     from loopscale.runner.decide.conductor import Conductor
 
 WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
@@ -103,9 +103,11 @@ def command(
     goes_on = f"`loopscale run {study}` goes on from here"
     changes = parse_assignments(overrides)
     try:
+        from loopscale.runner.decide.conductor import Interrupted, NoWorkers
+        from loopscale.runner.decide.limits import BudgetSpent
         from loopscale.runner.machine import InsufficientResources, require_resources
         from loopscale.runner.progress import show_progress
-        from loopscale.runner.run import BudgetSpent, Interrupted, NoWorkers, Unrecorded, run
+        from loopscale.runner.run import Unrecorded, run
         from loopscale.studies.spec import Study
         from loopscale.training.storage import StorageUnavailable
 
@@ -140,7 +142,7 @@ def _summary(store: "Store", conductor: "Conductor") -> Summary:
     """Read the answer back from the records, and write the report."""
     from loopscale.analysis.answers.findings import study_findings
     from loopscale.analysis.load import load_results
-    from loopscale.records.study_run import Spending
+    from loopscale.records.study_records import Spending
 
     results = load_results(store, conductor.study.name)
     findings = study_findings(results)

@@ -59,7 +59,6 @@ def export_records(
     loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
     from loopscale.records import transfer
-    from loopscale.records.sheets import write_sheets
     from loopscale.studies.files import recorded_name
 
     if (study is None) is not everything:
@@ -85,7 +84,7 @@ def export_records(
     sheets: tuple[tuple[Literal["csv", "parquet"], Path | None], ...] = (("csv", csv), ("parquet", parquet))
     for form, folder in sheets:
         if folder:
-            rows = write_sheets(records, name, folder, form)
+            rows = transfer.write_sheets(records, name, folder, form)
             document[form] = {"folder": folder, **rows}
             sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
             lines.append(f"{sizes}; columns.{form} explains the columns; all in {folder}")

@@ -67,7 +67,7 @@ def describe_cluster(
 def _store_problem(store: str, storage: str | None, study: str) -> str:
     """The reason why a driver cannot record the study; empty if it can."""
     # Imported here because the import takes a second.
-    from loopscale.records.model.errors import StoreError
+    from loopscale.records.model import StoreError
     from loopscale.records.stores.opening import open_store
 
     try:

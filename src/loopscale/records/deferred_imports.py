@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 MLFLOW_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `writing.delivery` retries instead
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `Delivery` retries instead
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # one line for every run that ends on a server
@@ -43,17 +43,12 @@ if TYPE_CHECKING:  # for the types alone
     import mlflow.utils.credentials as mlflow_credentials
     import mlflow.utils.rest_utils as mlflow_rest
     import pyarrow as pa
-    import requests
     import sqlalchemy.exc
     from pyarrow import csv, dataset, parquet
 else:
-    duckdb = _Deferred("duckdb")
-    mlflow = _Deferred("mlflow")
+    duckdb, mlflow, pa, sqlalchemy = map(_Deferred, ("duckdb", "mlflow", "pyarrow", "sqlalchemy"))
     mlflow_credentials = _Deferred("mlflow.utils.credentials")
     mlflow_rest = _Deferred("mlflow.utils.rest_utils")
     mlflow_sql_store = _Deferred("mlflow.store.tracking.sqlalchemy_store")
     mlflow_tracking_utils = _Deferred("mlflow.tracking._tracking_service.utils")
-    pa = _Deferred("pyarrow")
     csv, dataset, parquet = (_Deferred(f"pyarrow.{name}") for name in ("csv", "dataset", "parquet"))
-    requests = _Deferred("requests")
-    sqlalchemy = _Deferred("sqlalchemy")

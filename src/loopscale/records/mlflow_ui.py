@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from loopscale.records.deferred_imports import mlflow
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.note import EVALUATE, STUDY
+from loopscale.records.mirror import study_description
+from loopscale.records.model import EVALUATE, STUDY
 from loopscale.records.stores.base import Store
 
 NAME = "loopscale"
@@ -27,7 +27,8 @@ def ui_page(store: Store, study: str) -> str:
     experiment = store.require_experiment(study)
     path = f"#/experiments/{experiment}/runs"
     with contextlib.suppress(mlflow.exceptions.MlflowException):
-        view = table_view(_description(store, study))
+        description = json.loads(study_description(store, study, store.parent_run(study)) or "{}")
+        view = table_view(description)
         store.client.set_experiment_tag(experiment, TAG, json.dumps(view))
         return f"{path}?viewStateShareKey={NAME}"
     return path
@@ -57,11 +58,3 @@ def table_view(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _column(kind: str, name: str) -> str:
     return f"{kind}.`{name}`"
-
-
-def _description(store: Store, study: str) -> dict[str, Any]:
-    mirror = Mirror(store)
-    mirror.sync(study)
-    with mirror.database() as database:
-        row = database.execute("SELECT json FROM studies WHERE study = ?", [study]).fetchone()
-    return json.loads(row[0]) if row and row[0] else {}

@@ -1,11 +1,11 @@
-"""Carry finished records from one store to another as Parquet files; weights only on request.
+"""Carry finished records from one store to another as Parquet files, or write their tables for spreadsheets and pandas.
 
+Weights are carried only on request.
 `stores.exported` describes the folder. An import that is repeated changes nothing. An imported trial counts as
 finished and is not trained again. An export does not tell the folders of the machine that made it.
 """
 
 import datetime
-import io
 import json
 import re
 import shutil
@@ -14,17 +14,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import loopscale
-from loopscale.records.deferred_imports import dataset, pa, parquet
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import CURVE, OVER, STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Note, decode
-from loopscale.records.model.run import Run, parent_among
-from loopscale.records.stores.base import Store
+from loopscale.records.deferred_imports import csv, dataset, pa, parquet
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import (
+    CURVE,
+    OVER,
+    STUDY,
+    STUDY_FILE,
+    STUDY_JSON,
+    WEIGHTS,
+    Note,
+    Run,
+    StoreError,
+    decode,
+    parent_among,
+)
+from loopscale.records.stores.base import Store, unwritable
 from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, ExportedStore, damage_as_error
 from loopscale.records.stores.folder import FolderStore
-from loopscale.records.trial_records import recorded_studies, recorded_trials
+from loopscale.records.study_records import recorded_studies, recorded_trials
+from loopscale.records.tables import TABLES, parquet_bytes
 from loopscale.records.writing.ended_runs import FORGET
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
@@ -78,7 +90,7 @@ def export_records(
         about = {"format": FORMAT, "made_by": loopscale.__version__, "trials": len(trials)}
         (folder / ABOUT).write_text(json.dumps(about) + "\n")
     except OSError as problem:
-        raise StoreError(f"cannot write to {folder} ({problem.strerror})", "give another folder") from problem
+        raise unwritable(folder, problem, "give another folder") from problem
     return ExportCounts(len(trials), copied)
 
 
@@ -92,6 +104,39 @@ def _copy_weights(store: Store, runs: dict[str, str], folder: Path) -> int:
                 shutil.copyfile(file, folder / f"{trial}.safetensors")
                 copied += 1
     return copied
+
+
+def write_sheets(
+    store: Store, study: str | None, folder: Path, form: Literal["csv", "parquet"]
+) -> dict[str, int]:
+    """Write every table of one study, or of all studies, and a table `columns` with their descriptions.
+
+    Unfinished trials are included. A missing value is an empty cell. Returns the number of rows by table. Raises
+    StoreError if the study has no records or the folder cannot be written.
+    """
+    mirror = Mirror(store)
+    names = recorded_studies(store, study)
+    mirror.sync(study)
+    sheets = {}
+    of_studies = f"study IN ({','.join('?' * len(names))})"
+    of_trials = f"trial IN (SELECT trial FROM trials WHERE {of_studies})"
+    with mirror.database() as database:
+        for table, (_, columns) in TABLES.items():
+            condition = of_studies if "study" in columns else of_trials
+            sql = f"SELECT * FROM {table} WHERE {condition} ORDER BY ALL"
+            sheets[table] = database.sql(sql, params=names).to_arrow_table()
+    described = [
+        {"table": table, "column": name, "unit": column.unit, "about": column.about}
+        for table, (_, columns) in TABLES.items()
+        for name, column in columns.items()
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, sheet in {**sheets, "columns": pa.Table.from_pylist(described)}.items():
+            _write(folder / f"{name}.{form}", sheet)
+    except OSError as problem:
+        raise unwritable(folder, problem, "give another folder") from problem
+    return {name: sheet.num_rows for name, sheet in sheets.items()}
 
 
 def import_records(store: Store, folder: str | Path) -> ImportCounts:
@@ -212,14 +257,15 @@ def _curve_files(file: Path) -> dict[str, bytes]:
     """Every run's curve as the artifact of a run."""
     if not file.exists():
         return {}
-    table = parquet.read_table(file)
-    curves = {}
-    for run in table["run"].unique().to_pylist():
-        buffer = io.BytesIO()
-        parquet.write_table(table.filter(dataset.field("run") == run).drop_columns(["run", "trial"]), buffer)
-        curves[run] = buffer.getvalue()
-    return curves
+    curves = parquet.read_table(file)
+    return {
+        run: parquet_bytes(curves.filter(dataset.field("run") == run).drop_columns(["run", "trial"]))
+        for run in curves["run"].unique().to_pylist()
+    }
 
 
 def _write(file: Path, table: "pa.Table") -> None:
-    parquet.write_table(table, file, compression="zstd")
+    if file.suffix == ".csv":
+        csv.write_csv(table, file)
+    else:
+        parquet.write_table(table, file, compression="zstd")

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import WEIGHTS
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import WEIGHTS, StoreError
 from loopscale.records.stores.base import Store
-from loopscale.records.trial_records import recorded_trials
+from loopscale.records.study_records import recorded_trials
 from loopscale.training.checkpoint import keys
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopscale.records.model.note import Note
+from loopscale.records.model import Note
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Idle, Job
 from loopscale.runner.decide.limits import (

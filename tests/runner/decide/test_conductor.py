@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loopscale.records.model.note import STATUS
+from loopscale.records.model import STATUS
 from loopscale.runner.decide.conductor import MAX_SILENT_DEATHS, Conductor, NoWorkers
 from loopscale.runner.decide.job import Idle, Job
 from loopscale.training.trial import Trial

@@ -5,7 +5,7 @@ from optuna.trial import TrialState
 
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
-from loopscale.studies.spec import Mistakes
+from loopscale.studies.mistakes import Mistakes
 from tests.runner.simulated_study import Store, Workers, complete, study
 
 

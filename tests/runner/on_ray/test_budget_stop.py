@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from loopscale.records.stores.opening import open_store
-from loopscale.records.study_run import Spending, spending_of
+from loopscale.records.study_records import Spending, spending_of
 from tests.runner.drivers import Driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

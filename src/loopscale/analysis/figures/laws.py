@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import FLOPS, PROMPTS, axis_title
+from loopscale.analysis.axes import FLOPS, axis_title
 from loopscale.analysis.figures.style import (
     DEEPEST,
     ERROR,
@@ -23,6 +23,7 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
+from loopscale.analysis.references import PROMPTS
 
 BOUND_DASHES = ("dot", "dash", "dashdot")
 """The dashes of a cell's first, second and third bound."""

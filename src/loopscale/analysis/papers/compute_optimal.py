@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import FACTORS_OF_PROMPTS, PROMPTS, in_step, place_on_axis
+from loopscale.analysis.axes import FACTORS_OF_PROMPTS, in_step, place_on_axis
 from loopscale.analysis.figures import laws
 from loopscale.analysis.laws.surface import LIMITS, Interval, Surface, fit_surface
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
+from loopscale.analysis.references import PROMPTS
 from loopscale.analysis.results import Results
 
 BUDGETS = 5

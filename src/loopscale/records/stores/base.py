@@ -1,27 +1,43 @@
-"""What every kind of store answers. Code outside this folder uses this interface and never asks for the kind."""
+"""What every kind of store answers, and what the kinds share that MLflow writes. MLflow is started here.
 
+Code outside this folder uses `Store` and never asks for the kind.
+"""
+
+import fcntl
+import logging
+import os
+import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from loopscale.records.deferred_imports import mlflow, pa, parquet
-from loopscale.records.model.curves import with_later_columns
-from loopscale.records.model.errors import NoRecords, StoreError
-from loopscale.records.model.note import CURVE
-from loopscale.records.model.run import Run, parent_among
-from loopscale.records.model.tables import CURVES, HISTORY, arrow_schema
+from typing_extensions import override
+
+from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_tracking_utils, pa, parquet
+from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
+from loopscale.records.tables import CURVES, HISTORY, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
-CHECKPOINTS = "checkpoints"
-"""Folder in the storage."""
-
 Point = tuple[str, int, str, float]
 """One point of a history: run, step, metric, value."""
+
+FORMAT = 1
+"""The format of records that this version writes. A newer number means that older versions cannot read them."""
+FORMAT_TAG = "loopscale.format"
+"""Tag of a study's experiment: the format of its records. Experiments without this tag are not ours."""
+ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
+PAGE = 200
+"""Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
+THREADS = 8
+"""Requests to a server or database at a time."""
 
 
 class Store(ABC):
@@ -36,12 +52,10 @@ class Store(ABC):
     """True if nothing can be recorded in the store, not even a report."""
     shared: ClassVar[bool] = False
     """True if drivers on several hosts can use the store. Then a file lock is not enough, and listing runs is slow."""
-    artifact_threads: ClassVar[int] = 1
-    """Artifacts to fetch at a time."""
 
     def __init__(self, uri: str, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
         self.uri, self.name, self.storage = uri, without_password(uri), storage
-        self.checkpoints = checkpoints or open_checkpoint_store(storage / CHECKPOINTS)
+        self.checkpoints = checkpoints or open_checkpoint_store(storage / "checkpoints")
 
     @abstractmethod
     def experiments(self) -> dict[str, str]:
@@ -129,21 +143,21 @@ class Store(ABC):
             return file.read_bytes() if file else None
 
     def history_table(self, runs: Sequence[Run]) -> "pa.Table":
-        """The histories of trials, with the columns of `tables.HISTORY`."""
+        """The histories of trials, with the columns of `HISTORY`."""
         trials = {run.id: run.tags["trial"] for run in runs}
         points = [(run, trials[run], *rest) for run, *rest in self.histories(runs)]
         columns = list(zip(*points, strict=True)) or [()] * len(HISTORY)
-        return pa.table([pa.array(column) for column in columns], schema=arrow_schema(HISTORY))
+        return pa.table([pa.array(column) for column in columns], schema=pa.schema(HISTORY))
 
     def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
-        """The curves of trials, with the columns of `tables.CURVES`. Raises StoreError for a damaged curve."""
-        with ThreadPoolExecutor(self.artifact_threads) as pool:
+        """The curves of trials, with the columns of `CURVES`. Raises StoreError for a damaged curve."""
+        with ThreadPoolExecutor(THREADS if self.shared else 1) as pool:
             curves = list(pool.map(self._curve, runs))
-        empty = arrow_schema(CURVES).empty_table()
+        empty = pa.schema(CURVES).empty_table()
         return pa.concat_tables([empty, *(curve for curve in curves if curve is not None)])
 
     def _curve(self, run: Run) -> "pa.Table | None":
-        schema = arrow_schema(CURVES)
+        schema = pa.schema(CURVES)
         try:
             content = self.read_artifact(run.id, CURVE)
             if content is None:
@@ -156,7 +170,199 @@ class Store(ABC):
             raise StoreError(what, "evaluate it again") from problem
 
 
+class TrackingStore(Store):
+    """A store that MLflow writes. The methods here go through MLflow's client."""
+
+    @cached_property
+    @override
+    def client(self) -> "mlflow.MlflowClient":  # pyright: ignore[reportIncompatibleMethodOverride]: it is read only
+        return self._connect()
+
+    @staticmethod
+    def connect(uri: str, default_artifacts: str | None = None) -> "mlflow.MlflowClient":
+        """Connect to a tracking server or database, and ask it once. Raises StoreError if it does not answer.
+
+        `default_artifacts` is a URI for MLflow's default experiment in a new database. Otherwise MLflow 3.17 writes the
+        name of the working directory into SQL unescaped: with a quote in the name, no table can be made.
+        """
+        connect = mlflow.MlflowClient
+        for name in ("mlflow", "alembic", "sqlalchemy"):  # after the import, which sets levels itself
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger("mlflow").propagate = False
+        try:
+            if default_artifacts:
+                mlflow_sql_store.SqlAlchemyStore(uri, default_artifacts).engine.dispose()
+            client = connect(uri)
+            client.search_experiments(max_results=1)
+            # For the whole process, MLflow remembers the artifact folder of a run by the run's id alone. Without this
+            # line, artifacts for a copied store would be written into the original.
+            getattr(mlflow_tracking_utils, "_artifact_repos_cache", {}).clear()
+        except mlflow.exceptions.MlflowException as problem:
+            raise _unusable(uri, problem.message) from problem
+        except Exception as problem:  # drivers and transports raise exceptions of any kind
+            raise _unusable(uri, f"{type(problem).__name__}: {problem}") from problem
+        return client
+
+    def _connect(self) -> "mlflow.MlflowClient":
+        return self.connect(self.uri)
+
+    @abstractmethod
+    def _artifact_root(self) -> str | None:
+        """The URI for artifacts of a new study; None if the server decides."""
+
+    @override
+    def experiments(self) -> dict[str, str]:
+        experiments: dict[str, str] = {}
+        token = None
+        while True:
+            page = self.client.search_experiments(max_results=1000, page_token=token)
+            experiments |= {entry.name: entry.experiment_id for entry in page if FORMAT_TAG in entry.tags}
+            token = page.token
+            if not token:
+                return experiments
+
+    @override
+    def find_experiment(self, study: str) -> str | None:
+        experiment = self._experiment(study)
+        if experiment is None:
+            return None
+        experiment_id, stage, made_in = experiment
+        if stage == "deleted":
+            what = f"the records of {study} were deleted in MLflow"
+            raise StoreError(what, f"`mlflow experiments restore -x {experiment_id}` brings them back")
+        if made_in is None:
+            what = f"{self.name} has an experiment {study} that loopscale did not make"
+            raise StoreError(what, "name the study otherwise, or use another store")
+        if int(made_in) > FORMAT:
+            what = f"the records of {study} have format {made_in}, this version reads {FORMAT}"
+            raise StoreError(what, "install a newer loopscale, or use another store")
+        return experiment_id
+
+    def _experiment(self, name: str) -> tuple[str, str, str | None] | None:
+        """Id, lifecycle stage and format of an experiment. Experiments that loopscale did not make have no format."""
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            return None
+        return experiment.experiment_id, experiment.lifecycle_stage, experiment.tags.get(FORMAT_TAG)
+
+    @override
+    def make_experiment(self, study: str) -> str:
+        if experiment := self.find_experiment(study):
+            return experiment
+        # With the kind given, MLflow's UI does not ask for the kind of experiment.
+        tags = {FORMAT_TAG: str(FORMAT), "mlflow.experimentKind": "custom_model_development"}
+        try:
+            return self.client.create_experiment(study, self._artifact_root(), tags)
+        except mlflow.exceptions.MlflowException as problem:
+            if experiment := self.find_experiment(study):  # another process was faster
+                return experiment
+            what = f"cannot record {study} in {self.name} ({problem.message})"
+            raise StoreError(what, "try again") from problem
+
+    @override
+    def runs(self, experiment: str, params: bool = True) -> list[Run]:
+        return sorted(self.search([experiment]), key=lambda run: (run.start, run.id))
+
+    @override
+    def parent_run(self, study: str) -> Run | None:
+        experiment = self.find_experiment(study)
+        page = self._page([experiment], f"tags.role = '{STUDY}'", ACTIVE)[0] if experiment else []
+        return page[0] if page else None
+
+    @override
+    def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
+        """Ask for the first page as a whole, and for more pages by the first digit of a run's id.
+
+        The requests for several digits run in parallel, because a server has several processes. Pages one after another
+        are slow: for each page the server passes over all earlier runs.
+        """
+        view = DELETED if deleted else ACTIVE
+        runs, token = self._page(experiments, condition, view)
+        if not token:
+            return runs
+
+        def beginning_with(digit: str) -> list[Run]:
+            both = " and ".join(filter(None, [condition, f"attributes.run_id LIKE '{digit}%'"]))
+            runs, token = self._page(experiments, both, view)
+            while token:
+                more, token = self._page(experiments, both, view, token)
+                runs += more
+            return runs
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            return [run for part in pool.map(beginning_with, string.hexdigits[:16]) for run in part]
+
+    def _page(
+        self, experiments: list[str], condition: str, view: str, token: str | None = None
+    ) -> tuple[list[Run], str | None]:
+        """One page of runs, and the token of the next page."""
+        kind = mlflow.entities.ViewType.from_string(view.lower())
+        page = self.client.search_runs(experiments, condition, kind, PAGE, page_token=token)
+        return [_run(entry) for entry in page], page.token
+
+    @override
+    def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
+        metrics = [pair for run in runs for pair in product([run.id], run.curves)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            answers = pool.map(lambda pair: self.client.get_metric_history(*pair), metrics)
+            for (run, metric), history in zip(metrics, answers, strict=True):
+                yield from ((run, point.step, metric, point.value) for point in history)
+
+    @override
+    def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
+        files = self.client.list_artifacts(run, os.path.dirname(path) or None)
+        if not any(file.path == path for file in files):
+            return None
+        return Path(self.client.download_artifacts(run, path, folder and str(folder)))
+
+    @override
+    def running_ui(self) -> str | None:
+        return None
+
+    @override
+    def ui_options(self) -> list[str]:
+        artifacts = self._artifact_root()
+        options = ["--backend-store-uri", self.uri]
+        return [*options, "--default-artifact-root", artifacts] if artifacts else options
+
+
+def _run(entry: Any) -> Run:
+    info, data = entry.info, entry.data
+    texts, start, end = (dict(data.tags), dict(data.params)), info.start_time, info.end_time or 0
+    return Run(info.run_id, info.status, start, end, *texts, dict(data.metrics), info.experiment_id)
+
+
+def _unusable(uri: str, message: str) -> StoreError:
+    address = without_password(uri)
+    if "out-of-date database schema" in message:
+        return StoreError(
+            f"{address} was made with another version of MLflow",
+            f"back it up and run `mlflow db upgrade {address}`, or install the MLflow that made it",
+        )
+    return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
+
+
 def without_password(uri: str) -> str:
     before, at, after = uri.rpartition("@")
     scheme, slashes, login = before.partition("://")
     return f"{scheme}{slashes}{login.split(':')[0]}{at}{after}" if at and slashes else uri
+
+
+@contextmanager
+def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
+    """Lock a file of `folder` against other processes of this machine. Waits for the other processes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / name).open("a")
+    except OSError as problem:
+        raise unwritable(folder, problem) from problem
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def unwritable(
+    folder: Path, problem: Exception, remedy: str = "give another folder with --store or LOOPSCALE_STORE"
+) -> StoreError:
+    reason = getattr(problem, "strerror", None) or str(problem)
+    return StoreError(f"cannot write to {folder} ({reason})", remedy)

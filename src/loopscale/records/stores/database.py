@@ -5,10 +5,8 @@ import os
 from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
-from loopscale.records.model.errors import NoRecords, StoreError
-from loopscale.records.stores.base import without_password
-from loopscale.records.stores.local_folder import file_lock
-from loopscale.records.stores.tracking import TrackingStore
+from loopscale.records.model import NoRecords, StoreError
+from loopscale.records.stores.base import TrackingStore, file_lock, without_password
 
 SCHEMES = ("postgresql", "mysql", "mssql", "sqlite")
 PATIENCE = 5

@@ -15,32 +15,25 @@ from typing import Any
 from typing_extensions import override
 
 from loopscale.records.deferred_imports import pa, parquet
-from loopscale.records.model.curves import with_later_columns
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS
-from loopscale.records.model.run import Run
-from loopscale.records.model.tables import CURVES, arrow_schema
+from loopscale.records.model import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Run, StoreError
 from loopscale.records.stores.base import Point, Store
+from loopscale.records.tables import CURVES, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
-FORMAT, ABOUT = 1, "export.json"
+FORMAT = 1
+ABOUT = "export.json"
+"""The file that marks an export."""
 WEIGHTS_FOLDER = "weights"
 """Folder of an export with the weights of its trials, each in a file with the trial's key as name."""
 AGAIN = "export again"
-
-
-def _kinds(**columns: str) -> dict[str, str]:
-    return {name: kind for kind, names in columns.items() for name in names.split()}
-
-
 COLUMNS = {
-    "studies": _kinds(text="study tags settings", number="start", bytes=f"{STUDY_JSON} {STUDY_FILE}"),
-    "trials": _kinds(text="study tags settings trial run status metrics", number="start end"),
-    "history": _kinds(text="run metric", integer="step", number="value"),
-    "curves": _kinds(text="run trial", integer="loop point", number="error sem raw"),
+    "studies": {"text": "study tags settings", "number": "start", "bytes": f"{STUDY_JSON} {STUDY_FILE}"},
+    "trials": {"text": "study tags settings trial run status metrics", "number": "start end"},
+    "history": {"text": "run metric", "integer": "step", "number": "value"},
+    "curves": {"text": "run trial", "integer": "loop point", "number": "error sem raw"},
 }
-"""The required columns of every table, with the kind of their values. A column without any value has no kind."""
+"""The required columns of every table, by the kind of their values. A column without any value has no kind."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 """Exceptions from reading damaged files. A damaged Parquet file raises a ValueError or an OSError."""
 
@@ -54,14 +47,6 @@ class ExportedStore(Store):
         check_export(folder)
         super().__init__(str(folder), storage, checkpoints or open_checkpoint_store(folder / WEIGHTS_FOLDER))
         self.folder = folder
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        """True if the folder has the file that marks an export."""
-        try:
-            return (folder / ABOUT).is_file()
-        except (OSError, ValueError):
-            return False
 
     @override
     def missing_weights(self, trial: str, study: str) -> StoreError:
@@ -91,7 +76,7 @@ class ExportedStore(Store):
 
     @override
     def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
-        schema = arrow_schema(CURVES)
+        schema = pa.schema(CURVES)
         with damage_as_error(self.folder):
             curves = self._table("curves", [("run", "in", [run.id for run in runs])]) if runs else None
             if curves is None:
@@ -165,6 +150,7 @@ def check_export(folder: Path) -> None:
 
 
 def _check_table(file: Path, columns: dict[str, str], required: bool) -> None:
+    """StoreError unless the file has the columns, which are given by the kind of their values."""
     if not file.exists() and not required:
         return
     try:
@@ -173,9 +159,10 @@ def _check_table(file: Path, columns: dict[str, str], required: bool) -> None:
         raise StoreError(f"{file} is missing or damaged ({problem})", AGAIN) from problem
     if not schema.names and not required:  # a table without rows has no columns either
         return
-    if missing := columns.keys() - set(schema.names):
+    kinds = {name: kind for kind, names in columns.items() for name in names.split()}
+    if missing := kinds.keys() - set(schema.names):
         raise StoreError(f"{file} has no {', '.join(sorted(missing))}", AGAIN)
-    for name, kind in columns.items():
+    for name, kind in kinds.items():
         actual = schema.field(name).type
         if not pa.types.is_null(actual) and not _is_kind(actual, kind):
             raise StoreError(f"{file} holds {actual} where {name} should be {kind}", AGAIN)

@@ -17,11 +17,8 @@ from typing_extensions import override
 
 import loopscale
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
-from loopscale.records.model.errors import NoRecords, StoreError
-from loopscale.records.model.run import Run
-from loopscale.records.stores.base import Point
-from loopscale.records.stores.local_folder import file_lock, unwritable
-from loopscale.records.stores.tracking import FORMAT, FORMAT_TAG, TrackingStore, mlflow_client
+from loopscale.records.model import NoRecords, Run, StoreError
+from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Point, TrackingStore, file_lock, unwritable
 from loopscale.training.storage import CheckpointStore
 
 DATABASE, FORMAT_FILE, ARTIFACTS = "mlflow.db", "format.json", "artifacts"
@@ -35,8 +32,6 @@ OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = 
 class FolderStore(TrackingStore):
     """A store in a folder of one user."""
 
-    artifact_threads = 1
-
     def __init__(self, root: Path, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
         super().__init__(database_uri(root), storage, checkpoints)
         self.root, self.name = root, str(root)
@@ -44,7 +39,7 @@ class FolderStore(TrackingStore):
     @staticmethod
     def lies_in(folder: Path) -> bool:
         """True if the folder has a database. Nothing else is checked."""
-        return (folder / DATABASE).exists()
+        return os.path.exists(folder / DATABASE)
 
     @staticmethod
     def check(root: Path, create: bool) -> None:
@@ -172,11 +167,12 @@ class FolderStore(TrackingStore):
             if not database.execute(strays, (place, FORMAT_TAG, place, FORMAT_TAG)).fetchone():
                 return
             with database:
-                for assignment in (
-                    f"runs SET artifact_uri = {run_place}",
-                    "experiments SET artifact_location = ?",
-                ):
-                    database.execute(f"UPDATE {assignment} WHERE {OURS}", (place, FORMAT_TAG))
+                database.execute(
+                    f"UPDATE runs SET artifact_uri = {run_place} WHERE {OURS}", (place, FORMAT_TAG)
+                )
+                database.execute(
+                    f"UPDATE experiments SET artifact_location = ? WHERE {OURS}", (place, FORMAT_TAG)
+                )
 
 
 def database_uri(root: Path) -> str:
@@ -219,7 +215,7 @@ def _make_tables(root: Path) -> None:
     part.mkdir(exist_ok=True)
     for leftover in part.iterdir():
         leftover.unlink()
-    mlflow_client(database_uri(part), (root / ARTIFACTS).absolute().as_uri())
+    TrackingStore.connect(database_uri(part), (root / ARTIFACTS).absolute().as_uri())
     os.replace(part / DATABASE, root / DATABASE)
     part.rmdir()
 

@@ -4,14 +4,11 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from loopscale.records.model.errors import StoreError
+from loopscale.records.model import StoreError
 from loopscale.records.stores import database, server
-from loopscale.records.stores.base import Store
-from loopscale.records.stores.database import DatabaseStore
-from loopscale.records.stores.exported import ExportedStore
+from loopscale.records.stores.base import Store, unwritable
+from loopscale.records.stores.exported import ABOUT, ExportedStore
 from loopscale.records.stores.folder import FolderStore
-from loopscale.records.stores.local_folder import absolute_folder, storage_folder
-from loopscale.records.stores.server import ServerStore
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnavailable
 
@@ -34,33 +31,33 @@ def open_store(
     text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
-    folder = None if "://" in text else absolute_folder(text)
+    folder = None if "://" in text else _absolute_folder(text)
     bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
     beside = None if bucket else storage
     if folder is None:
         kind = _kind_of(text)
         kind.check_reachable(text, create)
-        return kind(text.rstrip("/"), storage_folder(beside or DEFAULT, create), bucket)
-    if ExportedStore.lies_in(folder) and not FolderStore.lies_in(folder):
+        return kind(text.rstrip("/"), _storage_folder(beside or DEFAULT, create), bucket)
+    if os.path.isfile(folder / ABOUT) and not FolderStore.lies_in(folder):
         if create:
             remedy = f"give another --store; `loopscale import {folder}` takes them into it"
             raise StoreError(f"{folder} holds exported records, which are only read", remedy)
-        return ExportedStore(folder, storage_folder(beside or DEFAULT, create=False), bucket)
-    local = storage_folder(beside, create) if beside else folder  # before a store is made in vain
+        return ExportedStore(folder, _storage_folder(beside or DEFAULT, create=False), bucket)
+    local = _storage_folder(beside, create) if beside else folder  # before a store is made in vain
     FolderStore.check(folder, create)
     return FolderStore(folder, local, bucket)
 
 
-def _kind_of(address: str) -> type[ServerStore] | type[DatabaseStore]:
+def _kind_of(address: str) -> type[server.ServerStore] | type[database.DatabaseStore]:
     try:
         scheme = urlsplit(address).scheme
     except ValueError as problem:
         what = f"{address} is no address ({problem})"
         raise StoreError(what, "give --store as http://host:port") from problem
     if scheme in server.SCHEMES:
-        return ServerStore
+        return server.ServerStore
     if scheme.split("+")[0] in database.SCHEMES:
-        return DatabaseStore
+        return database.DatabaseStore
     kinds = ", ".join(("a folder", *(f"{name}://" for name in (*server.SCHEMES, *database.SCHEMES))))
     raise StoreError(f"a store cannot be at {address}", f"give {kinds}")
 
@@ -75,3 +72,25 @@ def _open_bucket(url: str, create: bool) -> CheckpointStore:
         what, _, remedy = str(problem).rpartition("; ")
         raise StoreError(what, remedy) from problem
     return bucket
+
+
+def _absolute_folder(text: str | Path) -> Path:
+    """The folder's absolute path. Raises StoreError for `~name` if there is no user `name`."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as problem:
+        raise StoreError(f"there is no folder {text} ({problem})", "write its path without ~") from problem
+
+
+def _storage_folder(text: str | Path, create: bool) -> Path:
+    """The folder for checkpoints, locks and the mirror. With `create`, StoreError unless it can be written."""
+    folder = _absolute_folder(text)
+    remedy = "give another folder with --storage"
+    if create:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise unwritable(folder, problem, remedy) from problem
+        if not os.access(folder, os.W_OK):
+            raise StoreError(f"cannot write to {folder}", remedy)
+    return folder

@@ -9,10 +9,8 @@ from typing import Any
 from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow_credentials, mlflow_rest
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.run import Run
-from loopscale.records.stores.base import without_password
-from loopscale.records.stores.tracking import PAGE, TrackingStore
+from loopscale.records.model import Run, StoreError
+from loopscale.records.stores.base import PAGE, TrackingStore, without_password
 
 SCHEMES = ("http", "https")
 PATIENCE = 5.0

@@ -1,1 +1,1 @@
-"""Writing records: the MLflow writer, its delivery queue, the driver's lease, and the account of ended runs."""
+"""Writing records: the MLflow writer, the driver's lease, and the account of ended runs."""

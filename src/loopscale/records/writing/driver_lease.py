@@ -17,9 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loopscale.records.deferred_imports import mlflow
-from loopscale.records.model.errors import StoreError, explain_denial, user_name
-from loopscale.records.stores.base import Store
-from loopscale.records.stores.tracking import FORMAT_TAG
+from loopscale.records.model import StoreError, explain_denial, user_name
+from loopscale.records.stores.base import FORMAT_TAG, Store
 
 TAG = "loopscale.driver"
 BEAT = 10.0
@@ -50,12 +49,6 @@ class DriverLease:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name="lease", daemon=True)
 
-    @property
-    def holder(self) -> str:
-        """The driver that last claimed the study, dead or alive; empty if no driver holds the study."""
-        claim = self._read()
-        return claim["who"] if claim else ""
-
     def take(self, notice: Callable[[str], None]) -> None:
         """Hold the study from now on. Wait if the last driver may be dead; `notice` is told so.
 
@@ -69,9 +62,8 @@ class DriverLease:
             self._watch(claim)
         try:
             self._write()
-        except (
-            Exception
-        ):  # the database lets only one of two drivers insert the tag; then its claim can be read
+        except Exception:
+            # The database lets only one of two drivers insert the tag; then its claim can be read.
             if not self._read():
                 raise
         time.sleep(SETTLE)

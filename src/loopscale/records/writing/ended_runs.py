@@ -12,9 +12,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from loopscale.records.model.errors import StoreError
-from loopscale.records.model.note import STUDY, Note
-from loopscale.records.model.run import Run
+from loopscale.records.model import STUDY, Note, Run, StoreError
 from loopscale.records.stores.base import Store
 
 FILE = "ended.json.gz"
@@ -24,7 +22,6 @@ FEW = 500
 """Fewest runs for a file. The file is renewed after as many new ends."""
 FORGET = Note(STUDY, artifacts=((FILE, b""),))
 """Invalidates the file. Write this note before anything that a driver would not write."""
-MALFORMED = (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError)
 
 
 @dataclass
@@ -113,7 +110,7 @@ def _read_file(store: Store, study: str) -> RunAccount:
         document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
         runs = [_run(entry) for entry in document["runs"]]
         return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))
-    except (*MALFORMED, StoreError):
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError, StoreError):
         return RunAccount()
 
 

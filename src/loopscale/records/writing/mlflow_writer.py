@@ -1,27 +1,175 @@
-"""Write notes into MLflow's runs. All metrics, settings, tags and artifacts reach MLflow through this module."""
+"""Write notes into MLflow's runs, in the background. All metrics, settings, tags and artifacts reach MLflow here."""
 
 import contextlib
 import getpass
 import math
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from loopscale.records.deferred_imports import mlflow, requests, sqlalchemy
-from loopscale.records.model.errors import explain_denial
-from loopscale.records.model.note import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode
+import requests
+
+from loopscale.records.deferred_imports import mlflow, sqlalchemy
+from loopscale.records.model import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode, explain_denial
 from loopscale.records.stores.base import Store
-from loopscale.records.writing.delivery import Delivery, Denied, Fenced, Refused
 from loopscale.records.writing.driver_lease import DriverLease, LeaseTaken
 from loopscale.records.writing.ended_runs import RunAccount
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between tries while the store is away. The pause doubles with each try."""
+TOLERANCE = 20.0
+"""Seconds of denial before the driver is told. A proxy that restarts denies for a moment."""
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time (ms since 1970) by metric and step."""
+
+
+class Refused(Exception):
+    """The store has understood the notes and rejects them. A retry would change nothing."""
+
+
+class Denied(Exception):
+    """The store does not let this user write any more. The notes are correct, and a retry alone does not help."""
+
+
+class Delivery:
+    """A queue and a thread that call `send` with all waiting notes of one run. They know nothing of MLflow.
+
+    The notes of one run arrive in order. Runs are created in the order of their first notes, so that a driver that dies
+    leaves no gaps. Notes that cannot be delivered wait in memory and are retried. Refused notes are kept for a message
+    at the end. If the store denies writing for a while, `flush` waits no longer.
+
+    `send` raises Refused for wrong notes, and LeaseTaken to end the delivery. After any other exception `send` is
+    called again. If `send` raises Denied for longer than `TOLERANCE`, `on_denied` is called once with the reason, from
+    the thread of the delivery. The notes are kept and retried all the same.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Note]], None],
+        on_denied: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.send, self.on_denied = send, on_denied
+        self.fenced = False
+        self.denied = ""  # why the store does not let this user write any more
+        self.refused: list[tuple[Note, Exception]] = []  # bugs, to be reported at the end
+        self.away_since: float | None = None  # seconds since 1970, while the store does not answer
+        self._waiting: dict[str, list[Note]] = {}
+        self._singly: set[str] = set()
+        self._begun: set[str] = set()
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._sending = 0
+        self._thread = threading.Thread(target=self._work, name="records", daemon=True)
+        self._thread.start()
+
+    def write(self, note: Note) -> None:
+        with self._changed:
+            if self.fenced:
+                return
+            self._waiting.setdefault(note.key, []).append(note)
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait for all notes to be delivered, at most `timeout` seconds; True if they are."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.denied or not self.backlog, timeout)
+            return not self.backlog
+
+    def close(self, timeout: float) -> bool:
+        done = self.flush(timeout)
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(5)
+        return done
+
+    @property
+    def backlog(self) -> int:
+        with self._changed:
+            return self._sending + sum(map(len, self._waiting.values()))
+
+    def _work(self) -> None:
+        pause, denied_since = FIRST_PAUSE, None
+        while notes := self._take():
+            away = False
+            try:
+                self.send(notes)
+                self._begun.add(notes[0].key)
+                self.away_since, self.denied, denied_since = None, "", None
+            except Refused as problem:
+                self._refuse(notes, problem)
+            except LeaseTaken:
+                self._fence()
+                return
+            except Exception as problem:  # the driver must survive every error of the store
+                away = True
+                self.away_since = self.away_since or time.time()
+                self._put_back(notes)
+                denied_since = (denied_since or time.monotonic()) if isinstance(problem, Denied) else None
+                if denied_since and time.monotonic() - denied_since >= TOLERANCE:
+                    self._deny(str(problem))
+            with self._changed:
+                self._sending = 0
+                self._changed.notify_all()
+            if away:
+                self._stop.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE) if away else FIRST_PAUSE
+
+    def _deny(self, reason: str) -> None:
+        first, self.denied = not self.denied, reason
+        if first:
+            self.on_denied(reason)
+
+    def _fence(self) -> None:
+        """Drop the waiting notes: the driver that writes the records now reads the checkpoints."""
+        with self._changed:
+            self.fenced, self._sending = True, 0
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _refuse(self, notes: list[Note], problem: Refused) -> None:
+        """From now on send the run's notes one by one, so that one wrong note does not take correct notes with it."""
+        if len(notes) == 1:
+            self.refused.append((notes[0], problem))
+        else:
+            self._singly.add(notes[0].key)
+            self._put_back(notes)
+
+    def _take(self) -> list[Note]:
+        """All notes of the run that has waited longest; none after `close`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
+            if self._stop.is_set():
+                return []
+            key = next(iter(self._waiting))
+            notes = self._waiting.pop(key)
+            if key in self._singly and notes[1:]:
+                self._waiting = {key: notes[1:]} | self._waiting
+                notes = notes[:1]
+            self._sending = len(notes)
+            return notes
+
+    def _put_back(self, notes: list[Note]) -> None:
+        """Put notes at the end of the queue, before newer notes of the same run.
+
+        A run without a first delivered note stays before the other such runs: runs are created in order.
+        """
+        key = notes[0].key
+        with self._changed:
+            self._sending = 0
+            returned = {key: notes + self._waiting.pop(key, [])}
+            if key in self._begun:
+                self._waiting |= returned
+            else:
+                begun = {other: waiting for other, waiting in self._waiting.items() if other in self._begun}
+                self._waiting = begun | returned | self._waiting
 
 
 class MlflowWriter(Delivery):
@@ -49,7 +197,7 @@ class MlflowWriter(Delivery):
         self.account = account or RunAccount()
         self._latest = self.account.latest if self.account.has_file else 0
         self.experiment = store.make_experiment(study)
-        self._runs = dict(runs)
+        self.runs = dict(runs)
         self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
         self._last: dict[tuple[str, str], int] = {}
         self._last_start = 0
@@ -61,11 +209,6 @@ class MlflowWriter(Delivery):
     def __exit__(self, *exc: object) -> None:
         self.close(timeout=60)
 
-    @property
-    def runs(self) -> dict[str, str]:
-        """The ids of the known runs by key."""
-        return dict(self._runs)
-
     def renew_run_file(self) -> None:
         """Renew the file of ended runs, if the store keeps one and the runs are many."""
         if note := self.account.file_note():
@@ -74,11 +217,8 @@ class MlflowWriter(Delivery):
     def _send(self, notes: list[Note]) -> None:
         """Write the notes of one run. Tags come after metrics, settings and artifacts, the status comes last."""
         with delivery_errors():
-            try:
-                if self.lease:
-                    self.lease.ensure_held()
-            except LeaseTaken:
-                raise Fenced from None
+            if self.lease:
+                self.lease.ensure_held()
             run = self._run(notes[0])
             params = {name: value for note in notes for name, value in note.params.items()}
             numbers: dict[str, float] = {}
@@ -162,10 +302,10 @@ class MlflowWriter(Delivery):
     def _run(self, note: Note) -> str:
         """The note's run, created if it is absent. After a request without an answer the run is looked up first."""
         key = note.key
-        if key not in self._runs and key in self._unsure:
+        if key not in self.runs and key in self._unsure:
             for run in self.client.search_runs([self.experiment], f"tags.trial = '{key}'", max_results=1):
                 self._add(key, run)
-        if key not in self._runs:
+        if key not in self.runs:
             tags = self._identity(note)
             self._unsure.add(key)
             # Start times are a millisecond apart, so that they give the order of the runs.
@@ -174,10 +314,10 @@ class MlflowWriter(Delivery):
             self._add(key, run)
             self._made.add(run.info.run_id)
         self._unsure.discard(key)
-        return self._runs[key]
+        return self.runs[key]
 
     def _add(self, key: str, run: "mlflow.entities.Run") -> None:
-        self._runs[key] = run.info.run_id
+        self.runs[key] = run.info.run_id
         self.account.begin(run.info.run_id, run.info.start_time, run.data.tags)
 
     def _identity(self, note: Note) -> dict[str, str]:

@@ -14,7 +14,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from loopscale.records.model.note import OVER, Record, Role
+from loopscale.records.model import OVER, Record, Role
 from loopscale.runner.decide.job import Job
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler

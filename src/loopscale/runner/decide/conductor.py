@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from loopscale.records.model.curves import encode_curve
-from loopscale.records.model.note import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.model import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.tables import encode_curve
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Baseline, Fault, Idle, Job, Report
 from loopscale.runner.decide.limits import BudgetSpent, Meter, Share

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model.note import OVER, Record, Role
+from loopscale.records.model import OVER, Record, Role
 from loopscale.solvers.base import Solver
 from loopscale.studies.schema import Resources
 from loopscale.tasks.base import Task

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from loopscale.records.model.note import STUDY, Note
-from loopscale.records.study_run import SPENT, Spending
+from loopscale.records.model import STUDY, Note
+from loopscale.records.study_records import SPENT, Spending
 from loopscale.studies.schema import Budget, Resources
 
 STOP_SECONDS = 15.0

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from loopscale.evaluate import evaluate, summary
-from loopscale.records.model.note import EVALUATE
+from loopscale.records.model import EVALUATE
 from loopscale.runner.decide.job import Order, Report
 from loopscale.runner.machine import is_out_of_memory, training_hardware
 from loopscale.training import checkpoint

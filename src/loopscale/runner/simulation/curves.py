@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopscale.records.mirror.store_mirror import Mirror
-from loopscale.records.model.note import flatten
+from loopscale.records.mirror import Mirror
+from loopscale.records.model import flatten
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.job import Job
 from loopscale.studies.space import Axis, Choice

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.records.model.note import OVER, Record
+from loopscale.records.model import OVER, Record
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
 from loopscale.runner.simulation.curves import LearningCurves

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loopscale.records.model.note import Note, Record
-from loopscale.records.model.run import Run
-from loopscale.records.trial_records import as_records
+from loopscale.records.model import Note, Record, Run
+from loopscale.records.study_records import as_records
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.simulation.curves import LearningCurves

@@ -1,7 +1,10 @@
-"""The plain data and the names that writers and readers of records share: notes, records, tags and metrics."""
+"""The plain data that writers and readers of records share: names, notes, runs, trials and errors."""
 
+import hashlib
 import json
+import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +57,42 @@ class Note:
     at: int = field(default_factory=now)
 
 
+@dataclass
+class Run:
+    """A run of MLflow with the last value of every metric. Times are milliseconds since 1970, 0 for none."""
+
+    id: str
+    status: str
+    start: int
+    end: int
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    experiment: str = ""
+
+    @property
+    def is_trial(self) -> bool:
+        """True for a trial or a baseline; False for the parent run and for runs without a key."""
+        return self.tags.get("trial", STUDY) != STUDY
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash that changes with every note, because a note changes a metric, a tag or the status."""
+        text = repr((self.status, self.end, sorted(self.tags.items()), sorted(self.metrics.items())))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def curves(self) -> list[str]:
+        """Names of the metrics with a history: no settings, no rungs, no values that are logged once."""
+        once = (*self.params, "step", "flops")
+        return [name for name in self.metrics if name not in once and not name.startswith((RUNG, EVALUATE))]
+
+
+def parent_among(runs: Iterable[Run]) -> Run | None:
+    """The parent run of a study, if it is among the runs."""
+    return next((run for run in runs if run.tags.get("role") == STUDY), None)
+
+
 @dataclass(frozen=True)
 class Record:
     """One trial as MLflow knows it. `error`, `error_last`: of the last validation; nan before the first."""
@@ -95,3 +134,40 @@ def decode(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return text if isinstance(value, (list, dict, str)) else value
+
+
+class StoreError(Exception):
+    """Something is wrong with a store. The text is `<what is wrong>; <remedy>`."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{' '.join(what.split())}; {remedy}")
+
+
+class NoRecords(StoreError):
+    """The store has no such records: the study has not been run, or was run with another store."""
+
+
+def explain_denial(message: str, action: str = "do this") -> str | None:
+    """Turn a tracking server's 401 or 403 into one line; None for any other message.
+
+    `message` is the text of the error, which differs among MLflow's functions.
+    """
+    if "Invalid Host header" in message:
+        return None
+    if "error code 401" in message:
+        return (
+            f"the tracking server does not let {user_name()} in; set MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        )
+    if "error code 403" in message or "PERMISSION_DENIED" in message:
+        return (
+            f"the tracking server does not let {user_name()} {action}; ask whoever runs it for EDIT permission to "
+            "record, for READ to look"
+        )
+    return None
+
+
+def user_name() -> str:
+    """The user that the tracking server sees, as far as the environment tells."""
+    name = os.environ.get("MLFLOW_TRACKING_USERNAME")
+    return f"the user {name}" if name else "you"

@@ -1,1 +1,0 @@
-"""The mirror: a copy of the records as Parquet tables, which SQL queries read."""

@@ -1,1 +1,0 @@
-"""Records as plain data: notes, runs, columns, tables, curves and errors."""

@@ -1,0 +1,246 @@
+"""The tables that can be queried: their columns with units, and their rows, made from runs; and the file of a curve."""
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loopscale.records.deferred_imports import pa, parquet
+from loopscale.records.model import EVALUATE, EVALUATED, Outcome, Run, decode, encode
+
+Grid = NDArray[np.float64]
+LATER = ("median",)
+"""Columns that older records lack. They are NULL there."""
+
+
+class Column(NamedTuple):
+    """One column: the Arrow name of its type, its unit or an empty text, and its description."""
+
+    kind: str
+    unit: str
+    about: str
+
+
+OVER_VARIANCE = "1 = predicting nothing"
+"""The unit of errors: errors are divided by the variance of the target."""
+SQUARED = "target's units²"
+
+TABLES: dict[str, tuple[str, dict[str, Column]]] = {
+    "trials": (
+        "one row per trained trial and per baseline (a classical algorithm on the same prompts)",
+        {
+            "trial": Column("string", "", "key of the trial: the hash of its settings"),
+            "study": Column("string", "", "name of the study"),
+            "cell": Column("string", "", "key of the cell: the scientific settings; empty for a baseline"),
+            "label": Column("string", "", "the cell in words, or the kind of the baseline"),
+            "role": Column("string", "", "tuning, replicate or baseline"),
+            "number": Column("int64", "", "number of the trial within its role and cell"),
+            "seed": Column("int64", "", "0 in tuning, 1 and up for replicates, NULL for a baseline"),
+            "outcome": Column("string", "", "running, " + ", ".join(get_args(Outcome))),
+            "detail": Column("string", "", "the reason, if the trial did not finish"),
+            "commit": Column("string", "", "commit of the training code; -dirty: with uncommitted changes"),
+            "error": Column("double", OVER_VARIANCE, "mean over queries at loop T, on evaluation prompts"),
+            "error_last": Column("double", OVER_VARIANCE, "error of the last query alone"),
+            "raw_error": Column("double", SQUARED, "error without division by the target's variance"),
+            "excess": Column("double", SQUARED, "raw_error minus the variance of the noise"),
+            "validate_error": Column("double", OVER_VARIANCE, "error on the validation prompts, for tuning"),
+            "step": Column("int64", "training steps", "number of steps trained so far"),
+            "seconds": Column("double", "s", "training time"),
+            "flops": Column("double", "FLOP", "cost of the whole training"),
+        },
+    ),
+    "curves": (
+        "one row per loop (or layer) and query, for every evaluated trial and baseline",
+        {
+            "trial": Column("string", "", "key of the trial"),
+            "loop": Column("int32", "count, from 1", "number of loops, layers or steps of the algorithm"),
+            "point": Column("int32", "count, from 0", "pairs seen before the query"),
+            "error": Column("double", OVER_VARIANCE, "mean over prompts"),
+            "sem": Column("double", OVER_VARIANCE, "standard error of the mean over prompts"),
+            "raw": Column("double", SQUARED, "error without division by the target's variance"),
+            "median": Column("double", OVER_VARIANCE, "median over prompts; NULL in older records"),
+        },
+    ),
+    "history": (
+        "one row per metric and step, for every validation during the training of a trial",
+        {
+            "trial": Column("string", "", "key of the trial"),
+            "step": Column("int64", "training steps", "step of the measurement"),
+            "metric": Column("string", "", "error, error_last (validation), loss, lr, seconds, others"),
+            "value": Column("double", "the metric's", "value of the metric"),
+        },
+    ),
+    "studies": (
+        "one row per study",
+        {
+            "study": Column("string", "", "name of the study: the path of its file below studies/"),
+            "question": Column("string", "", "question of the study"),
+            "source": Column("string", "", "paper and figure of the question"),
+            "commit": Column("string", "", "commit of the code that last ran the study; -dirty as in trials"),
+            "status": Column("string", "", "MLflow's status of the parent run: RUNNING, FINISHED, KILLED"),
+            "started": Column("timestamp[ms]", "UTC", "time of the first run"),
+            "cells": Column("string", "JSON", "cells: key, label, values of the scientific settings"),
+            "json": Column("string", "JSON", "the study's whole description"),
+        },
+    ),
+}
+SETTINGS = Column(
+    "string",
+    "",
+    'one column per setting, under its dotted path in double quotes, as in "training.loops"; NULL if it does not apply',
+)
+"""Further columns of trials. They depend on the recorded settings."""
+
+
+def _column_types(table: str) -> dict[str, str]:
+    """The Arrow type of every column of a table."""
+    return {name: column.kind for name, column in TABLES[table][1].items()}
+
+
+TRIALS, STUDIES = _column_types("trials"), _column_types("studies")
+HISTORY, CURVES = {"run": "string"} | _column_types("history"), {"run": "string"} | _column_types("curves")
+MIRRORED = {
+    "trials": TRIALS | {"run": "string", "settings": "string"},
+    "study": STUDIES,
+    "history": HISTORY,
+    "curves": CURVES,
+}
+"""Columns of the mirror's files, by the first word of their names.
+
+Settings of trials are JSON, because their types depend on all trials of the store.
+"""
+
+
+def trial_row(run: Run, study: str) -> dict[str, Any]:
+    """One row of trials.
+
+    `error` and `error_last` are of the reported evaluation; before the evaluation, of the last validation. The task's
+    other measures stand among the settings and become columns like the settings. If another task was evaluated than
+    trained, its settings are there as `evaluate.task.*`.
+    """
+    tags, metrics = run.tags, run.metrics
+    evaluated = {
+        name.removeprefix(EVALUATE): value for name, value in metrics.items() if name.startswith(EVALUATE)
+    }
+    measures = {name: value for name, value in evaluated.items() if name not in TRIALS}
+    settings = {name: decode(text) for name, text in sorted(run.params.items())}
+    settings |= measures | _evaluated_task(tags.get(EVALUATED, ""))
+    return {
+        **{name: tags.get(name) for name in ("trial", "cell", "label", "role", "outcome", "detail")},
+        **{name: (metrics | evaluated).get(name) for name in ("error", "error_last")},
+        **{name: evaluated.get(name) for name in ("raw_error", "excess")},
+        **{name: metrics.get(name) for name in ("seconds", "flops")},
+        **{name: _integer(tags.get(name)) for name in ("number", "seed")},
+        "study": study,
+        "commit": _commit(tags),
+        "validate_error": metrics.get("error"),
+        "step": _integer(metrics.get("step")),
+        "run": run.id,
+        "settings": json.dumps(settings),
+    }
+
+
+def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any]:
+    """One row of studies. `description` is the study's description (study.json), or empty."""
+    described = json.loads(description or "{}")
+    recorded = (parent.params | parent.tags) if parent else {}
+    cells = described.get("cells")
+    return {
+        "study": study,
+        "question": _text(described.get("question")) or recorded.get("question"),
+        "source": _text(described.get("source")) or recorded.get("source"),
+        "commit": _commit(recorded),
+        "status": parent.status if parent else None,
+        "started": parent.start if parent else None,
+        "cells": json.dumps(cells if isinstance(cells, list) else []),
+        "json": description or None,
+    }
+
+
+def typed_trials(rows: Iterable[dict[str, Any]]) -> "pa.Table":
+    """Trials with one column per setting. The column's type holds all values; absent settings are NULL."""
+    rows = list(rows)
+    settings = [json.loads(row["settings"]) for row in rows]
+    names = {name for tree in settings for name in tree if name not in TRIALS}
+    table = pa.Table.from_pylist(rows, pa.schema(TRIALS))
+    for name in sorted(names):
+        values = [tree.get(name) for tree in settings]
+        kind = _column_type(values)
+        if kind == "string":
+            values = [None if value is None else encode(value) for value in values]
+        table = table.append_column(name, pa.array(values, kind, from_pandas=False))
+    return table
+
+
+def _evaluated_task(text: str) -> dict[str, Any]:
+    """The settings in the tag. A tag may hold anything, because people can edit tags: then there are none."""
+    try:
+        task = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {f"evaluate.task.{name}": value for name, value in task.items()} if isinstance(task, dict) else {}
+
+
+def _column_type(values: Iterable[Any]) -> str:
+    types = {type(value) for value in values if value is not None}
+    if types == {bool}:
+        return "bool"
+    if types == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return "int64"
+    return "double" if types and types <= {int, float} else "string"
+
+
+def _commit(tags: dict[str, str]) -> str | None:
+    """The commit, with `-dirty` as git prints it if there were uncommitted changes."""
+    commit = tags.get("commit") or tags.get("git_commit")
+    return commit and commit + "-dirty" * (tags.get("git_changed") == "yes")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _integer(value: Any) -> int | None:
+    """The number, or None if a column cannot hold it. Tags are text that people can edit."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**63 else None
+
+
+def encode_curve(
+    error: Grid, sem: Grid, raw: Grid, median: Grid | None = None, seen: Sequence[int] | None = None
+) -> bytes:
+    """Write arrays [loops, points] as a Parquet file with columns loop (from 1), point, error, sem, raw, median.
+
+    Without a median the file has no such column. `seen` has the number of pairs before every point, by default 0, 1,
+    ...
+    """
+    loops, points = error.shape
+    pairs = np.arange(points) if seen is None else np.array(seen)
+    columns = {
+        "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
+        "point": pa.array(np.tile(pairs, loops), pa.int32()),
+        "error": error.ravel(),
+        "sem": sem.ravel(),
+        "raw": raw.ravel(),
+    } | ({} if median is None else {"median": median.ravel()})
+    return parquet_bytes(pa.table(columns))
+
+
+def parquet_bytes(table: "pa.Table") -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def with_later_columns(curves: "pa.Table") -> "pa.Table":
+    """Add the columns that older records lack, as NULL."""
+    for name in LATER:
+        if name not in curves.column_names:
+            curves = curves.append_column(name, pa.nulls(len(curves), pa.float64()))
+    return curves
