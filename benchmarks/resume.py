@@ -48,7 +48,7 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.writing.ended_runs import recall_runs
+from loopscale.records.writing.mlflow_writer import recall_runs
 from loopscale.records.study_records import as_records
 from loopscale.records.stores.opening import open_store
 from loopscale.records.writing.mlflow_writer import MlflowWriter

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import loopscale
+from loopscale.stats.contrasts import Array
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.intervals import Array
 from loopscale.studies.schema import LawSpec
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])

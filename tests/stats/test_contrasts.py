@@ -9,7 +9,9 @@ from scipy import stats
 from loopscale.stats.contrasts import (
     MOST_REPLICATES,
     PRIOR,
+    Array,
     Contrast,
+    PooledVariance,
     common_noise,
     contrast,
     contrast_of_studies,
@@ -18,9 +20,11 @@ from loopscale.stats.contrasts import (
     half_pooled,
     judge,
     mean_interval,
+    pool,
+    student,
+    student_p,
     why_none,
 )
-from loopscale.stats.intervals import Array, pool
 
 CELLS, SEEDS, DRAWS = (2, 3, 8, 16), (2, 3, 5, 8), 4000
 
@@ -34,6 +38,28 @@ def study(seed: int, cells: int = 8, seeds: int = 5, noise: float = 0.1) -> Arra
 def some(compared: Contrast | None) -> Contrast:
     assert compared is not None
     return compared
+
+
+# The noise of single runs, and Student's t
+
+
+def test_student_has_the_quantile_and_the_p_value_of_scipy():
+    assert student(4) == pytest.approx(stats.t.ppf(0.975, 4))
+    assert student(4.5, 0.9) == pytest.approx(stats.t.ppf(0.95, 4.5))
+    assert student_p(-2.5, 4.5) == pytest.approx(2 * stats.t.sf(2.5, 4.5))
+
+
+def test_a_variance_exceeds_the_noise_at_one_percent_of_the_f_distribution():
+    noise, bound = PooledVariance(0.1, 12), float(stats.f.isf(0.01, 3, 12))
+    assert PooledVariance(0.101 * bound, 3).plainly_exceeds(noise)
+    assert not PooledVariance(0.099 * bound, 3).plainly_exceeds(noise)
+
+
+def test_the_pooled_variance_is_the_mean_square_about_the_means_of_the_groups():
+    noise = pool([np.array([1.0, 3.0]), np.array([10.0, 10.0, 13.0]), np.array([7.0]), np.empty(0)])
+    assert noise is not None
+    assert (noise.variance, noise.freedom) == pytest.approx(((2 + 6) / 3, 3))
+    assert pool([np.array([1.0]), np.empty(0)]) is None
 
 
 # One pair of cells

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from loopscale.stats.contrasts import Array
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import variants
-from loopscale.stats.intervals import Array
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 LAWS = {

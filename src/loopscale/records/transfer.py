@@ -37,8 +37,7 @@ from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, Exp
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.study_records import recorded_studies, recorded_trials
 from loopscale.records.tables import TABLES, parquet_bytes
-from loopscale.records.writing.ended_runs import FORGET
-from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.writing.mlflow_writer import FORGET, MlflowWriter
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 An observation is the logarithm of one trained net's error, so a difference of means is the logarithm of a ratio of
 errors. A table of logs has a row for each cell and a column for each seed; NaN marks a missing run.
 
+- `pool`, `student`: the noise of single runs over all groups of replicates, and Student's t.
 - `contrast`: two cells of one study, paired by seed.
 - `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts.
 - `contrast_of_studies`: cells of two studies, paired by seed if the seeds and the prompts are the same.
@@ -16,25 +17,73 @@ All intervals share one rule for the noise, `half_pooled`. A simulation chose th
 pairs of a study. If the standard deviations of the cells differ up to 4-fold, the interval covers 93.5 to 96.3 %. The
 noisiest pair is then covered 84 % with two seeds and 89 % with five, and 77 % by the pooled variance alone.
 
+Two or three replicates say almost nothing about their own variance. The cells of a study are trained alike, so `pool`
+learns their noise from all groups together. Logarithms are used because errors are positive and their noise is
+relative.
+
 The intervals describe the noise of training on the prompts that were evaluated. No rule sees what these prompts do to
 one cell and not to another, because all replicates of a cell share the prompts.
 """
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import fdtrc, stdtr, stdtrit  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs
 
-from loopscale.stats.intervals import LEVEL, Array, pool, student, student_p
-
+Array = NDArray[np.float64]
+LEVEL = 0.95
+"""The level of all intervals: the share that covers the truth."""
+DOUBT = 0.01
+"""The level of the F test by which a scatter exceeds the noise of the replicates."""
+LEAST_VARIANCE = 1e-16
+"""Noise below this is rounding."""
 PRIOR = 6.0
 """Weight of the study's noise in `half_pooled`, in degrees of freedom."""
 MOST_REPLICATES = 1000
 """The largest number that `deciding_replicates` names."""
 LARGEST_LOG = math.log(sys.float_info.max)
 Judgement = Literal["less", "more", "level", "undecided"]
+
+
+@dataclass(frozen=True)
+class PooledVariance:
+    """The variance of one observation, and the degrees of freedom behind it."""
+
+    variance: float
+    freedom: int
+
+    def half_width(self, count: int) -> float:
+        """Half the 95 % interval of a mean over `count` observations."""
+        return student(self.freedom) * float(np.sqrt(self.variance / count))
+
+    def plainly_exceeds(self, noise: "PooledVariance") -> bool:
+        """True if an F test at level `DOUBT` tells this variance from the noise."""
+        ratio = self.variance / max(noise.variance, LEAST_VARIANCE)
+        return bool(fdtrc(self.freedom, noise.freedom, ratio) < DOUBT)
+
+
+def student(freedom: int | float, level: float = LEVEL) -> float:
+    """Half the width of Student's two-sided interval, in standard errors."""
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def student_p(t: float, freedom: int | float) -> float:
+    """The two-sided p-value of Student's t."""
+    return 2 * float(stdtr(freedom, -abs(t)))
+
+
+def pool(groups: Sequence[Array]) -> PooledVariance | None:
+    """The variance about the groups' own means; None if no group has two observations."""
+    freedom = sum(len(group) - 1 for group in groups if len(group))
+    if freedom < 1:
+        return None
+    square = sum(float(np.sum((group - group.mean()) ** 2)) for group in groups if len(group))
+    return PooledVariance(square / freedom, freedom)
 
 
 @dataclass(frozen=True)

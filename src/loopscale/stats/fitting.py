@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from loopscale.stats.contrasts import Array, PooledVariance, pool, student
 from loopscale.stats.forms.base import Form
-from loopscale.stats.intervals import Array, PooledVariance, pool, student
 
 TUNING = 1.345
 """Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""

@@ -16,7 +16,7 @@ from loopscale.analysis.answers.findings import (
     run_factor,
     study_findings,
 )
-from loopscale.stats.intervals import PooledVariance
+from loopscale.stats.contrasts import PooledVariance
 from tests.analysis.planted import Planted, comparison
 
 

@@ -26,7 +26,7 @@ from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
-from loopscale.stats.intervals import PooledVariance, pool
+from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
 """The largest number of listed comparisons with algorithms. The table of standings has all of them."""

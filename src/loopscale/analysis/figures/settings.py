@@ -17,8 +17,7 @@ from loopscale.analysis.figures.style import (
     series,
 )
 from loopscale.analysis.results import CellResult, Query, Results, mean
-from loopscale.stats.contrasts import mean_interval
-from loopscale.stats.intervals import pool
+from loopscale.stats.contrasts import mean_interval, pool
 
 DEPTHS = ("training.loops", "model.layers")
 """Settings that count steps of computation. Along these axes, algorithms show their error after as many steps."""

@@ -21,10 +21,9 @@ import numpy as np
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
-from loopscale.stats.contrasts import MOST_REPLICATES
+from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.intervals import Array, pool, student
 from loopscale.theory.bounds.base import Bound
 
 LEAST_VALUES = 4

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from loopscale.stats.intervals import Array, PooledVariance, pool, student
+from loopscale.stats.contrasts import Array, PooledVariance, pool, student
 
 LIMITS = (0.02, 12.0)
 """The range of the exponents. An interval that reaches an end is open there. An exponent at an end is no estimate."""

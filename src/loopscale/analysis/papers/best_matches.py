@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from loopscale.stats.contrasts import contrast_with_value
-from loopscale.stats.intervals import Array
+from loopscale.stats.contrasts import Array, contrast_with_value
 
 LEAST_SIMILARITY = 0.8
 """A step matches an iterate from this similarity on."""

@@ -19,7 +19,7 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import suited
 from loopscale.models.base import Net
 from loopscale.solvers.base import Solver
-from loopscale.stats.intervals import Array
+from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Task
 
 RIDGE = 1e-8

@@ -42,8 +42,7 @@ from loopscale.analysis.trained_nets import TrainedNet
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
-from loopscale.stats.contrasts import contrast_with_value
-from loopscale.stats.intervals import Array
+from loopscale.stats.contrasts import Array, contrast_with_value
 from loopscale.tasks.base import Task
 
 Iterates = Sequence[tuple[str | Mapping[str, Any], int]]

@@ -14,7 +14,7 @@ import torch
 from loopscale.analysis.figures.style import DASHES, GREYS, blank, safe, series, with_decimal_ticks
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
-from loopscale.stats.intervals import Array
+from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction

@@ -1,23 +1,43 @@
-"""Write notes into MLflow's runs, in the background. All metrics, settings, tags and artifacts reach MLflow here."""
+"""Write notes into MLflow's runs, in the background. All metrics, settings, tags and artifacts reach MLflow here.
+
+The writer keeps an account of the study's runs in a file on the server, so that the next driver asks for few runs.
+A server needs 5.5 ms per run (MLflow 3.17): a driver resumes 10,000 trials in 64 s without the file, in 16 s with it.
+The file is an artifact of the parent run and holds the ended runs as the driver wrote them. The next driver asks for
+open runs and for runs that ended later. So a writer that changes an ended run must give the run a later end; drivers
+do so. Deleted and restored runs are noticed. Tags that a person edits are not noticed: to run a trial again, delete
+its run.
+"""
 
 import contextlib
 import getpass
+import gzip
+import json
 import math
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import requests
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
-from loopscale.records.model import EVALUATE, NOT_FINITE, STUDY, Note, decode, encode, explain_denial
+from loopscale.records.model import (
+    EVALUATE,
+    NOT_FINITE,
+    STUDY,
+    Note,
+    Run,
+    StoreError,
+    decode,
+    encode,
+    explain_denial,
+)
 from loopscale.records.stores.base import Store
 from loopscale.records.writing.driver_lease import DriverLease, LeaseTaken
-from loopscale.records.writing.ended_runs import RunAccount
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between tries while the store is away. The pause doubles with each try."""
@@ -26,8 +46,112 @@ TOLERANCE = 20.0
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
+FILE = "ended.json.gz"
+OPEN = ("RUNNING", "SCHEDULED")
+"""MLflow's statuses of runs that have not ended."""
+FEW = 500
+"""Fewest runs for a file. The file is renewed after as many new ends."""
+FORGET = Note(STUDY, artifacts=((FILE, b""),))
+"""Invalidates the file. Write this note before anything that a driver would not write."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time (ms since 1970) by metric and step."""
+
+
+@dataclass
+class RunAccount:
+    """The runs of a study by id, as their driver knows them, and the ids of deleted runs."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    deleted: frozenset[str] = frozenset()
+    newly_ended: int = 0
+    """Runs that have ended since the file was renewed."""
+    has_file: bool = False
+    """False for a store that lists runs quickly: then no file is written."""
+
+    @property
+    def latest(self) -> int:
+        """The latest end of a run, in ms since 1970; 0 if no run has ended."""
+        return max((run.end for run in self.runs.values() if run.status not in OPEN), default=0)
+
+    @property
+    def in_order(self) -> list[Run]:
+        """The runs in the order of their start."""
+        return sorted(self.runs.values(), key=lambda run: (run.start, run.id))
+
+    @property
+    def file_is_due(self) -> bool:
+        return self.has_file and self.newly_ended >= FEW
+
+    def begin(self, run: str, start: int, tags: dict[str, str]) -> None:
+        """Account for a new run; `start` is in ms since 1970."""
+        if self.has_file:
+            self.runs[run] = Run(run, "RUNNING", start, 0, tags=dict(tags))
+
+    def update(self, run: str, metrics: dict[str, float], tags: dict[str, str]) -> None:
+        """Account for written metrics and tags."""
+        if self.has_file:
+            self.runs[run].metrics |= metrics
+            self.runs[run].tags |= tags
+
+    def set_status(self, run: str, status: str, end: int) -> None:
+        if self.has_file:
+            self.runs[run].status, self.runs[run].end = status, end
+            self.newly_ended += status not in OPEN
+
+    def file_note(self) -> Note | None:
+        """The note that renews the file; None if there is no file or the runs are few."""
+        if not self.has_file or len(self.runs) < FEW:
+            return None
+        self.newly_ended = 0
+        ended = [asdict(run) for run in self.runs.values() if run.status not in OPEN]
+        text = json.dumps({"runs": ended, "deleted": sorted(self.deleted)})
+        return Note(STUDY, artifacts=((FILE, gzip.compress(text.encode(), 1, mtime=0)),))
+
+
+def recall_runs(store: Store, study: str) -> RunAccount:
+    """All runs of a study as they are now, except deleted runs. Raises what MLflow's client raises."""
+    experiment = store.find_experiment(study)
+    if not store.shared:
+        runs = store.runs(experiment, params=False) if experiment else []
+        return RunAccount({run.id: run for run in runs})
+    if not experiment:
+        return RunAccount(has_file=True)
+    deleted = frozenset(run.id for run in store.search([experiment], deleted=True))
+    known = _read_file(store, study)
+    if known.deleted - deleted:  # a run was restored
+        known = RunAccount()
+    changed = _changed_since(store, experiment, known)
+    kept = {run: known.runs[run] for run in known.runs if run not in deleted}
+    ended = sum(run.status not in OPEN for run in changed)
+    return RunAccount(kept | {run.id: run for run in changed}, deleted, ended, has_file=True)
+
+
+def _changed_since(store: Store, experiment: str, known: RunAccount) -> list[Run]:
+    """The runs that may differ from the file; all runs if there is no file."""
+    if not known.runs:
+        return store.search([experiment])
+    conditions = [f"attributes.end_time >= {known.latest}"]
+    conditions += [f"attributes.status = '{status}'" for status in OPEN]
+    return [run for condition in conditions for run in store.search([experiment], condition)]
+
+
+def _read_file(store: Store, study: str) -> RunAccount:
+    """The account in the file; empty if there is no file or the file is damaged."""
+    parent = store.parent_run(study)
+    try:
+        content = store.read_artifact(parent.id, FILE) if parent else None
+        document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
+        runs = [_run(entry) for entry in document["runs"]]
+        return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError, StoreError):
+        return RunAccount()
+
+
+def _run(entry: dict[str, Any]) -> Run:
+    identity, status, experiment = (str(entry[name]) for name in ("id", "status", "experiment"))
+    tags, params = ({str(k): str(v) for k, v in entry[name].items()} for name in ("tags", "params"))
+    metrics = {str(name): float(value) for name, value in entry["metrics"].items()}
+    return Run(identity, status, int(entry["start"]), int(entry["end"]), tags, params, metrics, experiment)
 
 
 class Refused(Exception):

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from loopscale.core.config import Family
-from loopscale.stats.intervals import Array
+from loopscale.stats.contrasts import Array
 
 SLOPES = np.concatenate([-np.geomspace(6, 0.3, 3), [0.0], np.geomspace(0.1, 40, 9)])
 """Slopes along t from which a fit starts."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from loopscale.stats.contrasts import Array
 from loopscale.stats.forms.base import SLOPES, Form
-from loopscale.stats.intervals import Array
 
 
 class DoubleExponential(Form, kind="double_exponential"):

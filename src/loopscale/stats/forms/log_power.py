@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from loopscale.stats.contrasts import Array
 from loopscale.stats.forms.base import Line
-from loopscale.stats.intervals import Array
 
 
 class LogPower(Line, kind="log_power"):

@@ -11,9 +11,8 @@ from loopscale.records.stores.base import ACTIVE, Store, TrackingStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import as_records, recorded_trials
 from loopscale.records.transfer import export_records, import_records
-from loopscale.records.writing import ended_runs as ended
-from loopscale.records.writing.ended_runs import RunAccount, recall_runs
-from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.writing import mlflow_writer
+from loopscale.records.writing.mlflow_writer import MlflowWriter, RunAccount, recall_runs
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     """A shared database, and a file of ended runs after two runs instead of 500."""
     database = tmp_path / "shared.db"
     database.write_bytes((pristine / "mlflow.db").read_bytes())
-    monkeypatch.setattr(ended, "FEW", 2)
+    monkeypatch.setattr(mlflow_writer, "FEW", 2)
     return open_store(f"sqlite:///{database}", storage=tmp_path / "storage", create=True)
 
 
@@ -129,7 +128,7 @@ DAMAGED = {
 def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     with MlflowWriter(shared, "one", {}) as writer:
-        writer.write(Note("study", artifacts=((ended.FILE, content),)))
+        writer.write(Note("study", artifacts=((mlflow_writer.FILE, content),)))
     agree(shared)
 
 
