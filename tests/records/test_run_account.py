@@ -128,7 +128,7 @@ DAMAGED = {
 def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     with MlflowWriter(shared, "one", {}) as writer:
-        writer.write(Note("study", artifacts=((mlflow_writer.FILE, content),)))
+        writer.write(Note("study", artifacts=((mlflow_writer.ACCOUNT_FILE, content),)))
     agree(shared)
 
 

@@ -59,7 +59,7 @@ def test_measures_equal_scikit_learn():
     guess[4], guess[5] = 2, (truth[5] + 2) % 4
     truth[3], guess[3] = 1, 0
     one_hot = torch.nn.functional.one_hot
-    measures = relabelling.agreement(one_hot(guess, 4)[None].double(), one_hot(truth, 4).float())
+    measures = relabelling.cluster_agreement(one_hot(guess, 4)[None].double(), one_hot(truth, 4).float())
     for prompt in range(6):
         pair = truth[prompt].numpy(), guess[prompt].numpy()
         assert measures["ari"][0, prompt] == pytest.approx(adjusted_rand_score(*pair), abs=1e-12)

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from loopscale.core.seeds import stream
 from loopscale.tasks.clustering import Clustering
-from loopscale.tasks.tables import TABLES, excerpts, load
+from loopscale.tasks.tables import TABLES, excerpts, load_table
 
 
 @pytest.mark.parametrize("components", [2, 3, 5])
@@ -63,7 +63,7 @@ def test_an_easier_mixture_uses_fewer_coordinates_and_keeps_the_distance_of_cent
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_columns_of_a_table_are_standardised(table: str):
-    rows = load(table)
+    rows = load_table(table)
     assert rows.xs.mean(0).abs().max() < 1e-5
     spread = rows.xs.std(0, correction=0)
     assert ((spread - 1).abs() < 1e-4).logical_or(spread == 0).all()
@@ -75,7 +75,9 @@ def test_an_excerpt_has_projected_rows_of_the_table():
     for name, source in (("iris", load_iris()), ("wine", load_wine())):
         xs, labels = excerpts((name,), 3, 60, 4, stream(0))
         whole = torch.tensor(StandardScaler().fit_transform(source.data))
-        residuals = torch.linalg.lstsq(load(name).xs.double(), whole).residuals  # zero for the same table
+        residuals = torch.linalg.lstsq(
+            load_table(name).xs.double(), whole
+        ).residuals  # zero for the same table
         assert residuals.numel() == 0 or residuals.max() < 1e-6
         for prompt, classes in zip(xs.double(), labels, strict=True):
             # A projection of rows has at most the rank of the columns, and no class is larger than in the table.

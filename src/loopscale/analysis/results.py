@@ -28,7 +28,7 @@ EVALUATED = "evaluate.task."
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class TrialCurve:
     """Errors of one trial on the evaluation prompts, after every loop and at every query.
 
     Attributes
@@ -74,7 +74,9 @@ class Curve:
 
 
 _NO_ERRORS = np.empty((0, 0))
-EMPTY = Curve(np.empty(0, np.int64), np.empty(0, np.int64), _NO_ERRORS, _NO_ERRORS, _NO_ERRORS, _NO_ERRORS)
+EMPTY = TrialCurve(
+    np.empty(0, np.int64), np.empty(0, np.int64), _NO_ERRORS, _NO_ERRORS, _NO_ERRORS, _NO_ERRORS
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class TrialResult:
         return others | dict(self.task)
 
     @cached_property
-    def curve(self) -> Curve:
+    def curve(self) -> TrialCurve:
         """The errors by loop and point; empty if the records have none."""
         return self._tables.curve(self.trial)
 
@@ -191,7 +193,7 @@ class CellResult:
         return tuple(trial for trial, point in zip(replicates, points, strict=True) if point == answering)
 
     @property
-    def curves(self) -> tuple[Curve, ...]:
+    def curves(self) -> tuple[TrialCurve, ...]:
         """The curves of the runs that have one."""
         return tuple(trial.curve for trial in self.runs if trial.curve)
 
@@ -435,7 +437,7 @@ class _LongTables:
     def _history_rows(self) -> "_RowsByTrial":
         return _RowsByTrial(self._history)
 
-    def curve(self, trial: str) -> Curve:
+    def curve(self, trial: str) -> TrialCurve:
         rows = self._curve_rows.of(trial)
         if rows is None:
             return EMPTY
@@ -446,7 +448,7 @@ class _LongTables:
             grids[name] = np.full((len(loops), len(points)), np.nan)
             if name in rows:
                 grids[name][loop_at, point_at] = rows[name]
-        return Curve(loops, points, **grids)
+        return TrialCurve(loops, points, **grids)
 
     def history(self, trial: str, metric: str) -> tuple[NDArray[np.int64], Array]:
         rows = self._history_rows.of(trial)

@@ -23,7 +23,7 @@ NODE_SECONDS = 60.0
 """Time for every node to answer."""
 
 
-def describe_machine(packages: tuple[str, ...], storage: str | None) -> dict[str, Any]:
+def report_on_machine(packages: tuple[str, ...], storage: str | None) -> dict[str, Any]:
     """This machine: its clock, its versions, and the reason why it cannot write checkpoints (empty if it can)."""
     return {
         "host": socket.gethostname(),
@@ -42,7 +42,7 @@ def describe_cluster(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.init(address="auto", logging_level=logging.ERROR, log_to_driver=False)
-    task = ray.remote(num_cpus=0)(describe_machine)
+    task = ray.remote(num_cpus=0)(report_on_machine)
     pending = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -60,7 +60,7 @@ def describe_cluster(
         except Exception as problem:
             reason = f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1]}"
             nodes.append(about | {"problem": reason})
-    head = describe_machine(packages, None)
+    head = report_on_machine(packages, None)
     return head | {"nodes": nodes, "store": _store_problem(store, storage, study) if store else ""}
 
 

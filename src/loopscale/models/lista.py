@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
+from loopscale.models.unrolled import PairMatrix, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class Lista(Unrolled, kind="lista"):
@@ -23,7 +23,7 @@ class Lista(Unrolled, kind="lista"):
 class ListaNet(UnrolledNet):
     def __init__(self, settings: Lista, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
-        self.measured = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
+        self.measured = nn.ModuleList(PairMatrix(self.prefixes, self.dim) for _ in range(settings.layers))
         self.recurrent = nn.ModuleList(Square(self.prefixes, self.dim) for _ in range(settings.layers - 1))
 
     @override

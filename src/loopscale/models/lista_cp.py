@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import Rows, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
+from loopscale.models.unrolled import PairMatrix, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
 class ListaCp(Unrolled, kind="lista_cp"):
@@ -22,7 +22,7 @@ class ListaCp(Unrolled, kind="lista_cp"):
 class ListaCpNet(UnrolledNet):
     def __init__(self, settings: ListaCp, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
-        self.coupled = nn.ModuleList(Rows(self.prefixes, self.dim) for _ in range(settings.layers))
+        self.coupled = nn.ModuleList(PairMatrix(self.prefixes, self.dim) for _ in range(settings.layers))
 
     @override
     def step(self, layer: int, weights: Weights | None, xs: Xs, ys: Ys) -> Weights:

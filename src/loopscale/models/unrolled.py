@@ -74,7 +74,7 @@ class Threshold(nn.Module):
         return value.sign() * (value.abs() - threshold).relu()
 
 
-class Rows(nn.Module):
+class PairMatrix(nn.Module):
     """One matrix for every number n of pairs, with one row for each of the n pairs."""
 
     def __init__(self, prefixes: int, dim: int) -> None:
@@ -182,6 +182,6 @@ def drawn(make: Callable[[], UnrolledNet], rng: torch.Generator) -> UnrolledNet:
     if torch.get_default_device().type != "meta":
         with torch.no_grad():
             for part in net.modules():
-                if isinstance(part, Rows | Square):
+                if isinstance(part, PairMatrix | Square):
                     part.initialise(rng, net.start)
     return net

@@ -33,7 +33,7 @@ from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
 from loopscale.tasks.point_clouds import PointCloud
 from loopscale.tasks.regression import only_first
-from loopscale.tasks.relabelling import agreement, cross_entropy
+from loopscale.tasks.relabelling import cluster_agreement, cross_entropy
 from loopscale.tasks.spectrum import two_level_spectrum
 from loopscale.tasks.tables import check_size, excerpts
 
@@ -162,7 +162,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
 
     @override
     def measures(self, prediction: Prediction, batch: Batch) -> Measures:
-        return agreement(prediction, batch.targets)
+        return cluster_agreement(prediction, batch.targets)
 
 
 def _simplex(corners: int) -> Float[Tensor, "corners corners-1"]:

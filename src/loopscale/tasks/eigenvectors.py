@@ -42,7 +42,7 @@ def squared_distance(
     return (guess - sign * truth).square().sum(-1)
 
 
-def agreement(
+def vector_agreement(
     guess: Float[Tensor, "steps batch k dim"], truth: Float[Tensor, "batch k dim"]
 ) -> dict[str, Float[Tensor, "steps batch"]]:
     """Measures of k estimated eigenvectors.

@@ -29,7 +29,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
-from loopscale.tasks.eigenvectors import Eigenvectors, agreement, leading, squared_distance
+from loopscale.tasks.eigenvectors import Eigenvectors, leading, squared_distance, vector_agreement
 from loopscale.tasks.point_clouds import PointCloud, mean_and_size
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.tables import check_size, excerpts
@@ -171,7 +171,7 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
 
     @override
     def measures(self, prediction: Prediction, batch: Batch) -> Measures:
-        return agreement(prediction, batch.targets)
+        return vector_agreement(prediction, batch.targets)
 
 
 def _orthonormal(xs: Float[Tensor, "batch points dim"], rank: int) -> Float[Tensor, "batch points rank"]:

@@ -47,7 +47,7 @@ def naming(cost: Float[Tensor, "*batch K K"]) -> Int[Tensor, "*batch K"]:
     return best.reshape(cost.shape[:-1])
 
 
-def agreement(
+def cluster_agreement(
     logits: Float[Tensor, "*steps batch points K"], targets: Float[Tensor, "batch points K"]
 ) -> dict[str, Float[Tensor, "*steps batch"]]:
     """`misclassification` (share of points with another label), `ari` and `nmi`."""

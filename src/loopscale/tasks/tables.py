@@ -30,7 +30,7 @@ class Rows:
 
 
 @cache
-def load(table: str) -> Rows:
+def load_table(table: str) -> Rows:
     """The table from the installed scikit-learn, without any download."""
     import sklearn.datasets  # imported here, because the import takes a second and most tasks need no tables
 
@@ -44,7 +44,7 @@ def load(table: str) -> Rows:
 def check_size(tables: Sequence[str], points: int, classes: int | None = None) -> None:
     """Raises ValueError for a table with fewer than `classes` classes, or too few rows in its smallest classes."""
     for table in tables:
-        rows = load(table)
+        rows = load_table(table)
         available = len(rows.labels.unique())
         if classes and available < classes:
             raise ValueError(
@@ -77,7 +77,7 @@ def excerpts(
 def _excerpt(
     tables: Sequence[str], points: int, dim: int, rng: torch.Generator, classes: int | None
 ) -> tuple[Float[Tensor, "points dim"], Int[Tensor, " points"]]:
-    rows = load(tables[int(torch.randint(len(tables), (), generator=rng))])
+    rows = load_table(tables[int(torch.randint(len(tables), (), generator=rng))])
     available = int(rows.labels.max()) + 1
     number = torch.randperm(available, generator=rng)[rows.labels]
     candidates = (number < (classes or available)).nonzero()[:, 0]

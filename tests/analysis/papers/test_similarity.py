@@ -47,7 +47,7 @@ def similarity_of_weights(
 ) -> Tensor:
     predictors = zip((first, second), steps, strict=True)
     return similarity.mean_cosines(
-        *(similarity.induced_weights(each, sweep, count) for each, count in predictors)
+        *(similarity.least_squares_weights(each, sweep, count) for each, count in predictors)
     )
 
 
@@ -110,7 +110,7 @@ def test_k_newton_steps_match_two_to_the_k_gradient_steps():
 def test_a_linear_solver_induces_its_own_weights(solver: Solver):
     sweep = similarity.sweep_inputs(TASK, stream("asked"), problems=6, seen=7)
     assert sweep.inputs.shape == (6, 16, 4)
-    induced = similarity.induced_weights(solver, sweep, 5)
+    induced = similarity.least_squares_weights(solver, sweep, 5)
     first = Batch(*(getattr(sweep.batch, name) for name in ("tokens", "targets", "queries", "problem")))
     xs, ys = first.problem.xs[::16].double(), first.problem.ys[::16].double()
     basis = torch.eye(4, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_least_squares_induces_the_weights_of_the_pairs_at_any_inputs():
         ..., 0
     ]
     torch.testing.assert_close(
-        similarity.induced_weights(LeastSquares(), sweep, 1)[0], true, atol=1e-6, rtol=1e-6
+        similarity.least_squares_weights(LeastSquares(), sweep, 1)[0], true, atol=1e-6, rtol=1e-6
     )
 
 
@@ -141,7 +141,9 @@ def test_a_task_with_pairs_in_one_token_is_posed_in_its_own_format():
         similarity.sweep_inputs(task, stream("asked"), problems=6, seen=7) for task in (encoder, TASK)
     )
     assert sweep.batch.tokens.shape[1:] == (encoder.prompt.length - 2, encoder.prompt.dim_in)
-    found, expected = (similarity.induced_weights(LeastSquares(), each, 1) for each in (sweep, in_turns))
+    found, expected = (
+        similarity.least_squares_weights(LeastSquares(), each, 1) for each in (sweep, in_turns)
+    )
     torch.testing.assert_close(found, expected)
 
 

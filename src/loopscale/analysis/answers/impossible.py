@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from loopscale.analysis.references import raw_floors, task_of
-from loopscale.analysis.results import Curve, Results, TrialResult, part_of, settings_key
+from loopscale.analysis.results import Results, TrialCurve, TrialResult, part_of, settings_key
 from loopscale.solvers.base import Solver
 
 STANDARD_ERRORS = 3.0
@@ -74,7 +74,7 @@ class _ErrorsAtLoop:
     sem: np.ndarray
 
     @classmethod
-    def of(cls, curve: Curve, loop: int) -> "_ErrorsAtLoop":
+    def of(cls, curve: TrialCurve, loop: int) -> "_ErrorsAtLoop":
         row = curve.row(loop)
         kept = curve.error[row] > 0
         return cls(curve.points[kept], *(grid[row][kept] for grid in (curve.raw, curve.error, curve.sem)))

@@ -29,7 +29,7 @@ from loopscale.analysis.figures.style import (
     with_decimal_ticks,
 )
 from loopscale.analysis.references import floors, references
-from loopscale.analysis.results import Array, CellResult, Curve, Results, mean
+from loopscale.analysis.results import Array, CellResult, Results, TrialCurve, mean
 
 MEDIANS = {"width": 1.1, "dash": "dot"}
 MEDIANS_ENTRY = "dotted: median over prompts (bounds are of the mean)"
@@ -104,7 +104,7 @@ def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellR
     return drawn
 
 
-def _algorithms(cells: Sequence[CellResult]) -> Iterator[tuple[str, Curve]]:
+def _algorithms(cells: Sequence[CellResult]) -> Iterator[tuple[str, TrialCurve]]:
     """The curves of the classical algorithms on the task that the cells share."""
     for baseline in cells[0].baselines if cells else ():
         if baseline.curve:

@@ -131,7 +131,7 @@ def _bars(law: Law) -> dict[str, Any] | None:
     return interval_bars(y, y / spread, y * spread, width=4) | {"thickness": 1.5}
 
 
-def compute_optimal(surface: Surface, x: str, z: str) -> go.Figure:
+def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
     """Error against FLOPs: cells as markers, the fitted surface as a line for every z, and its envelope in black.
 
     The envelope is the least error of the surface at each cost, within the range of the trained cells. If the surface

@@ -41,7 +41,7 @@ def compute_optimal(results: Results, x: str, z: str) -> go.Figure:
     if results.missing:
         return missing_figure(results.missing)
     try:
-        return ready_figure(laws.compute_optimal(study_surface(results, x, z), x, z))
+        return ready_figure(laws.compute_optimal_figure(study_surface(results, x, z), x, z))
     except ValueError as problem:
         return missing_figure(f"No surface yet: {problem}.")
 

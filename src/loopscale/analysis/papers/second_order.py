@@ -36,7 +36,7 @@ from loopscale.analysis.papers.best_matches import (
     fit_trend,
 )
 from loopscale.analysis.papers.probing import Target, probe_errors, target_weights, with_probes
-from loopscale.analysis.papers.similarity import induced_weights, mean_cosines, residuals, sweep_inputs
+from loopscale.analysis.papers.similarity import least_squares_weights, mean_cosines, residuals, sweep_inputs
 from loopscale.analysis.table import Interval
 from loopscale.analysis.trained_nets import TrainedNet
 from loopscale.core.prompt import Batch, Predictor
@@ -297,7 +297,7 @@ def _vectors(predictor: Predictor, task: Task, of: str, prompts: int, steps: int
     if of == "errors":
         return residuals(predictor, _prompts(task, prompts), steps)
     sweep = sweep_inputs(task, stream("induced weights"), max(1, prompts // 8))
-    return induced_weights(predictor, sweep, steps)
+    return least_squares_weights(predictor, sweep, steps)
 
 
 @torch.no_grad()

@@ -57,7 +57,7 @@ def residuals(predictor: Predictor, batch: Batch, steps: int) -> Float64[Tensor,
 
 
 @torch.no_grad()
-def induced_weights(
+def least_squares_weights(
     predictor: Predictor, sweep: InputSweep, steps: int
 ) -> Float64[Tensor, "steps problems dim"]:
     """Least squares of the predictor's answers on the random inputs: X̃⁺ỹ after every step.

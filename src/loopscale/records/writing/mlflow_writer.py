@@ -46,12 +46,12 @@ TOLERANCE = 20.0
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
-FILE = "ended.json.gz"
+ACCOUNT_FILE = "ended.json.gz"
 OPEN = ("RUNNING", "SCHEDULED")
 """MLflow's statuses of runs that have not ended."""
 FEW = 500
 """Fewest runs for a file. The file is renewed after as many new ends."""
-FORGET = Note(STUDY, artifacts=((FILE, b""),))
+FORGET = Note(STUDY, artifacts=((ACCOUNT_FILE, b""),))
 """Invalidates the file. Write this note before anything that a driver would not write."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time (ms since 1970) by metric and step."""
@@ -105,7 +105,7 @@ class RunAccount:
         self.newly_ended = 0
         ended = [asdict(run) for run in self.runs.values() if run.status not in OPEN]
         text = json.dumps({"runs": ended, "deleted": sorted(self.deleted)})
-        return Note(STUDY, artifacts=((FILE, gzip.compress(text.encode(), 1, mtime=0)),))
+        return Note(STUDY, artifacts=((ACCOUNT_FILE, gzip.compress(text.encode(), 1, mtime=0)),))
 
 
 def recall_runs(store: Store, study: str) -> RunAccount:
@@ -139,7 +139,7 @@ def _read_file(store: Store, study: str) -> RunAccount:
     """The account in the file; empty if there is no file or the file is damaged."""
     parent = store.parent_run(study)
     try:
-        content = store.read_artifact(parent.id, FILE) if parent else None
+        content = store.read_artifact(parent.id, ACCOUNT_FILE) if parent else None
         document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
         runs = [_run(entry) for entry in document["runs"]]
         return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))

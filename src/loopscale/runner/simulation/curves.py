@@ -140,7 +140,7 @@ class LearningCurves:
             return "surrogate", _synthetic_curve(job, space, self._seconds_per_step(job, None))
         nearest = min(
             self._by_cell[self._similar_cell(job)],
-            key=lambda trial: squared_distance(space, job.point, trial.settings),
+            key=lambda trial: point_distance(space, job.point, trial.settings),
         )
         return "nearest", self._replay(job, nearest)
 
@@ -170,7 +170,7 @@ class LearningCurves:
             longest_end = max(other.points[-1][0] for other in longer)
             longest = [other for other in longer if other.points[-1][0] == longest_end]
             space = self._space(job)
-            nearest = min(longest, key=lambda other: squared_distance(space, trial.settings, other.settings))
+            nearest = min(longest, key=lambda other: point_distance(space, trial.settings, other.settings))
             guide = LearningCurve(tuple(nearest.points), 0.0)
             scale = points[-1][1] / max(guide.error(end), 1e-300)
             points += [(share, error * scale) for share, error in guide.points if share > end]
@@ -183,7 +183,7 @@ class LearningCurves:
         return flops / (self.rate or DEFAULT_RATE)
 
 
-def squared_distance(
+def point_distance(
     space: Mapping[str, Axis], point_a: Mapping[str, Any], point_b: Mapping[str, Any]
 ) -> float:
     """Squared distance of two points, each range scaled to 0 .. 1. A missing setting counts as 1."""

@@ -16,7 +16,7 @@ from typing_extensions import override
 from loopscale.theory.bounds.base import Bound
 
 
-class Mixture(Bound):
+class IsotropicMixture(Bound):
     """A statement about an isotropic Gaussian mixture with balanced components."""
 
     snr: NonNegativeFloat = 2.0
@@ -28,7 +28,7 @@ class Mixture(Bound):
         return self.snr / 2
 
 
-class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
+class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes"):
     """Smallest error of any clustering of two components, attained with known centres: Φ(-SNR/2)."""
 
     claim = "="
@@ -40,7 +40,7 @@ class Gmm2Bayes(Mixture, kind="gmm2_bayes"):
         return float(ndtr(-self.theta))
 
 
-class GmmBayes(Mixture, kind="gmm_bayes"):
+class GmmBayes(IsotropicMixture, kind="gmm_bayes"):
     """Smallest error for K known centres with equal distances: 1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1} dt."""
 
     claim = "="
@@ -58,7 +58,7 @@ class GmmBayes(Mixture, kind="gmm_bayes"):
         return scipy.integrate.quad(missed, -12, 12, epsabs=1e-13, epsrel=1e-10, limit=200)[0]
 
 
-class Gmm2Plugin(Mixture, kind="gmm2_plugin"):
+class Gmm2Plugin(IsotropicMixture, kind="gmm2_plugin"):
     """Error with two centres ±μ, where μ is the mean of n labelled points, θ = SNR/2: Φ(-θ²/√(θ² + d/n)).
 
     The limit is d, n to infinity. The error changes from `gmm2_bayes` for n far above d/θ² to 1/2 for n far
@@ -100,7 +100,7 @@ class ExactRecovery(Bound, kind="exact_recovery"):
         return (1 + math.sqrt(1 + 2 * self.dim / (self.points * log))) * log
 
 
-class GmmCeFloor(Mixture, kind="gmm_ce_floor"):
+class GmmCeFloor(IsotropicMixture, kind="gmm_ce_floor"):
     """Smallest cross entropy of soft labels, two known centres: E h(posterior), h the binary entropy in nats.
 
     The comparison is up to relabelling: the order of the clusters is unknown, so a network is scored with the
@@ -122,7 +122,7 @@ class GmmCeFloor(Mixture, kind="gmm_ce_floor"):
         )[0]
 
 
-class AgreementOfError(Mixture):
+class AgreementOfError(IsotropicMixture):
     """An index of agreement with the true labels, for two balanced clusters with equal error rates."""
 
     of = "agreement"
@@ -157,7 +157,7 @@ class NmiOfError(AgreementOfError, kind="nmi_of_error"):
         return 1 - float(entr(np.array([e, 1 - e])).sum()) / math.log(2)
 
 
-class GmmMinimax(Mixture, kind="gmm_minimax"):
+class GmmMinimax(IsotropicMixture, kind="gmm_minimax"):
     """Minimax rate of the error to first order in the exponent, attained by Lloyd's algorithm: exp(-SNR²/8).
 
     The rate is a poor law at the SNR of experiments: at SNR 4 it is .1353, but `gmm2_bayes` is .02275. The

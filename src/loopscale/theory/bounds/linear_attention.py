@@ -20,7 +20,7 @@ from loopscale.theory.bounds.linear_regression import LinearExcess
 SOURCE = "Zhang, Frei, Bartlett 2023, theorem 4.1; with noise and with a basis for every prompt: derived"
 
 
-class LinearAttention(LinearExcess):
+class LinearAttentionRisk(LinearExcess):
     """A statement about the layer for inputs of any covariance."""
 
     spectrum: tuple[PositiveFloat, ...] | None = None
@@ -67,7 +67,7 @@ class LinearAttention(LinearExcess):
         return self.w_scale**2 * float(left.sum())
 
 
-class LsaMin(LinearAttention, kind="lsa_min"):
+class LsaMin(LinearAttentionRisk, kind="lsa_min"):
     """Smallest excess of one layer of linear attention, trained and tested with N pairs.
 
     In a fixed basis the excess is τ² Σ λ (λ + tr Λ + σ²/τ²) / ((N+1) λ + tr Λ + σ²/τ²). For isotropic inputs
@@ -82,7 +82,7 @@ class LsaMin(LinearAttention, kind="lsa_min"):
         return self.excess(self.seen, self.seen)
 
 
-class TrainedAttention(LinearAttention):
+class TrainedAttention(LinearAttentionRisk):
     """A statement about the layer trained with N pairs and tested with M = `point` pairs."""
 
     trained: NonNegativeInt | None = None
