@@ -171,7 +171,9 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no studies": (lambda folder: (folder / "studies.parquet").unlink(), f"studies.parquet {LOST}"),
     "no Parquet": (lambda folder: (folder / "curves.parquet").write_bytes(b"x"), f"curves.parquet {LOST}"),
     "cut short": (
-        lambda folder: (folder / "history.parquet").write_bytes((folder / "history.parquet").read_bytes()[:99]),
+        lambda folder: (folder / "history.parquet").write_bytes(
+            (folder / "history.parquet").read_bytes()[:99]
+        ),
         f"history.parquet {LOST}",
     ),
     "a column less": (
@@ -194,12 +196,15 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: rewritten(folder, "trials", lambda row: row | {"metrics": '{"error": "x"}'}),
         "holds something else than exported records",
     ),
-    "no count": (lambda folder: (folder / "export.json").write_text('{"format": 1}'), "holds no exported records"),
+    "no count": (
+        lambda folder: (folder / "export.json").write_text('{"format": 1}'),
+        "holds no exported records",
+    ),
     "newer": (
         lambda folder: (folder / "export.json").write_text('{"format": 9, "made_by": "9.9", "trials": 2}'),
         "install a newer loopscale",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("harm", "message"), HARM.values(), ids=HARM.keys())

@@ -223,8 +223,10 @@ def test_scripts_and_escape_codes_in_texts_reach_neither_the_page_nor_the_termin
     file.write_text(json.dumps(about))
     for key in ("label", "detail", "mlflow.runName", "host"):
         victim.sql("UPDATE tags SET value = value || ? WHERE key = ?", bad, key)
-    victim.sql("UPDATE tags SET value = 'failed' WHERE key = 'outcome' AND run_uuid IN"
-               " (SELECT run_uuid FROM tags WHERE key = 'number' AND value = '0')")  # fmt: skip
+    victim.sql(
+        "UPDATE tags SET value = 'failed' WHERE key = 'outcome' AND run_uuid IN"
+        " (SELECT run_uuid FROM tags WHERE key = 'number' AND value = '0')"
+    )
     victim.sql("INSERT INTO tags SELECT 'detail', ?, run_uuid FROM runs WHERE status != 'X'", bad)
     victim.sql("INSERT INTO params (key, value, run_uuid) SELECT ?, ?, run_uuid FROM runs", "p" + bad, bad)
     victim.fresh()
@@ -249,8 +251,12 @@ TAGS = {
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key in TAGS for value in TAGS[key]])
 def test_tags_of_the_wrong_kind(victim: Victim, key: str, value: str):
     victim.fresh()
-    victim.sql("UPDATE tags SET value = ? WHERE key = ? AND run_uuid IN (SELECT run_uuid FROM tags"
-               " WHERE key = 'role' AND value = 'tuning')", value, key)  # fmt: skip
+    victim.sql(
+        "UPDATE tags SET value = ? WHERE key = ? AND run_uuid IN (SELECT run_uuid FROM tags"
+        " WHERE key = 'role' AND value = 'tuning')",
+        value,
+        key,
+    )
     everything_is_read(victim, QUICK)
 
 
@@ -302,8 +308,17 @@ def ours(header: Any, **tensors: Any) -> bytes:
     return packed({"__metadata__": about, **tensors}, b"\0" * 16)
 
 
-HEADER = {"format": 1, "key": KEY, "trial": {}, "step": 4, "history": [], "seconds": 1.0, "param_groups": [],
-          "stripped": False, "sums": {}}  # fmt: skip
+HEADER = {
+    "format": 1,
+    "key": KEY,
+    "trial": {},
+    "step": 4,
+    "history": [],
+    "seconds": 1.0,
+    "param_groups": [],
+    "stripped": False,
+    "sums": {},
+}
 TENSOR = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 CHECKPOINTS = {
     "pickle": PICKLE,
@@ -325,11 +340,13 @@ CHECKPOINTS = {
     "trial of text": ours(HEADER | {"trial": "x"}),
     "step of text": ours(HEADER | {"step": "x", "stripped": []}),
     "overlapping": ours(HEADER | {"sums": {"a": 1, "b": 1}}, a=TENSOR, b=TENSOR),
-    "beyond the end": ours(HEADER | {"sums": {"a": 1}}, a=TENSOR | {"data_offsets": [0, 2**40], "shape": [2**38]}),
+    "beyond the end": ours(
+        HEADER | {"sums": {"a": 1}}, a=TENSOR | {"data_offsets": [0, 2**40], "shape": [2**38]}
+    ),
     "backwards": ours(HEADER | {"sums": {"a": 1}}, a=TENSOR | {"data_offsets": [16, 8]}),
     "overflowing": ours(HEADER | {"sums": {"a": 1}}, a=TENSOR | {"shape": [2**33, 2**33]}),
     "wrong sum": ours(HEADER | {"sums": {"a": 1}}, a=TENSOR, b=TENSOR | {"data_offsets": [8, 16]}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("content", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
@@ -372,7 +389,7 @@ IMPORTS: dict[str, Callable[[Path], Any]] = {
     "settings that are numbers": lambda folder: spoil(folder, "trials", settings="5", metrics="5"),
     "times that are text": lambda folder: spoil(folder, "trials", start="x", end=SCRIPT),
     "steps that are text": lambda folder: spoil(folder, "history", step="x"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("harm", IMPORTS.values(), ids=IMPORTS.keys())

@@ -62,9 +62,17 @@ def test_the_column_of_a_setting_has_a_type_that_holds_the_values_of_all_studies
     write(store, trials.begun("b", x=2, y=0.5, z=None, w="one", v=[1]), study="two")
     types = dict(ask(store, "SELECT column_name, column_type FROM (DESCRIBE trials)"))
     expected = {
-        "x": "BIGINT", "y": "DOUBLE", "z": "VARCHAR", "w": "VARCHAR", "v": "VARCHAR", "model.kind": "VARCHAR",
-        "model.width": "BIGINT", "training.lr": "DOUBLE", "training.truncate": "BOOLEAN", "seed": "BIGINT",
-    }  # fmt: skip
+        "x": "BIGINT",
+        "y": "DOUBLE",
+        "z": "VARCHAR",
+        "w": "VARCHAR",
+        "v": "VARCHAR",
+        "model.kind": "VARCHAR",
+        "model.width": "BIGINT",
+        "training.lr": "DOUBLE",
+        "training.truncate": "BOOLEAN",
+        "seed": "BIGINT",
+    }
     assert {name: types[name] for name in expected} == expected
     assert ask(store, "SELECT study, x, y, w, v FROM trials ORDER BY 1") == [
         ("one", 1, 1.0, None, None),
@@ -84,9 +92,14 @@ def test_a_history_has_every_metric_of_each_step_and_no_settings(store: FolderSt
 
 def test_curves_have_every_loop_and_point_of_trials_and_baselines(store: FolderStore, trials):
     baseline = Note(
-        "n", 2, {"evaluate/error": 0.1}, {"solver.kind": "newton"}, {"role": "baseline"},
-        "FINISHED", (("curve.parquet", trials.curve),),
-    )  # fmt: skip
+        "n",
+        2,
+        {"evaluate/error": 0.1},
+        {"solver.kind": "newton"},
+        {"role": "baseline"},
+        "FINISHED",
+        (("curve.parquet", trials.curve),),
+    )
     write(store, *trials.whole("a"), baseline)
     assert ask(store, "SELECT count(*) FROM curves") == [(12,)]
     assert ask(store, "SELECT * FROM curves WHERE trial = 'n' AND loop = 2 AND point = 1") == [
@@ -100,9 +113,14 @@ def test_curves_have_every_loop_and_point_of_trials_and_baselines(store: FolderS
 def test_a_curve_has_a_median_if_a_median_was_recorded(store: FolderStore, trials):
     grid = np.arange(6.0).reshape(2, 3)
     newer = Note(
-        "m", 2, {"evaluate/error": 0.1}, {}, {"role": "baseline"}, "FINISHED",
+        "m",
+        2,
+        {"evaluate/error": 0.1},
+        {},
+        {"role": "baseline"},
+        "FINISHED",
         (("curve.parquet", encode_curve(grid, grid, grid, grid + 30)),),
-    )  # fmt: skip
+    )
     write(store, *trials.whole("a"), newer)
     assert ask(store, "SELECT median FROM curves WHERE trial = 'm' AND loop = 2 AND point = 1") == [(34.0,)]
     assert ask(store, "SELECT DISTINCT median FROM curves WHERE trial = 'a'") == [(None,)]
@@ -235,11 +253,21 @@ def test_readers_see_whole_tables_while_a_writer_writes(store: FolderStore, tria
 @pytest.mark.parametrize(
     "sql",
     [
-        "COPY trials TO '/tmp/stolen.csv'", "ATTACH '/tmp/other.db'", "INSTALL httpfs", "DROP VIEW history",
-        "SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM '/etc/passwd'", "SELECT 1; SELECT 2", "",
-        "SET enable_external_access = true", "SELECT * FROM nothing", "SELEC 1", "SELECT error +", "rows",
+        "COPY trials TO '/tmp/stolen.csv'",
+        "ATTACH '/tmp/other.db'",
+        "INSTALL httpfs",
+        "DROP VIEW history",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT 1; SELECT 2",
+        "",
+        "SET enable_external_access = true",
+        "SELECT * FROM nothing",
+        "SELEC 1",
+        "SELECT error +",
+        "rows",
     ],
-)  # fmt: skip
+)
 def test_a_query_can_only_read_the_tables_and_a_wrong_query_gives_an_error_of_one_line(
     store: FolderStore, sql: str
 ):

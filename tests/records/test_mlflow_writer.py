@@ -73,9 +73,12 @@ def test_numeric_settings_are_also_metrics_so_that_the_ui_can_sort_them(store: S
     assert run.data.params["training.truncate"] == "true"
     assert run.data.params["training.clip"] == "null"
     assert {name: record.metrics.get(name) for name in run.data.params} == {
-        "model.kind": None, "model.width": 8, "training.lr": 1e-3, "training.truncate": None,
+        "model.kind": None,
+        "model.width": 8,
+        "training.lr": 1e-3,
+        "training.truncate": None,
         "training.clip": None,
-    }  # fmt: skip
+    }
     sorted_runs = store.client.search_runs([run.info.experiment_id], "metrics.`model.width` > 7")
     assert [run.info.run_id for run in sorted_runs] == [record.run]
 

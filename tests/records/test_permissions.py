@@ -150,8 +150,13 @@ def test_a_user_without_permission_gets_one_line_and_nothing_is_trained(
     login("bob")
     assert call("list")[0] == 0
     assert call("query", "SELECT trial, outcome FROM trials", "--json")[1] == [
-        "[", " {", '  "trial": "a",', '  "outcome": "finished"', " }", "]",
-    ]  # fmt: skip
+        "[",
+        " {",
+        '  "trial": "a",',
+        '  "outcome": "finished"',
+        " }",
+        "]",
+    ]
     assert call("best", "one.yaml")[0] == 0
     login("carl")
     assert call("query", "SELECT trial FROM trials", "--json")[1] == ["[]"]

@@ -91,8 +91,10 @@ def test_a_server_holds_the_same_records_as_a_folder(server, store: Store, tmp_p
         known = shared.client.get_run(run.id)
         assert (run.tags, run.params, run.metrics) == (known.data.tags, known.data.params, known.data.metrics)
         assert (run.status, run.start, run.end) == (
-            known.info.status, known.info.start_time, known.info.end_time or 0
-        )  # fmt: skip
+            known.info.status,
+            known.info.start_time,
+            known.info.end_time or 0,
+        )
     assert len(runs) == 3
 
 

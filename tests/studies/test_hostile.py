@@ -89,9 +89,16 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         (GOOD + LR + "search: {trials: 1000000000}\n", "search.trials is 1000000000; write 10000 or less"),
         (GOOD + "resources: {cpu: 1e300}\n", "resources.cpu is 1e\\+300"),
         (GOOD + "resources: {memory: 1e300}\n", "resources.memory is 1e\\+300"),
-        (GOOD + "search: {kind: grid}\n" + LR.replace("}}", ", points: 9999999999}}"), "points is 9999999999"),
-        (GOOD.replace("steps: 4", "steps: 1000000000000") + LR + "scheduler: {kind: median, first_rung: 1}\n",
-         "makes 1,000,000,000,000 comparisons of a trial; write 100000000 or more"),
+        (
+            GOOD + "search: {kind: grid}\n" + LR.replace("}}", ", points: 9999999999}}"),
+            "points is 9999999999",
+        ),
+        (
+            GOOD.replace("steps: 4", "steps: 1000000000000")
+            + LR
+            + "scheduler: {kind: median, first_rung: 1}\n",
+            "makes 1,000,000,000,000 comparisons of a trial; write 100000000 or more",
+        ),
         (GOOD + "where: 9**9**9**9 > 1\n", "where may not hold"),
         (GOOD + "where: 1 << 99999999 > 1\n", "where may not hold"),
         (GOOD + "where: \"'a' * 999999999 == 'b'\"\n", "where cannot compute"),
@@ -123,7 +130,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         (GOOD.encode("utf-16"), "is not UTF-8 text"),
         (b"\x80\x04\x95c" + b"posix\nsystem\n", "is not UTF-8 text"),
     ],
-)  # fmt: skip
+)
 def test_a_hostile_file_is_refused_at_once_in_one_line(text: str | bytes, what: str):
     message = refused(written(text))
     assert re.search(what, message), message
@@ -157,8 +164,19 @@ def test_pipes_and_devices_are_not_read():
 
 @pytest.mark.parametrize(
     "name",
-    ["../secret", "../../secret", "a/../../secret", "..", "/etc/passwd", "x\n", "a\0b", "\x1b[2J", "x" * 100_000, " "],
-)  # fmt: skip
+    [
+        "../secret",
+        "../../secret",
+        "a/../../secret",
+        "..",
+        "/etc/passwd",
+        "x\n",
+        "a\0b",
+        "\x1b[2J",
+        "x" * 100_000,
+        " ",
+    ],
+)
 def test_no_name_leads_out_of_the_studies(name: str):
     written(GOOD, "studies/x.yaml")
     written(GOOD, "secret.txt")

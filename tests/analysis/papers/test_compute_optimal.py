@@ -102,8 +102,9 @@ def test_verdicts_of_several_studies_have_one_table_and_one_count():
     study = results(planted)
     assert len(laws_of_studies(study, unrun, study)) == 2
     assert count_verdicts(study, unrun) == (
-        "1 laws are fitted; theory predicts the rate of 1: 1 agrees.", "Nothing has run: run it."
-    )  # fmt: skip
+        "1 laws are fitted; theory predicts the rate of 1: 1 agrees.",
+        "Nothing has run: run it.",
+    )
     assert laws_of_studies(unrun).empty
 
 
