@@ -19,7 +19,7 @@ TREE: dict[str, Any] = {
     "fixed": {
         "task": {"kind": "linear_regression", "dim": 2, "points": 5},
         "model": {"kind": "looped", "width": 16, "heads": 2},
-        "training": {"steps": 4000, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 100},
+        "training": {"steps": 16_000, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 400},
     },
     "replicates": 4,
     "evaluate": {"loops": 6, "prompts": 128},
