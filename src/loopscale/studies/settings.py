@@ -215,7 +215,7 @@ def _fault(error: ErrorDetails, root: type[Config], tree: Mapping[str, Any]) -> 
     match error["type"]:
         case "extra_forbidden":
             parent, key = place[:-1], place[-1]
-            owner = dotted(parent) or getattr(root, "kind", root.__name__.lower())
+            owner = dotted(parent) or getattr(root, "kind", "") or root.__name__.lower()
             return Fault(place, f"{owner} has no setting {key!r}", one_of(key, names_at(root, tree, parent)))
         case "missing":
             return Fault(place[:-1], f"{dotted(error['loc'])} is missing", f"write {error['loc'][-1]}: ...")
