@@ -27,7 +27,10 @@ def test_bound_prints_values_and_slopes_along_a_setting(loopscale):
     [
         (("newton_res",), "there is no bound 'newton_res'; did you mean newton_residual?"),
         (("newton_residual", "--set", "loops=x"), "loops is 'x'; write a whole number, such as 10"),
-        (("newton_residual", "--set", "loop=1"), "newton_residual has no setting 'loop'; did you mean loops?"),
+        (
+            ("newton_residual", "--set", "loop=1"),
+            "newton_residual has no setting 'loop'; did you mean loops?",
+        ),
         (("newton_residual", "--along", "loop=1"), "newton_residual has no setting 'loop'; it has dim,"),
         (("newton_residual", "--along", "loops=0,1"), "loops is 0; write a number above 0"),
         (

@@ -89,7 +89,9 @@ def before_verb(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. A user's mistake prints one line, a bug its traceback."""
-    gc.set_threshold(200_000, 20, 100)  # imports make a million lasting objects; rarer collections save .6 s of `plan`
+    gc.set_threshold(
+        200_000, 20, 100
+    )  # imports make a million lasting objects; rarer collections save .6 s of `plan`
     for stream in (sys.stdout, sys.stderr):  # a terminal without Δ is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
