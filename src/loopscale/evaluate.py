@@ -157,7 +157,7 @@ def validate(net: Net, task: Task, steps: int, device: str = "cpu") -> dict[str,
     total = torch.zeros((), dtype=torch.float64, device=device)
     for block in _validation_set(task.model_dump_json()):
         batch = suited(block, net, device)
-        prediction = net(batch.tokens, steps, first=steps)[:, :, batch.queries]
+        prediction = net.answers(batch, steps, first=steps)
         total = total + task.error(prediction, batch).double().sum((0, 1))
     points = total / VALIDATION_PROMPTS
     return {"error": points.mean().item(), "error_last": points[-1].item()}

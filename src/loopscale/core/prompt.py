@@ -44,6 +44,12 @@ class Batch:
     """Positions of the tokens where a prediction is asked for, one for each point."""
     problem: Any
     """The input of classical algorithms, such as a `Regression`."""
+    asked: int = 0
+    """Tokens up to the last query. Known without waiting for a device, because a batch is sampled on the CPU."""
+
+    def __post_init__(self) -> None:
+        if not self.asked:
+            object.__setattr__(self, "asked", int(self.queries.max()) + 1)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. Prompts are always drawn on the CPU, so all devices see the same numbers."""

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
-from loopscale.models.base import Net, Outputs, States, Tokens
-from loopscale.models.layers import Loop, ReadIn, ReadOut, Stack, fresh
+from loopscale.models.base import Answers, Net, States, Tokens
+from loopscale.models.layers import Loop, Positions, ReadOut, Stack, TransformerNet, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer"):
@@ -49,22 +49,28 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
         return Stack(self, length, self.kinds_of(layers, before)) if layers else nn.Identity()
 
 
-class AlgoformerNet(Net):
+class AlgoformerNet(TransformerNet):
     def __init__(self, settings: Algoformer, prompt: Prompt) -> None:
-        super().__init__()
-        self.read_in = ReadIn(settings, prompt.dim_in)
+        super().__init__(settings, prompt)
         before, within = settings.layers_before, settings.layers_within
         self.pre = settings.stack(prompt.length, before)
         self.loop = Loop(settings, prompt.length, settings.kinds_of(within, before))
+        self.has_post = settings.layers_after > 0
         self.post = settings.stack(prompt.length, settings.layers_after, before + within)
         self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
-    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
-        """The post-transformer runs after supervised loops only, as in eq. 6."""
-        self.check(steps, first)
-        states = self.loop(self.pre(self.read_in(tokens)), steps, first, truncate)
-        return torch.stack([self.read_out(self.post(state)) for state in states])
+    def outputs(
+        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
+    ) -> Answers:
+        """The post-transformer runs after supervised loops only, as in eq. 6, and once for all of them."""
+        prompt = self.pre(self.read_in(tokens))
+        if not self.has_post:
+            return torch.stack(
+                [self.read_out(state, at) for state in self.loop(prompt, steps, first, truncate, at)]
+            )
+        states = torch.cat(list(self.loop(prompt, steps, first, truncate)))
+        return self.read_out(self.post(states, at), at).unflatten(0, (-1, len(tokens)))
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:

@@ -13,6 +13,8 @@ from loopscale.core.prompt import Batch, Predictor, Prompt
 Tokens = Float[Tensor, "batch length dim_in"]
 Outputs = Float[Tensor, "supervised batch length dim_out"]
 """Predictions at every position after every supervised step."""
+Answers = Float[Tensor, "supervised batch points dim_out"]
+"""Predictions at the queries after every supervised step."""
 States = Float[Tensor, "steps batch length width"]
 
 
@@ -29,6 +31,10 @@ class Net(nn.Module, Predictor):
         Earlier steps run without read-out, and with `truncate` also without gradient. Raises ValueError if `steps`
         exceeds `depth`, or if `first` is outside 1 .. `steps`.
         """
+
+    def answers(self, batch: Batch, steps: int, first: int = 1, truncate: bool = False) -> Answers:
+        """`forward` at the queries alone. A net overrides this method if fewer positions cost less."""
+        return self(batch.tokens, steps, first, truncate)[:, :, batch.queries]
 
     @abstractmethod
     def states(self, tokens: Tokens, steps: int) -> States:
@@ -48,7 +54,7 @@ class Net(nn.Module, Predictor):
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
-        return self(batch.tokens, steps)[:, :, batch.queries]
+        return self.answers(batch, steps)
 
 
 class Model(Family, package="loopscale.models"):

@@ -6,8 +6,8 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Architecture
-from loopscale.models.base import Net, Outputs, States, Tokens
-from loopscale.models.layers import ReadIn, ReadOut, Stack, fresh
+from loopscale.models.base import Answers, Net, States, Tokens
+from loopscale.models.layers import Positions, ReadOut, Stack, TransformerNet, fresh
 
 
 class LayeredArchitecture(Architecture):
@@ -24,28 +24,30 @@ class LayeredArchitecture(Architecture):
         return fresh(lambda: LayeredNet(self, prompt), rng)
 
 
-class LayeredNet(Net):
+class LayeredNet(TransformerNet):
     """Intermediate layers use the final norm and read-out (the logit lens), not a separate probe."""
 
     def __init__(self, settings: LayeredArchitecture, prompt: Prompt) -> None:
-        super().__init__()
+        super().__init__(settings, prompt)
         self.depth = settings.layers
-        self.read_in = ReadIn(settings, prompt.dim_in)
         self.stack = Stack(settings, prompt.length, settings.kinds_of(settings.layers))
         self.read_out = ReadOut(settings, prompt.dim_out)
 
     @override
-    def forward(self, tokens: Tokens, steps: int, first: int = 1, truncate: bool = False) -> Outputs:
-        self.check(steps, first)
+    def outputs(
+        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
+    ) -> Answers:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
             state = self.stack.place(self.read_in(tokens))
             for block in self.stack.blocks[: first - 1]:
                 state = block(state)
         outputs = []
-        for block in self.stack.blocks[first - 1 : steps]:
+        for block in self.stack.blocks[first - 1 : steps - 1]:
             state = block(state)
-            outputs.append(self.read_out(self.stack.norm(state)))
-        return torch.stack(outputs)
+            output = state if at is None else state.index_select(1, at)
+            outputs.append(self.read_out(self.stack.norm(output), at))
+        output = self.stack.blocks[steps - 1](state, at)
+        return torch.stack([*outputs, self.read_out(self.stack.norm(output), at)])
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:
