@@ -1,0 +1,109 @@
+"""Linear layers whose products run in the faster of two libraries.
+
+torch computes float32 products on a CPU with MKL. MKL is fast on Intel processors, and slow on others: on an AMD EPYC
+with AVX-512 MKL reached 72 to 101 GFLOP/s on one thread, and oneDNN, which torch also contains, 170 to 220. The worker
+measures both at its start and calls `use`. `benchmarks/step.py` prints the rates.
+"""
+
+import time
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+from typing_extensions import override
+
+Library = Literal["mkl", "onednn"]
+"""The library of float32 products on a CPU."""
+
+SMALLEST = 64
+"""Widths below this run in MKL: oneDNN gains less there than the call costs."""
+FASTER = 1.25
+"""oneDNN is used from this ratio of speeds on, so that noise does not choose."""
+
+_chosen: Library = "mkl"
+
+
+def use(library: Library) -> None:
+    """Run the products of this process in `library` from now on."""
+    global _chosen
+    _chosen = library
+
+
+def used() -> Library:
+    """The library of this process."""
+    return _chosen
+
+
+def rates(rows: int = 1024, width: int = 128, repetitions: int = 5) -> dict[Library, float]:
+    """GFLOP/s of both libraries on this machine, for a product (rows x width) (width x 2 width). Takes 10 ms."""
+    x, weight = torch.ones(rows, width), torch.ones(2 * width, width)
+    products = {"mkl": lambda: F.linear(x, weight), "onednn": lambda: _onednn(x, weight)}
+
+    def seconds(library: str) -> float:
+        start = time.perf_counter()
+        products[library]()
+        return time.perf_counter() - start
+
+    flops = 4 * rows * width**2
+    return {
+        library: flops / min(seconds(library) for _ in range(1 + repetitions)) / 1e9
+        for library in ("mkl", "onednn")
+    }
+
+
+def fastest() -> Library:
+    """The faster library on this machine; MKL unless oneDNN is clearly faster."""
+    measured = rates()
+    return "onednn" if measured["onednn"] > FASTER * measured["mkl"] else "mkl"
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` in the library of `use`. Weights, initial values and state dict are those of `nn.Linear`."""
+
+    @override
+    def forward(self, input: Tensor) -> Tensor:
+        return _linear(input, self.weight, self.bias)
+
+    def rows(self, input: Tensor, start: int, end: int) -> Tensor:
+        """The outputs `start` .. `end` - 1 alone."""
+        return _linear(input, self.weight[start:end], None if self.bias is None else self.bias[start:end])
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if (
+        _chosen == "mkl"
+        or min(weight.shape) < SMALLEST
+        or x.dtype != torch.float32
+        or x.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+    ):
+        return F.linear(x, weight, bias)
+    return _Product.apply(x, weight, bias)
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weightᵀ + bias."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class _Product(torch.autograd.Function):
+    """x weightᵀ + bias in oneDNN, with its gradients."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _onednn(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            _onednn(gradient, weight.t()) if wants_x else None,
+            _onednn(flat.t(), x.reshape(-1, x.shape[-1]).t()) if wants_weight else None,
+            flat.sum(0) if wants_bias else None,
+        )
