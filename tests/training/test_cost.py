@@ -8,26 +8,34 @@ from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
 
 
-def block(width: int, heads: int, length: int, batch: int) -> int:
-    """FLOPs of one block, forward: q, k, v and out, an MLP with 4 widths, scores and values."""
-    dense = 2 * width * (3 * width + width + 8 * width)
-    return batch * length * dense + batch * 2 * 2 * length * length * width
+def block(width: int, length: int, batch: int, at: int | None = None) -> int:
+    """FLOPs of one block, forward, with outputs at `at` positions: k and v of all tokens; q, out, an MLP with 4
+    widths, scores and values of the outputs."""
+    at = length if at is None else at
+    keys_values = 2 * width * 2 * width * length
+    outputs = 2 * width * (width + width + 8 * width) * at + 2 * 2 * length * at * width
+    return batch * (keys_values + outputs)
 
 
-def ends(width: int, length: int, batch: int, dim_in: int = 3) -> tuple[int, int]:
+def ends(width: int, length: int, queries: int, batch: int, dim_in: int = 3) -> tuple[int, int]:
     """FLOPs of read-in and read-out."""
-    return 2 * batch * length * dim_in * width, 2 * batch * length * width
+    return 2 * batch * length * dim_in * width, 2 * batch * queries * width
+
+
+QUERIES, LENGTH = 5, 9
+"""Five points are ten tokens. The last token is the last answer, which no query sees."""
 
 
 @pytest.mark.parametrize("truncate", [True, False])
 def test_flops_of_a_looped_net_equal_the_count_by_hand(make, truncate: bool):
-    loops, window, width, length, batch = 7, 3, 8, 10, 8
+    loops, window, width, batch = 7, 3, 8, 8
     trial = make("looped", loops=loops, window=window, truncate=truncate)
-    block_flops = block(width, 2, length, batch)
-    read_in, read_out = ends(width, length, batch)
-    forward = read_in + loops * block_flops + window * read_out
+    whole, last = block(width, LENGTH, batch), block(width, LENGTH, batch, QUERIES)
+    read_in, read_out = ends(width, LENGTH, QUERIES, batch)
+    forward = read_in + (loops - 1) * whole + last + window * read_out
     # Tokens need no gradient, so the read-in counts only once.
-    backward = 2 * (window if truncate else loops) * block_flops + window * 2 * read_out + read_in
+    trained = window if truncate else loops
+    backward = 2 * ((trained - 1) * whole + last) + window * 2 * read_out + read_in
     counted = cost.cost(trial)
     assert counted.flops_forward == forward
     assert counted.flops_step == forward + backward
@@ -35,11 +43,11 @@ def test_flops_of_a_looped_net_equal_the_count_by_hand(make, truncate: bool):
 
 
 def test_flops_of_gpt2_equal_the_count_by_hand(make):
-    block_flops = block(8, 2, 10, 8)
-    read_in, read_out = ends(8, 10, 8)
+    blocks = 2 * block(8, LENGTH, 8) + block(8, LENGTH, 8, QUERIES)
+    read_in, read_out = ends(8, LENGTH, QUERIES, 8)
     counted = cost.cost(make("gpt2", layers=3))
-    assert counted.flops_forward == read_in + 3 * block_flops + read_out
-    assert counted.flops_step == 2 * read_in + 9 * block_flops + 3 * read_out
+    assert counted.flops_forward == read_in + blocks + read_out
+    assert counted.flops_step == 2 * read_in + 3 * blocks + 3 * read_out
 
 
 @pytest.mark.parametrize("kind", Model.choices())
