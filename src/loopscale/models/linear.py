@@ -1,11 +1,12 @@
 """Linear layers whose products run in the faster of two libraries.
 
 torch computes float32 products on a CPU with MKL. MKL is fast on Intel processors, and slow on others: on an AMD EPYC
-with AVX-512 MKL reached 72 to 101 GFLOP/s on one thread, and oneDNN, which torch also contains, 170 to 220. The worker
-measures both at its start and calls `use`. `benchmarks/step.py` prints the rates.
+with AVX-512 MKL reached 72 to 101 GFLOP/s on one thread, and oneDNN, which torch also contains, 170 to 220. Every
+process measures both before its first product. `benchmarks/step.py` prints the rates.
 """
 
 import time
+from functools import cache
 from typing import Literal
 
 import torch
@@ -22,18 +23,18 @@ SMALLEST = 64
 FASTER = 1.25
 """oneDNN is used from this ratio of speeds on, so that noise does not choose."""
 
-_chosen: Library = "mkl"
+_chosen: Library | None = None
 
 
 def use(library: Library) -> None:
-    """Run the products of this process in `library` from now on."""
+    """Run the products of this process in `library` from now on. A resumed trial keeps its library."""
     global _chosen
     _chosen = library
 
 
 def used() -> Library:
-    """The library of this process."""
-    return _chosen
+    """The library of this process: the last choice of `use`, else the fastest."""
+    return _chosen or fastest()
 
 
 def rates(rows: int = 1024, width: int = 128, repetitions: int = 5) -> dict[Library, float]:
@@ -53,8 +54,9 @@ def rates(rows: int = 1024, width: int = 128, repetitions: int = 5) -> dict[Libr
     }
 
 
+@cache
 def fastest() -> Library:
-    """The faster library on this machine; MKL unless oneDNN is clearly faster."""
+    """Measured once per process. The faster library on this machine; MKL unless oneDNN is clearly faster."""
     measured = rates()
     return "onednn" if measured["onednn"] > FASTER * measured["mkl"] else "mkl"
 
@@ -73,11 +75,11 @@ class Linear(nn.Linear):
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if (
-        _chosen == "mkl"
-        or min(weight.shape) < SMALLEST
+        min(weight.shape) < SMALLEST
         or x.dtype != torch.float32
         or x.device.type != "cpu"
         or torch.is_autocast_enabled("cpu")
+        or used() == "mkl"
     ):
         return F.linear(x, weight, bias)
     return _Product.apply(x, weight, bias)
