@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from loopscale.core.prompt import Prompt
+from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
 
@@ -73,6 +73,24 @@ def gradients(net: Net, output: torch.Tensor) -> dict[str, torch.Tensor | None]:
 @every_model
 def test_the_output_has_a_prediction_at_every_position_after_every_step(model: Model):
     assert model.build(PROMPT, stream(0))(tokens(), steps(model)).shape == (steps(model), 3, 10, 2)
+
+
+@every_model
+def test_answers_are_the_outputs_at_the_queries_with_the_same_gradients(model: Model):
+    """In double precision. The queries end before the prompt does, and the first step may be any."""
+    net = model.build(PROMPT, stream(0)).double()
+    queries = torch.tensor([2, 4, 7])
+    batch = Batch(tokens().double(), torch.zeros(3, 3, 2), queries, None)
+    for first in {1, steps(model)}:
+        outputs = net(batch.tokens, steps(model), first)[:, :, queries]
+        answers = net.answers(batch, steps(model), first)
+        torch.testing.assert_close(answers, outputs)
+        expected, found = gradients(net, outputs), gradients(net, net.answers(batch, steps(model), first))
+        for name, gradient in expected.items():
+            if gradient is not None and gradient.any():  # a weight of no answer has no gradient, or zeros
+                torch.testing.assert_close(found[name], gradient, msg=name)
+    every = Batch(batch.tokens, torch.zeros(3, 10, 2), torch.arange(10), None)
+    torch.testing.assert_close(net.answers(every, steps(model)), net(every.tokens, steps(model)))
 
 
 @every_model

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from loopscale.evaluate import Evaluation, evaluate
+from loopscale.models import linear
 from loopscale.models.base import Model
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint, NewerFormat
 from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.loop import Progress, train
+from loopscale.training.loop import Learner, Progress, train
 from loopscale.training.trial import Trial
 
 KEY = "a"
@@ -174,3 +175,21 @@ def test_a_long_history_is_kept_completely(make, tmp_path: Path):
     assert (
         restored.history == json.loads(json.dumps(history), object_hook=dict) or restored.history == history
     )
+
+
+def test_a_resumed_trial_keeps_its_library_and_the_next_trial_does_not(make, tmp_path: Path):
+    trial = make("looped")
+    linear.use("mkl")
+    learner = Learner(trial)
+    other = "mkl" if linear.fastest() == "onednn" else "onednn"
+    linear.use(other)
+    store = open_checkpoint_store(tmp_path)
+    checkpoint.save(store, trial.key, Checkpoint(learner.state(3), ((3, {}),), 1.0))
+    linear.use(linear.fastest())
+    saved = checkpoint.load(store, trial.key)
+    assert saved
+    assert saved.state
+    next(train(trial, saved.state))
+    assert linear.used() == other
+    Learner(trial)
+    assert linear.used() == linear.fastest()

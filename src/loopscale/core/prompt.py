@@ -1,7 +1,7 @@
 """The interface between tasks and predictors: the shape of a prompt, a batch of prompts, a predictor."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -44,23 +44,29 @@ class Batch:
     """Positions of the tokens where a prediction is asked for, one for each point."""
     problem: Any
     """The input of classical algorithms, such as a `Regression`."""
-    asked: int = 0
-    """Tokens up to the last query. Known without waiting for a device, because a batch is sampled on the CPU."""
+    asked: int = field(init=False)
+    """Number of tokens up to the last query. A batch on a GPU takes the number from its original on the CPU, because
+    reading the queries would wait for the GPU."""
 
     def __post_init__(self) -> None:
-        if not self.asked:
-            object.__setattr__(self, "asked", int(self.queries.max()) + 1)
+        object.__setattr__(
+            self, "asked", int(self.queries.max()) + 1 if self.queries.device.type == "cpu" else 0
+        )
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. Prompts are always drawn on the CPU, so all devices see the same numbers."""
-        return _moved(self, torch.device(device), dtype)
+        moved = _moved(self, torch.device(device), dtype)
+        object.__setattr__(moved, "asked", self.asked)
+        return moved
 
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, dtype if value.is_floating_point() else None)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: _moved(getattr(value, field.name), device, dtype) for field in fields(value)}
+        parts = {
+            part.name: _moved(getattr(value, part.name), device, dtype) for part in fields(value) if part.init
+        }
         return replace(value, **parts)
     return value
 
