@@ -1,33 +1,43 @@
-"""Seconds and peak memory of a training step, beside a plain PyTorch reference of the same size.
+"""Seconds and peak memory of a training step, beside other code on the same work.
 
-    python benchmarks/step.py --size b --threads 1
+    python benchmarks/step.py --size b --against v0.1.0
+    python benchmarks/step.py --size a --batch 8 --models algoformer
     python benchmarks/step.py --size a --device cuda --json
 
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
-The reference uses `nn.TransformerEncoderLayer` (norm_first, causal mask), looped or stacked. Each case runs in its own
-process, so that its peak memory is not shared. The two cases of a pair take turns of a few steps, so that other work on
-the machine slows both alike.
+The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
+(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), and with --against this project's code at
+another commit. Each side runs in its own process, so that its peak memory is its own. The sides take turns of a few
+steps, so that other work on the machine slows all alike.
+
+The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
+the machine reached at the start.
 """
 
 import argparse
+import contextlib
 import json
+import os
+import platform
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from loopscale.core.prompt import Prompt
+from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model
 
 TURN = 5
-"""Steps of one process of a pair before the turn of the other process."""
+"""Steps of one side before the turn of the next side."""
 
 
 @dataclass(frozen=True)
@@ -110,25 +120,34 @@ def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
     return model.build(Prompt(2 * size.points, size.dim, 1), stream(0, "weights"))
 
 
-def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[], None], int]:
-    """A function that trains one step, and the number of weights."""
+def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[], None], nn.Module]:
+    """A function that trains one step, and the net."""
     net = build_net(kind, size, plain).to(device)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
-    tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens")).to(device)
-    targets = torch.randn(size.batch, size.points, 1, generator=stream("targets")).to(device)
+    tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens"))
+    targets = torch.randn(size.batch, size.points, 1, generator=stream("targets"))
+    queries = torch.arange(0, 2 * size.points, 2)
+    batch = Batch(tokens, targets, queries, None).to(device)
     steps = size.layers if kind == "gpt2" else size.loops
     first = steps if kind == "gpt2" else size.loops - size.window + 1
+    truncate = kind != "gpt2"
+
+    def answers() -> Tensor:
+        if hasattr(net, "answers"):
+            return net.answers(batch, steps, first, truncate)
+        return net(batch.tokens, steps, first, truncate)[
+            :, :, batch.queries
+        ]  # plain code, or an earlier commit
 
     def step() -> None:
-        output = net(tokens, steps, first, truncate=kind != "gpt2")
-        loss = (output[:, :, ::2] - targets).square().mean()
+        loss = (answers() - batch.targets).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         if device == "cuda":
             torch.cuda.synchronize()
 
-    return step, sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
+    return step, net
 
 
 def peak_mib(device: str) -> float:
@@ -138,23 +157,26 @@ def peak_mib(device: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def serve(kind: str, size: Size, plain: bool, device: str, threads: int) -> None:
-    """One case in its own process: prints a line of seconds for every number of steps on stdin."""
-    torch.set_num_threads(threads)
-    step, weights = stepper(kind, size, plain, device)
+def serve(options: argparse.Namespace) -> None:
+    """One side in its own process: prints a line of seconds for every number of steps on stdin."""
+    torch.set_num_threads(options.threads)
+    step, net = stepper(options.serve, chosen_size(options), options.plain, options.device)
     for _ in range(2):
         step()
+    weights = sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
     for line in sys.stdin:
-        seconds = []
+        wall, cpu = [], []
         for _ in range(int(line)):
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             step()
-            seconds.append(time.perf_counter() - start)
-        print(json.dumps({"seconds": seconds, "weights": weights, "peak_mib": peak_mib(device)}), flush=True)
+            wall.append(time.perf_counter() - start)
+            cpu.append(time.process_time() - start_cpu)
+        report = {"wall": wall, "cpu": cpu, "weights": weights, "peak_mib": peak_mib(options.device)}
+        print(json.dumps(report), flush=True)
 
 
 def turns(children: list["subprocess.Popen[str]"], steps: int) -> Iterator[tuple[int, dict]]:
-    """The reports of both cases of a pair, in turns."""
+    """The reports of all sides, in turns."""
     for done in range(0, steps, TURN):
         for index, child in enumerate(children):
             assert child.stdin
@@ -163,35 +185,73 @@ def turns(children: list["subprocess.Popen[str]"], steps: int) -> Iterator[tuple
             child.stdin.flush()
             line = child.stdout.readline()
             if not line:
-                raise SystemExit(f"a case ended with exit code {child.wait()}")
+                raise SystemExit(f"a side ended with exit code {child.wait()}")
             yield index, json.loads(line)
 
 
-def pair(kind: str, options: argparse.Namespace) -> dict:
-    """A model and its plain reference, measured side by side."""
+def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) -> dict[str, dict]:
+    """The figures of all sides of one model, measured in turns."""
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
-    command += ["--threads", str(options.threads)]
+    command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
+    sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": ([], {}), "plain": (["--plain"], {})}
+    if earlier:
+        sides["earlier"] = ([], {"PYTHONPATH": str(earlier / "src")})
     children = [
-        subprocess.Popen(command + extra, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for extra in ([], ["--plain"])
+        subprocess.Popen(
+            command + words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+        for words, environment in sides.values()
     ]
-    seconds: list[list[float]] = [[], []]
-    last: list[dict] = [{}, {}]
+    wall: list[list[float]] = [[] for _ in children]
+    cpu: list[list[float]] = [[] for _ in children]
+    last: list[dict] = [{} for _ in children]
     for index, report in turns(children, options.steps):
-        seconds[index] += report["seconds"]
+        wall[index] += report["wall"]
+        cpu[index] += report["cpu"]
         last[index] = report
     for child in children:
         child.communicate()
-    ours, plain = (
-        {
-            "median_s": statistics.median(times),
-            "p10_s": statistics.quantiles(times, n=10)[0],
-            "peak_mib": round(report["peak_mib"]),
-            "weights": report["weights"],
+    return {
+        side: {
+            "wall_s": statistics.median(wall[index]),
+            "cpu_s": statistics.median(cpu[index]),
+            "peak_mib": round(last[index]["peak_mib"]),
+            "weights": last[index]["weights"],
         }
-        for times, report in zip(seconds, last, strict=True)
-    )
-    return {"model": kind, **ours, "plain": plain, "ratio": ours["median_s"] / plain["median_s"]}
+        for index, side in enumerate(sides)
+    }
+
+
+def count_flops(kind: str, size: Size) -> int:
+    """FLOPs of all matrix products of one step of this code."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    step, _ = stepper(kind, size, False, "cpu")
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return counter.get_total_flops()
+
+
+@contextlib.contextmanager
+def code_at(commit: str | None) -> Iterator[Path | None]:
+    """A folder with this project at `commit`; None without a commit."""
+    if commit is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="step-") as folder:
+        here = Path(__file__).parent.parent
+        archive = subprocess.run(["git", "-C", here, "archive", commit], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def chosen_size(options: argparse.Namespace) -> Size:
+    size = SIZES[options.size]
+    return replace(size, batch=options.batch) if options.batch else size
 
 
 def main() -> None:
@@ -199,30 +259,59 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", choices=SIZES, default="b")
+    parser.add_argument("--batch", type=int, help="prompts in a batch; default 64")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
+    parser.add_argument("--against", metavar="COMMIT", help="also measure the code of this commit")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, SIZES[options.size], options.plain, options.device, options.threads)
+        serve(options)
         return
-    rows = [pair(kind, options) for kind in options.models]
+    from loopscale.models import linear  # here, because a side may be an earlier commit without this module
+
+    torch.set_num_threads(options.threads)
+    rates, size = linear.rates(), chosen_size(options)
+    with code_at(options.against) as earlier:
+        cases = {kind: measure_sides(kind, options, earlier) for kind in options.models}
+    limits = {kind: count_flops(kind, size) / max(rates.values()) / 1e9 for kind in options.models}
     if options.json:
-        print(json.dumps({"torch": torch.__version__, **vars(options), "cases": rows}, indent=2))
+        found = {"torch": torch.__version__, "rates": rates, "limits": limits, "cases": cases}
+        print(json.dumps({**vars(options), **found}, indent=2))
         return
-    print(f"size {options.size}, {options.device}, {options.threads} thread(s), {options.steps} steps")
-    heads = "median s", "p10 s", "MiB", "weights", "plain s", "p10 s", "MiB", "ratio"
-    print(" " * 12 + "".join(f"{head:>11}" for head in heads))
-    for row in rows:
-        plain = row["plain"]
-        print(
-            f"{row['model']:12}{row['median_s']:11.4f}{row['p10_s']:11.4f}{row['peak_mib']:11}{row['weights']:11,}"
-            f"{plain['median_s']:11.4f}{plain['p10_s']:11.4f}{plain['peak_mib']:11}{row['ratio']:11.2f}"
-        )
+    print(
+        f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads, torch {torch.__version__}"
+    )
+    print(
+        f"{processor()}; GFLOP/s of products: "
+        + ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    )
+    print(
+        f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
+    )
+    for kind, sides in cases.items():
+        for side, row in sides.items():
+            ratio = row["cpu_s"] / sides["ours"]["cpu_s"]
+            limit = f"{row['cpu_s'] / limits[kind]:13.1f}" if side == "ours" else ""
+            print(
+                f"{kind:12}{side:>9}{row['wall_s']:9.4f}{row['cpu_s']:9.4f}{row['peak_mib']:7}"
+                f"{row['weights']:10,}{ratio:12.2f}{limit}"
+            )
+
+
+def processor() -> str:
+    """The model name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine()
+    )
 
 
 if __name__ == "__main__":
