@@ -283,13 +283,9 @@ def main() -> None:
         found = {"torch": torch.__version__, "rates": rates, "limits": limits, "cases": cases}
         print(json.dumps({**vars(options), **found}, indent=2))
         return
-    print(
-        f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads, torch {torch.__version__}"
-    )
-    print(
-        f"{processor()}; GFLOP/s of products: "
-        + ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    )
+    products = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    print(f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads")
+    print(f"{processor()}, torch {torch.__version__}; GFLOP/s of products: {products}")
     print(
         f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
     )
