@@ -45,7 +45,9 @@ def test_trials_flops_and_hours_add_up():
 def test_a_tuned_size_gives_a_span():
     planned = plan_study(study(nuisance={"model.layers": {"integer": [1, 3]}}), rate=1e9)
     low, high = planned.cells[0].flops
-    assert 2 * low < high < 3 * low
+    assert 3 * low < high < 4 * low, (
+        "the last layer, which answers the queries alone, costs less than the others"
+    )
 
 
 def test_a_plan_is_plain_data():

@@ -7,12 +7,12 @@ process measures both before its first product. `benchmarks/step.py` prints the 
 
 import time
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 Library = Literal["mkl", "onednn"]
@@ -94,14 +94,14 @@ class _Product(torch.autograd.Function):
     """x weightᵀ + bias in oneDNN, with its gradients."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         return _onednn(x, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,), (x, weight) = grad_outputs, ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         flat = gradient.reshape(-1, gradient.shape[-1])
         return (
