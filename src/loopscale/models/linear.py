@@ -100,7 +100,9 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # the decorator loses the names of parameters
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
         (gradient,), (x, weight) = grad_outputs, ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         flat = gradient.reshape(-1, gradient.shape[-1])
