@@ -227,9 +227,12 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
 
 
 def count_flops(kind: str, size: Size) -> int:
-    """FLOPs of all matrix products of one step of this code."""
+    """FLOPs of all matrix products of one step of this code. torch does not count the products of oneDNN."""
     from torch.utils.flop_counter import FlopCounterMode
 
+    from loopscale.models import linear
+
+    linear.use("mkl")
     step, _ = stepper(kind, size, False, "cpu")
     with FlopCounterMode(display=False) as counter:
         step()

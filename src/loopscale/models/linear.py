@@ -105,9 +105,16 @@ class _Product(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (gradient,), (x, weight) = grad_outputs, ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        flat = gradient.reshape(-1, gradient.shape[-1])
+        rows, inputs = gradient.reshape(-1, gradient.shape[-1]), x.reshape(-1, x.shape[-1])
         return (
             _onednn(gradient, weight.t()) if wants_x else None,
-            _onednn(flat.t(), x.reshape(-1, x.shape[-1]).t()) if wants_weight else None,
-            flat.sum(0) if wants_bias else None,
+            _weight_gradient(rows, inputs) if wants_weight else None,
+            rows.sum(0) if wants_bias else None,
         )
+
+
+def _weight_gradient(rows: Tensor, inputs: Tensor) -> Tensor:
+    """rowsᵀ inputs. oneDNN copies its first argument in transposed order: the narrower matrix costs less."""
+    if rows.shape[1] <= inputs.shape[1]:
+        return _onednn(rows.t(), inputs.t())
+    return _onednn(inputs.t(), rows.t()).t().contiguous()
