@@ -117,7 +117,9 @@ class _Plain(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (gradient,), (q, k, v, weights) = grad_outputs, ctx.saved_tensors
         batch, gradient = gradient.shape[:2], gradient.flatten(0, 1)
-        scores = torch.ops.aten._softmax_backward_data(gradient @ v.transpose(1, 2), weights, -1, weights.dtype)
+        scores = torch.ops.aten._softmax_backward_data(
+            gradient @ v.transpose(1, 2), weights, -1, weights.dtype
+        )
         gradients = (
             torch.baddbmm(q, scores, k, beta=0, alpha=ctx.scale),
             torch.baddbmm(k, scores.transpose(1, 2), q, beta=0, alpha=ctx.scale),

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -17,6 +17,7 @@ from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.training.device import dtype
+from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
 from loopscale.training.trial import Training, Trial
@@ -53,7 +54,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Count:
-    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass."""
+    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass.
+
+    With `recompute` the bytes are those of all tensors at the peak of the step, except weights and gradients.
+    """
 
     forward: int
     step: int
@@ -104,13 +108,15 @@ def _step_flops(trial: str) -> float:
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
-    saved = _SavedTensors(net)
-    with without_compiler(), FlopCounterMode(display=False) as counter:
+    saved, live = _SavedTensors(net), LiveMemory()
+    recompute = trial.training.recompute
+    with without_compiler(), FlopCounterMode(display=False) as counter, live if recompute else nullcontext():
         with saved_tensors_hooks(saved.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
         forward = counter.get_total_flops()
         loss.backward()
-        return Count(forward, counter.get_total_flops(), saved.bytes)
+    gradients = _bytes(weight.grad for weight in net.parameters() if weight.grad is not None)
+    return Count(forward, counter.get_total_flops(), live.peak - gradients if recompute else saved.bytes)
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
@@ -128,6 +134,8 @@ def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
         trained.update(names)
         return counted
 
+    if options.recompute:  # the peak of memory is not linear in the loops
+        return small(before, window), trained
     if trial.model.depth is not None:
         return small(0, 1), trained
     start = min(before, 1)
@@ -217,7 +225,10 @@ def without_compiler() -> Iterator[None]:
 
 def _on_meta(trial: Trial) -> Net:
     with torch.device("meta"):
-        return trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
+        net = trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
+    if trial.training.recompute:
+        net.recompute()
+    return net
 
 
 class _SavedTensors:

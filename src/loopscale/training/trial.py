@@ -12,7 +12,7 @@ from loopscale.models.base import Model, Net
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 
-UNHASHED = ("eval_every", "checkpoint_every")
+UNHASHED = ("eval_every", "checkpoint_every", "recompute")
 """Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
@@ -75,6 +75,9 @@ class Training(Config):
     the net of the construction. The error message names the settings to write."""
     precision: Literal["float32", "bf16", "float64"] = "float32"
     """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32."""
+    recompute: bool = False
+    """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
+    about a quarter more work, the same numbers."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
@@ -121,6 +124,12 @@ class Trial(Config):
             f"model adds the prompt or its positions before the first loop only, and truncate cuts their gradient; set "
             f"window to {training.loops}, truncate to false, or injection to add and repeat_positions to true"
         )
+
+    @model_validator(mode="after")
+    def _net_can_compute_again(self) -> "Trial":
+        if self.training.recompute and not self.model.recomputable:
+            raise ValueError(f"model {self.model.kind} cannot recompute; write recompute: false")
+        return self
 
     @model_validator(mode="after")
     def _no_query_sees_its_answer(self) -> "Trial":
