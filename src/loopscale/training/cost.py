@@ -1,12 +1,10 @@
 """The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
-import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +18,7 @@ from loopscale.training.device import dtype
 from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
+from loopscale.training.optimiser import without_compiler
 from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
@@ -193,34 +192,12 @@ def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
     Uses torch's current number of threads. The trained weights are thrown away.
     """
     times = list[float]()
-    with without_compiler():
-        learner = Learner(trial, device)
-        for step in range(1, steps + 3):
-            start = time.perf_counter()
-            learner.learn(step).item()  # .item() waits for the device
-            times.append(time.perf_counter() - start)
+    learner = Learner(trial, device)
+    for step in range(1, steps + 3):
+        start = time.perf_counter()
+        learner.learn(step).item()  # .item() waits for the device
+        times.append(time.perf_counter() - start)
     return sorted(times[2:])[steps // 2]
-
-
-@contextmanager
-def without_compiler() -> Iterator[None]:
-    """Keep torch from importing `torch._dynamo`, which takes more than a second of processor time.
-
-    Optimisers and kernels of the meta device import the module at their first call, to exclude themselves from
-    `torch.compile`. This package compiles nothing, so a stand-in leaves these functions as they are. A test checks
-    that the stand-in suffices for the installed torch.
-    """
-    name = "torch._dynamo"
-    if name in sys.modules:
-        yield
-        return
-    stand_in = ModuleType(name)
-    vars(stand_in).update(disable=lambda function, *_, **__: function, graph_break=lambda *_, **__: None)
-    sys.modules[name] = stand_in
-    try:
-        yield
-    finally:
-        del sys.modules[name]
 
 
 def _on_meta(trial: Trial) -> Net:
