@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -55,9 +56,29 @@ class Batch:
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. Prompts are always drawn on the CPU, so all devices see the same numbers."""
-        moved = _moved(self, torch.device(device), dtype)
+        return self._with(device, dtype, _moved(self.problem, torch.device(device), dtype))
+
+    def for_nets(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
+        """The same prompts on `device`, without the problem, which nets and losses never read."""
+        return self._with(device, dtype, None)
+
+    def _with(self, device: torch.device | str, dtype: torch.dtype | None, problem: Any) -> "Batch":
+        device = torch.device(device)
+        queries = self.queries
+        if queries.device != device:
+            numbers = cast(list[int], queries.tolist())  # pyright: ignore[reportUnknownMemberType]
+            queries = _positions(tuple(numbers), device)
+        moved = Batch(
+            _moved(self.tokens, device, dtype), _moved(self.targets, device, dtype), queries, problem
+        )
         object.__setattr__(moved, "asked", self.asked)
         return moved
+
+
+@lru_cache(maxsize=64)
+def _positions(positions: tuple[int, ...], device: torch.device) -> Int[Tensor, " points"]:
+    """The positions as a tensor, kept because every batch of a task has the same queries."""
+    return torch.tensor(positions, device=device)
 
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:

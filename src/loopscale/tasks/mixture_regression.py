@@ -182,7 +182,8 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         if self.symmetric:
             versions = [truth, -truth]
         else:
-            versions = [truth[..., list(order), :] for order in permutations(range(self.wanted))]
+            parts = truth.unbind(-2)  # a list as an index would be copied to a GPU at every step
+            versions = [torch.stack(order, -2) for order in permutations(parts)]
         return torch.stack([(guess - version).square().mean((-2, -1)) for version in versions]).amin(0)
 
     @override
