@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from loopscale.training.device import pick
+from loopscale.training.device import execution, pick, prepare
 from loopscale.training.loop import Learner, train
 
 pytestmark = pytest.mark.cuda
@@ -24,6 +24,17 @@ def test_training_resumes_from_a_state(make):
 def test_bf16_trains(make):
     *_, last = train(make(precision="bf16"), device="cuda")
     assert last.metrics["error"] < 2
+
+
+def test_tf32_rounds_the_products_of_a_step_and_of_nothing_else(make):
+    prepare(1)
+    settings = {"width": 64, "batch_size": 64, "task": {"dim": 5, "points": 20}}
+    exact, rounded = (Learner(make(precision=name, **settings), "cuda") for name in ("float32", "tf32"))
+    losses = [learner.learn(1).item() for learner in (exact, rounded)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+    assert execution(rounded.trial.training, "cuda") == "tf32 on cuda"
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_out_of_memory_raises_the_error_of_torch(make):

@@ -73,8 +73,9 @@ class Training(Config):
     start: Construction | None = None
     """A construction, by its `kind`, whose weights training starts from; `None` for random weights. The model must be
     the net of the construction. The error message names the settings to write."""
-    precision: Literal["float32", "bf16", "float64"] = "float32"
-    """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32."""
+    precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"
+    """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32. tf32 means float32 with
+    products in TF32 on GPUs from Ampere on, and float32 elsewhere."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
