@@ -27,6 +27,9 @@ aten = torch.ops.aten
 DATA_DEPENDENT = {"nonzero", "masked_select", "unique_dim", "_unique2", "equal", "repeat_interleave"}
 """Operations whose result has a size that the host must know, or is a value on the host."""
 
+_seeds: set[int] = set()
+"""Seeds of the generators of the device. Operations see a generator without its class."""
+
 events: Counter[str] = Counter()
 """read: the host reads a value or a size from the device. send: the host copies a tensor to the device."""
 
@@ -39,6 +42,19 @@ class _Module(_DummyBackendModule):
 @cache
 def _register() -> None:
     _setup_privateuseone_for_python_backend(NAME, _Module())
+
+
+class Generator(torch.Generator):
+    """A generator of the device: a generator of the CPU that reports another device."""
+
+    @property
+    def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return torch.device(NAME, 0)
+
+    def manual_seed(self, seed: int) -> "Generator":
+        _seeds.add(seed)
+        super().manual_seed(seed)
+        return self
 
 
 @contextmanager
@@ -124,6 +140,12 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         events["send"] += 1
     if name == "copy_" and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
         events["send" if isinstance(args[0], OnDevice) else "read"] += 1
+    if here and name not in ("_to_copy", "copy_"):
+        strays = [tensor for tensor in inputs if not isinstance(tensor, OnDevice) and tensor.dim()]
+        assert not strays, f"{name} takes a tensor of the device and a tensor of the CPU, which a GPU refuses"
+    if (rng := kwargs.get("generator")) is not None:
+        on_device = bool(here) or _is_here(target)
+        assert on_device == (rng.initial_seed() in _seeds), f"{name} draws with a generator of another device"
     result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
     if leaves or not (here or _is_here(target)):
         return result

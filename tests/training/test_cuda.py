@@ -1,8 +1,11 @@
 import pytest
 import torch
 
+from loopscale.tasks.base import Task
 from loopscale.training.device import execution, pick, prepare
 from loopscale.training.loop import Learner, train
+from loopscale.training.prompts import Prompts, drawn_there
+from loopscale.training.trial import Trial
 
 pytestmark = pytest.mark.cuda
 
@@ -51,3 +54,37 @@ def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.25) == "cuda"
     assert pick("auto") == "cuda"
     assert pick(0) == "cpu"
+
+
+def test_prompts_drawn_ahead_are_those_of_the_cpu(make):
+    trial = make()
+    there, here = Prompts(trial, "cuda", torch.float32), Prompts(trial, "cpu", torch.float32)
+    for step in (1, 2, 3, 7):
+        ahead, drawn = there.take(step), here.take(step)
+        assert ahead.tokens.device.type == "cuda"
+        assert torch.equal(ahead.tokens.cpu(), drawn.tokens)
+        assert torch.equal(ahead.targets.cpu(), drawn.targets)
+    there.close()
+
+
+@pytest.mark.parametrize("kind", Task.choices())
+def test_every_task_draws_on_the_gpu(kind: str):
+    task = Task.model_validate({"kind": kind, "dim": 4, "points": 6})
+    found = drawn_there(task, 4096, torch.Generator("cuda").manual_seed(1), torch.float32)
+    cost = task.error(torch.zeros_like(found.targets), found).mean(1)
+    assert cost.mean().item() == pytest.approx(1, abs=5 * cost.std().item() / 64 + 0.004)
+
+
+@pytest.mark.parametrize("kind", Task.choices())
+def test_a_step_never_waits_for_the_gpu(kind: str):
+    """torch raises an error at every call that waits, also inside kernels."""
+    task = Task.model_validate({"kind": kind, "dim": 4, "points": 6})
+    model = {"kind": "encoder" if task.whole else "looped"}
+    learner = Learner(Trial.model_validate({"task": task, "model": model, "training": {"clip": 1.0}}), "cuda")
+    learner.learn(1)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        learner.learn(2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        learner.prompts.close()

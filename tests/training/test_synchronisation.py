@@ -8,8 +8,9 @@ import torch
 from loopscale.models.base import Model
 from loopscale.tasks.base import Task
 from loopscale.training.loop import Learner, train
+from loopscale.training.prompts import drawn_there
 from loopscale.training.trial import Trial
-from tests.pretend_device import events, pretend_device
+from tests.pretend_device import Generator, events, pretend_device
 
 SMALL = {"loops": 3, "window": 2, "batch_size": 4, "steps": 8, "eval_every": 4}
 PROMPTS = 2
@@ -95,6 +96,34 @@ def test_a_report_reads_from_the_device_once(trial: Trial):
         events.clear()
         next(stream)
         assert events == {"send": 4 * PROMPTS, "read": 1}
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if "data" not in task], ids=named)
+def test_prompts_are_drawn_on_the_device_without_the_host(task: dict[str, Any]):
+    """The seed decides the prompts, and the queries are those of the host."""
+    posed = Task.model_validate(task)
+    with pretend_device():
+        for _ in range(2):  # the first draw makes the constants of the task
+            events.clear()
+            found = drawn_there(posed, 4, Generator().manual_seed(1), torch.float64)
+        assert not events
+        assert found.tokens.device == found.targets.device == found.queries.device == Generator().device
+        tokens, targets, queries = (part.cpu() for part in (found.tokens, found.targets, found.queries))
+    expected = posed.sample(4, torch.Generator().manual_seed(1))
+    assert torch.equal(queries, expected.queries)
+    assert found.asked == expected.asked
+    torch.testing.assert_close(tokens, expected.tokens.double())
+    torch.testing.assert_close(targets, expected.targets.double())
+
+
+def test_the_device_refuses_tensors_and_generators_of_the_cpu():
+    with pretend_device() as device:
+        with pytest.raises(AssertionError, match="a tensor of the CPU"):
+            torch.ones(3, device=device) + torch.ones(3)
+        with pytest.raises(AssertionError, match="another device"):
+            torch.randn(3, device=device, generator=torch.Generator())
+        with pytest.raises(AssertionError, match="another device"):
+            torch.randn(3, generator=Generator().manual_seed(3))
 
 
 def test_the_device_counts_reads_and_copies():

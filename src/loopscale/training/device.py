@@ -78,7 +78,8 @@ def execution(options: "Training", device: str) -> str:
     precision = options.precision
     if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
         precision = "float32 (no TF32 here)"
-    return f"{precision} on {device}"
+    where = ", prompts drawn there" if options.data == "device" else ""
+    return f"{precision} on {device}{where}"
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:
