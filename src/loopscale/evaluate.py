@@ -147,20 +147,18 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
 
 
 @torch.no_grad()
-def validate(net: Net, task: Task, steps: int, device: str = "cpu") -> dict[str, float]:
-    """`error` (mean over queries) and `error_last` (last query) after `steps`, on the validation set.
+def validation_errors(net: Net, task: Task, steps: int, device: str = "cpu") -> Float64[Tensor, " points"]:
+    """The mean error at every query after `steps`, on the validation set. The tensor is still on `device`.
 
     A net trained in bf16 runs in float32 here and in `evaluate`, because the weights are judged and not the arithmetic
     of training. Only step `steps` is read out, which saves the read-out of earlier steps.
     """
     net.to(device)
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for block in _validation_set(task.model_dump_json()):
-        batch = suited(block, net, device)
+    for batch in _validation_set(task.model_dump_json(), device, next(net.parameters()).dtype):
         prediction = net.answers(batch, steps, first=steps)
         total = total + task.error(prediction, batch).double().sum((0, 1))
-    points = total / VALIDATION_PROMPTS
-    return {"error": points.mean().item(), "error_last": points[-1].item()}
+    return total / VALIDATION_PROMPTS
 
 
 def summary(curve: Curve, task: Task, loop: int) -> dict[str, float]:
@@ -188,9 +186,10 @@ def _blocks(purpose: str, task: Task, prompts: int) -> Iterator[Batch]:
 
 
 @functools.lru_cache(maxsize=4)
-def _validation_set(task: str) -> tuple[Batch, ...]:
+def _validation_set(task: str, device: str, dtype: torch.dtype) -> tuple[Batch, ...]:
     """Cached, because a trial validates hundreds of times. The cache is small, because an actor runs many trials."""
-    return tuple(_blocks("validate", Task.model_validate_json(task), VALIDATION_PROMPTS))
+    blocks = _blocks("validate", Task.model_validate_json(task), VALIDATION_PROMPTS)
+    return tuple(block.for_nets(device, dtype) for block in blocks)
 
 
 def canonical(task: Task) -> str:

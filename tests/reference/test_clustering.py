@@ -1,18 +1,21 @@
 """Measures and solvers of clustering against scikit-learn, scipy and closed forms."""
 
 import math
+from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal, multivariate_t
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.mixture import GaussianMixture
+from torch import Tensor
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
@@ -51,6 +54,23 @@ def test_cross_entropy_takes_the_best_naming_of_the_clusters(size: int):
     )
     torch.testing.assert_close(entropy.sum(-1), by_order.sum(-1).amin(0))
     assert entropy.shape == (2, 3, 10)
+
+
+@pytest.mark.parametrize("find", [relabelling.naming, relabelling.by_subsets])
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 8, relabelling.BY_SUBSETS])
+def test_the_naming_has_the_lowest_cost_that_scipy_finds(find: Callable[[Tensor], Tensor], size: int):
+    """Also for whole numbers, where many namings are equally good, and for costs that are not numbers."""
+    rng = stream("costs", size)
+    real = torch.randn(40, size, size, generator=rng, dtype=torch.float64)
+    for cost in (real, (2 * real).round(), 1e6 * real.exp()):
+        named = find(cost)
+        assert (named.sort(-1).values == torch.arange(size)).all()
+        found = cost.gather(-1, named[..., None]).sum((-1, -2))
+        lowest = [matrix[linear_sum_assignment(matrix)].sum() for matrix in cost.numpy()]
+        torch.testing.assert_close(found, torch.tensor(np.array(lowest)), rtol=1e-14, atol=1e-13)
+    assert find(real).tolist() == [linear_sum_assignment(matrix)[1].tolist() for matrix in real.numpy()]
+    broken = torch.full((2, size, size), torch.nan)
+    assert (relabelling.naming(broken).sort(-1).values == torch.arange(size)).all()
 
 
 def test_measures_equal_scikit_learn():

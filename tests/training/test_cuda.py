@@ -1,8 +1,11 @@
 import pytest
 import torch
 
-from loopscale.training.device import pick
+from loopscale.tasks.base import Task
+from loopscale.training.device import execution, pick, prepare
 from loopscale.training.loop import Learner, train
+from loopscale.training.prompts import Prompts, drawn_there
+from loopscale.training.trial import Trial
 
 pytestmark = pytest.mark.cuda
 
@@ -26,6 +29,17 @@ def test_bf16_trains(make):
     assert last.metrics["error"] < 2
 
 
+def test_tf32_rounds_the_products_of_a_step_and_of_nothing_else(make):
+    prepare(1)
+    settings = {"width": 64, "batch_size": 64, "task": {"dim": 5, "points": 20}}
+    exact, rounded = (Learner(make(precision=name, **settings), "cuda") for name in ("float32", "tf32"))
+    losses = [learner.learn(1).item() for learner in (exact, rounded)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+    assert execution(rounded.trial.training, "cuda") == "tf32 on cuda"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_out_of_memory_raises_the_error_of_torch(make):
     torch.cuda.set_per_process_memory_fraction(0.005)
     try:
@@ -40,3 +54,37 @@ def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.25) == "cuda"
     assert pick("auto") == "cuda"
     assert pick(0) == "cpu"
+
+
+def test_prompts_drawn_ahead_are_those_of_the_cpu(make):
+    trial = make()
+    there, here = Prompts(trial, "cuda", torch.float32), Prompts(trial, "cpu", torch.float32)
+    for step in (1, 2, 3, 7):
+        ahead, drawn = there.take(step), here.take(step)
+        assert ahead.tokens.device.type == "cuda"
+        assert torch.equal(ahead.tokens.cpu(), drawn.tokens)
+        assert torch.equal(ahead.targets.cpu(), drawn.targets)
+    there.close()
+
+
+@pytest.mark.parametrize("kind", Task.choices())
+def test_every_task_draws_on_the_gpu(kind: str):
+    task = Task.model_validate({"kind": kind, "dim": 4, "points": 6})
+    found = drawn_there(task, 4096, torch.Generator("cuda").manual_seed(1), torch.float32)
+    cost = task.error(torch.zeros_like(found.targets), found).mean(1)
+    assert cost.mean().item() == pytest.approx(1, abs=5 * cost.std().item() / 64 + 0.004)
+
+
+@pytest.mark.parametrize("kind", Task.choices())
+def test_a_step_never_waits_for_the_gpu(kind: str):
+    """torch raises an error at every call that waits, also inside kernels."""
+    task = Task.model_validate({"kind": kind, "dim": 4, "points": 6})
+    model = {"kind": "encoder" if task.whole else "looped"}
+    learner = Learner(Trial.model_validate({"task": task, "model": model, "training": {"clip": 1.0}}), "cuda")
+    learner.learn(1)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        learner.learn(2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        learner.prompts.close()

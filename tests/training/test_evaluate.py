@@ -8,7 +8,7 @@ from typing_extensions import override
 from loopscale import evaluate as module
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
-from loopscale.evaluate import Evaluation, error_curve, evaluate, summary, validate
+from loopscale.evaluate import Evaluation, error_curve, evaluate, summary, validation_errors
 from loopscale.tasks.base import Task
 from loopscale.tasks.clustering import Clustering
 from loopscale.tasks.linear_regression import LinearRegression
@@ -80,7 +80,7 @@ def test_all_predictors_see_the_same_prompts_whatever_the_seed(make):
 def test_validation_and_evaluation_prompts_differ():
     predictor = Constant(0.0)
     evaluate(predictor, TASK, Evaluation(loops=1, prompts=10))
-    validation = module._validation_set(TASK.model_dump_json())
+    validation = module._validation_set(TASK.model_dump_json(), "cpu", torch.float32)
     assert sum(len(batch.tokens) for batch in validation) == module.VALIDATION_PROMPTS
     assert not torch.equal(validation[0].tokens[:10], predictor.seen[0].tokens)
 
@@ -111,22 +111,21 @@ def test_a_looped_net_runs_longer_than_in_training_and_a_net_of_fixed_depth_stop
         assert len(evaluate(Learner(trial).net, trial.task, evaluation).error) == rows
 
 
-def test_validate_averages_the_last_step_over_the_validation_set(make):
+def test_validation_averages_the_last_step_over_the_validation_set(make):
     trial = make()
     net = Learner(trial).net
     with torch.no_grad():
         for weight in net.parameters():
             weight.add_(torch.randn(weight.shape, generator=stream("scrambled")), alpha=0.5)
-    errors_at_end = validate(net, trial.task, 4)
+    points = validation_errors(net, trial.task, 4)
     with torch.no_grad():
         errors = torch.cat(
             [
                 trial.task.error(net.predict(batch, 4), batch)[-1]
-                for batch in module._validation_set(trial.task.model_dump_json())
+                for batch in module._validation_set(trial.task.model_dump_json(), "cpu", torch.float32)
             ]
         )
-    assert errors_at_end["error"] == pytest.approx(errors.mean().item(), rel=1e-5)
-    assert errors_at_end["error_last"] == pytest.approx(errors[:, -1].mean().item(), rel=1e-5)
+    torch.testing.assert_close(points, errors.mean(0).double(), rtol=1e-5, atol=0)
 
 
 def test_a_summary_reads_one_loop_of_the_curve():

@@ -6,7 +6,7 @@ import torch
 
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
-from loopscale.training.device import prepare
+from loopscale.training.device import prepare, products
 from loopscale.training.loop import Diverged, Learner, learning_rate, train
 from loopscale.training.objective import objective
 from loopscale.training.trial import Training, Trial
@@ -200,9 +200,31 @@ def test_a_curriculum_beyond_the_task_is_refused(make):
 def test_prepare_resets_global_settings_of_torch():
     torch.set_float32_matmul_precision("medium")
     torch.set_default_dtype(torch.float64)
+    torch.backends.cudnn.allow_tf32 = True  # torch's default, which LSTMs on a GPU obey
     prepare(1)
     assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_products_are_in_tf32_only_inside_the_step_of_a_trial_in_tf32():
+    def settings() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    prepare(1)
+    for precision, device, expected in (
+        ("tf32", "cuda", ("high", True)),
+        ("tf32", "cpu", ("highest", False)),
+        ("bf16", "cuda", ("highest", False)),
+    ):
+        with products(precision, device):
+            assert settings() == expected
+        assert settings() == ("highest", False)
+
+
+def test_tf32_on_a_cpu_is_float32_and_another_trial(make):
+    assert reports(make(precision="tf32")) == reports(make())
+    assert make(precision="tf32").key != make().key
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ def provenance(store: "Store", results: "Results") -> dict[str, Any]:
     }
     machines = {"driver": where.tags.get("hardware"), "its GPUs": where.tags.get("gpus")}
     machines |= {"system": where.tags.get("platform"), "trials ran on": _counts(where.hardware)}
+    machines |= {"trained in": _counts(where.execution)}
     tables = {
         "Study": about | {"commits of the trials": _counts(where.commits), "seeds": _counts(where.seeds)},
         "Versions": where.versions,

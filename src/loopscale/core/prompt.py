@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -54,15 +55,41 @@ class Batch:
         )
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
-        """The same prompts on `device`. Prompts are always drawn on the CPU, so all devices see the same numbers."""
-        moved = _moved(self, torch.device(device), dtype)
-        object.__setattr__(moved, "asked", self.asked)
-        return moved
+        """The same prompts on `device`. These prompts are drawn on the CPU, so all devices see the same numbers."""
+        return self._on(torch.device(device), dtype, _moved(self.problem, torch.device(device), dtype))
+
+    def for_nets(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
+        """The same prompts on `device`, without the problem, which nets and losses never read."""
+        return self._on(torch.device(device), dtype, None)
+
+    def _on(self, device: torch.device, dtype: torch.dtype | None, problem: Any) -> "Batch":
+        queries = self.queries
+        if queries.device != device:
+            numbers = cast(list[int], queries.tolist())  # pyright: ignore[reportUnknownMemberType]
+            queries = _positions(tuple(numbers), device)
+        tokens, targets = (_moved(part, device, dtype) for part in (self.tokens, self.targets))
+        return self.asking(tokens, targets, problem, queries)
+
+    def asking(
+        self, tokens: Tensor, targets: Tensor, problem: Any = None, queries: Tensor | None = None
+    ) -> "Batch":
+        """Other prompts with the queries of this batch. `queries` are the same queries on another device."""
+        other = Batch(tokens, targets, self.queries if queries is None else queries, problem)
+        object.__setattr__(other, "asked", self.asked)
+        return other
+
+
+@lru_cache(maxsize=64)
+def _positions(positions: tuple[int, ...], device: torch.device) -> Int[Tensor, " points"]:
+    """The positions as a tensor, kept because every batch of a task has the same queries."""
+    return torch.tensor(positions, device=device)
 
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
     if isinstance(value, Tensor):
-        return value.to(device, dtype if value.is_floating_point() else None)
+        # The host goes on while a GPU reads pinned memory. A copy to the host must be complete.
+        later = device.type != "cpu"
+        return value.to(device, dtype if value.is_floating_point() else None, non_blocking=later)
     if is_dataclass(value) and not isinstance(value, type):
         parts = {
             part.name: _moved(getattr(value, part.name), device, dtype) for part in fields(value) if part.init

@@ -138,6 +138,8 @@ class Origin:
     """The number of trials begun at each commit, with and without uncommitted changes."""
     hardware: dict[str, int] = field(default_factory=dict)
     """The number of trials and baselines that ended on each kind of hardware."""
+    execution: dict[str, int] = field(default_factory=dict)
+    """The number of trials by the precision and the device of their training."""
     hosts: dict[str, int] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
     """The number of trials with each seed."""
@@ -164,6 +166,7 @@ def origin_of(store: Store, study: str) -> Origin:
         text=(file or b"").decode(errors="replace"),
         commits=dict(Counter(map(_commit, trained))),
         hardware=_counts(trials, "hardware"),
+        execution=_counts(trained, "execution"),
         hosts=_counts(trials, "host"),
         seeds=dict(sorted(_counts(trained, "seed").items())),
     )

@@ -1,6 +1,7 @@
 """The base class of tasks."""
 
 from abc import abstractmethod
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
@@ -88,7 +89,7 @@ class Task(Family, package="loopscale.tasks"):
         """The error at every query, scaled so that predicting zero costs 1 on average."""
         raw, variances = self.raw_error(prediction, batch), self.variances
         if isinstance(variances, Tensor):  # under a curriculum the batch is shorter than the task
-            variances = variances[: raw.shape[-1]].to(raw)
+            variances = _variances_on(self.model_dump_json(), raw.device, raw.dtype)[: raw.shape[-1]]
         return raw / variances
 
     def loss(self, prediction: Prediction, batch: Batch) -> Errors:
@@ -105,3 +106,9 @@ class Task(Family, package="loopscale.tasks"):
         The task chooses the number of prompts.
         """
         return {}
+
+
+@lru_cache(maxsize=16)
+def _variances_on(task: str, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " points"]:
+    """`variances` on `device`. Kept, because a copy to a GPU at every step would make the host wait."""
+    return torch.as_tensor(Task.model_validate_json(task).variances).to(device, dtype)

@@ -18,6 +18,7 @@ Equidistant centres need K - 1 coordinates.
 """
 
 import math
+from functools import cache
 from typing import Literal
 
 import torch
@@ -31,6 +32,7 @@ from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
+from loopscale.tasks.constants import constant
 from loopscale.tasks.point_clouds import PointCloud
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.relabelling import cluster_agreement, cross_entropy
@@ -119,7 +121,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
     def _mixture(self, batch_size: int, rng: torch.Generator) -> tuple[Clusters, Int[Tensor, "batch points"]]:
         """The problem, and the labels of the points."""
         dim = self.at_work
-        weights = torch.tensor(self.weights)
+        weights = constant(self.weights, rng.device)
         labels = torch.multinomial(weights, batch_size * self.points, replacement=True, generator=rng)
         labels = labels.reshape(batch_size, self.points)
         centres = self._centres(batch_size, dim, rng)
@@ -127,7 +129,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         whitener = torch.eye(dim).expand(batch_size, dim, dim)
         if self.condition > 1:
             spectrum, basis = (
-                torch.tensor(two_level_spectrum(dim, self.condition)),
+                constant(two_level_spectrum(dim, self.condition), rng.device),
                 bases(batch_size, dim, rng),
             )
             noise, whitener = noise * spectrum.sqrt() @ basis, spectrum.rsqrt()[:, None] * basis
@@ -148,7 +150,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
 
     def _centres(self, batch_size: int, dim: int, rng: torch.Generator) -> Float[Tensor, "batch K dim"]:
         if self.centres == "equidistant":
-            corners = self.snr / 2**0.5 * _simplex(self.components)
+            corners = self.snr / 2**0.5 * _simplex(self.components, rng.device)
             return corners @ bases(batch_size, dim, rng)[:, : self.components - 1]
         centres = torch.randn(batch_size, self.components, dim, generator=rng)
         centres = centres - centres.mean(1, keepdim=True)
@@ -165,8 +167,9 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         return cluster_agreement(prediction, batch.targets)
 
 
-def _simplex(corners: int) -> Float[Tensor, "corners corners-1"]:
+@cache
+def _simplex(corners: int, device: torch.device) -> Float[Tensor, "corners corners-1"]:
     """Points with mean 0 and pairwise distance √2."""
-    centred = torch.eye(corners, dtype=torch.float64) - 1 / corners
+    centred = torch.eye(corners, dtype=torch.float64, device="cpu") - 1 / corners
     values, vectors = torch.linalg.eigh(centred)
-    return vectors[:, values > 0.5].float()
+    return vectors[:, values > 0.5].float().to(device)

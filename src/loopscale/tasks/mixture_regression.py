@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, Measures, Prediction
+from loopscale.tasks.constants import constant
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
@@ -150,7 +151,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
             betas = betas / betas.norm(dim=-1, keepdim=True) * self.at_work**0.5
         betas = self.w_scale * betas
         components = torch.cat([betas, -betas], 1) if self.symmetric else betas
-        shares = torch.tensor(self.shares)
+        shares = constant(self.shares, rng.device)
         labels = torch.multinomial(shares, batch_size * self.points, replacement=True, generator=rng)
         weights = components.gather(1, labels.view(batch_size, -1, 1).expand_as(xs))
         noise = self.label_noise * torch.randn(batch_size, self.points, generator=rng)
@@ -182,7 +183,8 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         if self.symmetric:
             versions = [truth, -truth]
         else:
-            versions = [truth[..., list(order), :] for order in permutations(range(self.wanted))]
+            parts = truth.unbind(-2)  # a list as an index would be copied to a GPU at every step
+            versions = [torch.stack(order, -2) for order in permutations(parts)]
         return torch.stack([(guess - version).square().mean((-2, -1)) for version in versions]).amin(0)
 
     @override
@@ -197,7 +199,7 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         """
         if self.target == "label":
             mixture: Mixture = batch.problem
-            shares = torch.tensor(mixture.shares, device=mixture.xs.device, dtype=mixture.xs.dtype)
+            shares = constant(mixture.shares, mixture.xs.device).to(mixture.xs.dtype)
             mean = torch.einsum("bkd,k->bd", mixture.components, shares)
             best = torch.einsum("bd,bpd->bp", mean, mixture.xs[:, mixture.first :])[..., None]
             return {"oracle_distance": (prediction - best).square().mean((-2, -1)) / self.variance}

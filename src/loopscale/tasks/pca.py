@@ -29,6 +29,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, Measures, Prediction
 from loopscale.tasks.bases import bases
+from loopscale.tasks.constants import constant
 from loopscale.tasks.eigenvectors import Eigenvectors, leading, squared_distance, vector_agreement
 from loopscale.tasks.point_clouds import PointCloud, mean_and_size
 from loopscale.tasks.regression import only_first
@@ -147,10 +148,10 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
             if self.centred:
                 xs = xs - xs.mean(1, keepdim=True)
             rank = min(dim, max(1, self.rank))
-            scale = self.points**0.5 * torch.tensor(self.spectrum[:rank]).sqrt()
+            scale = self.points**0.5 * constant(self.spectrum[:rank], rng.device).sqrt()
             xs = _orthonormal(xs, rank) * scale @ basis[:, :rank]
         else:
-            xs = xs * torch.tensor(self.spectrum).sqrt() @ basis
+            xs = xs * constant(self.spectrum, rng.device).sqrt() @ basis
         zeros = (0, self.dim - dim)
         return pad(xs, zeros), pad(basis, zeros)
 

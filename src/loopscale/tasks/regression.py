@@ -111,7 +111,7 @@ def pose(problem: Regression, format: Format = "decoder") -> Batch:
         return Batch(
             tokens=side_by_side(problem.xs, problem.ys),
             targets=problem.ys[:, -1:, None],
-            queries=torch.tensor([points - 1]),
+            queries=torch.arange(points - 1, points),
             problem=replace(problem, first=points - 1),
         )
     return Batch(
@@ -151,4 +151,4 @@ def only_first(xs: Float[Tensor, "*batch dim"], active: int | None) -> Float[Ten
     """`xs` with zeros after the first `active` coordinates, as in the curriculum of Garg et al."""
     if active is None:
         return xs
-    return xs * (torch.arange(xs.shape[-1]) < active)
+    return xs * (torch.arange(xs.shape[-1], device=xs.device) < active)

@@ -5,7 +5,8 @@ The adjusted Rand index (Hubert and Arabie 1985) and normalised mutual informati
 the entropies, as in scikit-learn) need no naming.
 """
 
-from itertools import permutations
+from functools import cache
+from itertools import combinations, permutations
 
 import scipy  # scipy loads its submodules at the first use
 import torch
@@ -13,7 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 ENUMERATED = 5
-"""Up to this number of clusters all namings (120) are tried at once. Beyond, prompts are solved one by one."""
+"""Up to this number of clusters all namings (120) are tried at once."""
+
+BY_SUBSETS = 10
+"""Up to this number of clusters a GPU finds the best naming from those of all subsets (1,024) of the clusters. For more
+clusters the host solves the prompts one by one, and a training step waits for the GPU. The host is faster on a CPU: for
+320 prompts and 8 clusters 0.8 ms, and the subsets 2.6 ms."""
 
 
 def cross_entropy(
@@ -37,14 +43,59 @@ def naming(cost: Float[Tensor, "*batch K K"]) -> Int[Tensor, "*batch K"]:
         return torch.arange(size, device=cost.device).expand(cost.shape[:-1])
     cost = cost.nan_to_num(nan=1e30, posinf=1e30, neginf=-1e30)
     if size <= ENUMERATED:
-        namings = torch.tensor(list(permutations(range(size))), device=cost.device)
+        namings = _namings(size, cost.device)
         total = cost[..., torch.arange(size, device=cost.device), namings].sum(-1)
         return namings[total.argmin(-1)]
-    flat = cost.reshape(-1, size, size).double().cpu().numpy()
-    best = torch.tensor(
-        [scipy.optimize.linear_sum_assignment(matrix)[1].tolist() for matrix in flat], device=cost.device
-    )
+    flat = cost.reshape(-1, size, size).double()
+    on_the_host = flat.device.type == "cpu" or size > BY_SUBSETS
+    best = _on_the_host(flat) if on_the_host else by_subsets(flat)
     return best.reshape(cost.shape[:-1])
+
+
+@cache
+def _namings(size: int, device: torch.device) -> Int[Tensor, "namings K"]:
+    """All namings. The tensor is kept, because a copy to a GPU at every step would make the host wait."""
+    return torch.tensor(list(permutations(range(size))), device=device)
+
+
+def by_subsets(cost: Float[Tensor, "batch K K"]) -> Int[Tensor, "batch K"]:
+    """The exact assignment with the lowest cost, without a value that the host must know.
+
+    The first n clusters take n of the labels. Their lowest cost for each set of n labels follows from the sets of
+    n - 1 labels (Held and Karp 1962).
+    """
+    tables, choices = _subsets(cost.shape[-1], cost.device), list[Tensor]()
+    lowest = cost.new_zeros(len(cost), 1)
+    for cluster, (labels, without) in enumerate(tables):
+        lowest, choice = (lowest[:, without] + cost[:, cluster][:, labels]).min(-1)
+        choices.append(choice)
+    subset, named = torch.zeros_like(choices[-1]), list[Tensor]()
+    for choice, (labels, without) in zip(reversed(choices), reversed(tables), strict=True):
+        last = choice.gather(1, subset)
+        named.append(labels[subset, last])
+        subset = without[subset, last]
+    return torch.cat(named[::-1], dim=1)
+
+
+@cache
+def _subsets(
+    size: int, device: torch.device
+) -> list[tuple[Int[Tensor, "subsets n"], Int[Tensor, "subsets n"]]]:
+    """For n = 1 .. `size`: the labels of every set of n labels, and the number of the set without each label."""
+    tables = list[tuple[Tensor, Tensor]]()
+    numbers: dict[tuple[int, ...], int] = {(): 0}
+    for n in range(1, size + 1):
+        subsets = list(combinations(range(size), n))
+        without = [[numbers[subset[:k] + subset[k + 1 :]] for k in range(n)] for subset in subsets]
+        tables.append((torch.tensor(subsets, device=device), torch.tensor(without, device=device)))
+        numbers = {subset: number for number, subset in enumerate(subsets)}
+    return tables
+
+
+def _on_the_host(cost: Float[Tensor, "batch K K"]) -> Int[Tensor, "batch K"]:
+    matrices = cost.cpu().numpy()
+    best = [scipy.optimize.linear_sum_assignment(matrix)[1].tolist() for matrix in matrices]
+    return torch.tensor(best, device=cost.device)
 
 
 def cluster_agreement(

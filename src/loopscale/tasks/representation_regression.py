@@ -102,8 +102,8 @@ class Representation:
         return _weights(self)
 
     def __call__(self, xs: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
-        for weight in self.weights:
-            xs = leaky_relu(xs @ weight.to(xs.dtype), self.slope)
+        for weight in _weights_on(self, xs.device, xs.dtype):
+            xs = leaky_relu(xs @ weight, self.slope)
         return xs
 
 
@@ -114,9 +114,16 @@ def _weights(representation: Representation) -> tuple[Tensor, ...]:
     sizes = [representation.dim] + [representation.width] * representation.layers
     scale = representation.gain * (2 / (1 + representation.slope**2)) ** 0.5
     return tuple(
-        scale * (b / min(a, b)) ** 0.5 * nn.init.orthogonal_(torch.empty(a, b), generator=rng)
+        scale * (b / min(a, b)) ** 0.5 * nn.init.orthogonal_(torch.empty(a, b, device="cpu"), generator=rng)
         for a, b in pairwise(sizes)
     )
+
+
+@cache
+def _weights_on(
+    representation: Representation, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    return tuple(weight.to(device, dtype) for weight in representation.weights)
 
 
 @cache

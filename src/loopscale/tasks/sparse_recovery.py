@@ -108,7 +108,7 @@ class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=
         noise = self.noise * torch.randn(batch_size, self.points, generator=rng)
         if self.matrices == "fixed":
             last = xs[:, -1:]
-            xs = _matrix(self.matrix_seed, self.dim, self.points, self.at_work).expand_as(xs)
+            xs = _matrix(self.matrix_seed, self.dim, self.points, self.at_work, rng.device).expand_as(xs)
             xs = torch.cat([xs[:, :-1], last], dim=1) if self.query == "drawn" else xs
         xs = self.x_scale * only_first(xs, self.active)
         if self.values == "signs":
@@ -155,11 +155,15 @@ class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=
 
 
 @cache
-def _matrix(seed: int, dim: int, points: int, at_work: int) -> Float[Tensor, "points dim"]:
+def _matrix(
+    seed: int, dim: int, points: int, at_work: int, device: torch.device
+) -> Float[Tensor, "points dim"]:
     """The fixed matrix for x_scale 1. A row does not depend on the number of rows."""
-    rows = [torch.randn(dim, generator=stream(seed, "measurement", row)) for row in range(points)]
+    rows = [
+        torch.randn(dim, generator=stream(seed, "measurement", row), device="cpu") for row in range(points)
+    ]
     matrix = only_first(torch.stack(rows), at_work)
-    return matrix * (at_work**0.5 / matrix.norm(dim=-1, keepdim=True))
+    return (matrix * (at_work**0.5 / matrix.norm(dim=-1, keepdim=True))).to(device)
 
 
 def _every(batch: Batch, step: int) -> Batch:

@@ -6,15 +6,22 @@ for long trials and on GPUs has not been measured.
 
 import contextlib
 import os
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 import torch
+
+if TYPE_CHECKING:
+    from loopscale.training.trial import Training
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 """AMX is off by default. A virtual machine announced AMX, and its first bf16 product killed the process (SIGILL).
 oneDNN reads this variable at its first product, so the import of this module sets the variable."""
 
-Precision = Literal["float32", "bf16", "float64"]
+Precision = Literal["float32", "tf32", "bf16", "float64"]
+
+AMPERE = (8, 0)
+"""The first compute capability of NVIDIA GPUs with TF32."""
 
 
 def pick(gpu: float | Literal["auto"] = "auto") -> str:
@@ -36,16 +43,43 @@ def prepare(threads: int) -> None:
     """Set torch's global settings. Called for every trial, because an earlier trial of the actor may have changed them.
 
     One thread per trial is best unless the machine is otherwise idle. With two threads and one busy neighbour a step
-    took 20 times as long, because threads spin at barriers. TF32 is off.
+    took 20 times as long, because threads spin at barriers. TF32 is off, also in LSTMs, where torch turns TF32 on.
     """
     torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision("highest")
+    _set_tf32(False)
     torch.set_default_dtype(torch.float32)
 
 
 def dtype(precision: Precision) -> torch.dtype:
     """The type of weights, optimiser, loss and read-out."""
     return torch.float64 if precision == "float64" else torch.float32
+
+
+@contextlib.contextmanager
+def products(precision: Precision, device: str) -> Iterator[None]:
+    """The context of a step, forward and backward. In TF32 a GPU rounds the factors of float32 products to 11 bits."""
+    if precision != "tf32" or device != "cuda":
+        yield
+        return
+    _set_tf32(True)
+    try:
+        yield
+    finally:
+        _set_tf32(False)
+
+
+def _set_tf32(on: bool) -> None:
+    torch.set_float32_matmul_precision("high" if on else "highest")
+    torch.backends.cudnn.allow_tf32 = on
+
+
+def execution(options: "Training", device: str) -> str:
+    """How the steps of a trial run on `device`, for the record. It can differ from the settings."""
+    precision = options.precision
+    if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
+        precision = "float32 (no TF32 here)"
+    where = ", prompts drawn there" if options.data == "device" else ""
+    return f"{precision} on {device}{where}"
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:

@@ -21,7 +21,7 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 LATER: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row"},
     "model": {"causal": True, "registers": 0},
-    "training": {"start": None, "decay": None, "decay_every": 1},
+    "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"},
 }
 """Settings added after the first release, with the value that reproduces older trials. At this value a setting does not
 count for the key, so older trials keep their keys."""
@@ -73,8 +73,12 @@ class Training(Config):
     start: Construction | None = None
     """A construction, by its `kind`, whose weights training starts from; `None` for random weights. The model must be
     the net of the construction. The error message names the settings to write."""
-    precision: Literal["float32", "bf16", "float64"] = "float32"
-    """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32."""
+    precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"
+    """Precision of the net. bf16 means autocast: weights, loss and read-out stay in float32. tf32 means float32 with
+    products in TF32 on GPUs from Ampere on, and float32 elsewhere."""
+    data: Literal["host", "device"] = "host"
+    """Where prompts are drawn. host: on the CPU, the same prompts for every device. device: on the device of the
+    training, other prompts, which differ between kinds of devices."""
     recompute: bool = False
     """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
     about a quarter more work, the same numbers."""
@@ -179,6 +183,15 @@ class Trial(Config):
         if self.training.start is None:
             return self.model.build(self.task.prompt, stream(self.seed, "weights"))
         return self.training.start.net(self.task.prompt).requires_grad_(True)
+
+    @model_validator(mode="after")
+    def _prompts_can_be_drawn(self) -> "Trial":
+        if self.training.data == "device" and self.task.tables:
+            raise ValueError(
+                f"training.data device draws random prompts, but the rows of {', '.join(self.task.tables)} are on the "
+                f"host; write data: host"
+            )
+        return self
 
     @model_validator(mode="after")
     def _curriculum_fits_the_task(self) -> "Trial":

@@ -66,6 +66,14 @@ def test_a_trial_reports_its_progress_and_ends_with_its_curve(tmp_path: Path):
     assert last.metrics["evaluate/error"] == pytest.approx(last.curve.error[2].mean())
 
 
+def test_a_trial_resets_torch_and_records_how_it_ran(tmp_path: Path):
+    for precision, ran in {"bf16": "bf16 on cpu", "tf32": "float32 (no TF32 here) on cpu"}.items():
+        torch.set_float32_matmul_precision("medium")  # as an earlier trial of the process may leave it
+        *_, last = work(make_order(tmp_path, make_trial(precision=precision)))
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert last.execution == ran
+
+
 def test_the_curve_is_of_the_reloaded_checkpoint(tmp_path: Path):
     order = make_order(tmp_path, make_trial())
     *_, last = work(order)

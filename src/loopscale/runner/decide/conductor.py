@@ -291,6 +291,8 @@ class Conductor:
             tags["host"] = report.host
         if report.hardware:
             tags["hardware"] = report.hardware
+        if report.execution:
+            tags["execution"] = report.execution
         if not had_ended and job.role != "baseline":
             self.cell_runs[job.cell].tell(job)
         self._queue.state_changed(job)

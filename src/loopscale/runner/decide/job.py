@@ -68,6 +68,8 @@ class Report:
     host: str = ""
     hardware: str = ""
     """The GPU, or the processor, of the training."""
+    execution: str = ""
+    """How the training ran: its precision and device. Empty for a baseline."""
     saved: bool = False
     """Whether a checkpoint holds all progress, so that stopping the trial now loses nothing."""
 

@@ -25,6 +25,7 @@ from loopscale.runner.machine import is_out_of_memory, training_hardware
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
+from loopscale.training.device import execution, prepare
 from loopscale.training.loop import Diverged, train
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
@@ -38,6 +39,7 @@ def work(order: Order) -> Iterator[Report]:
 
     Raises StorageUnavailable or torch.AcceleratorError if the worker cannot go on. Ray then discards the process.
     """
+    prepare(order.resources.threads)
     try:
         with memory_limit(order.resources.memory, order.resources.gpu):
             if order.kind == "train":
@@ -175,8 +177,10 @@ def _evaluate(order: Order) -> Report:
 
 
 def _with_place(order: Order, report: Report) -> Report:
-    """The report with the host and the hardware, for the record."""
-    return replace(report, host=socket.gethostname(), hardware=training_hardware(order.resources.gpu > 0))
+    """The report with the host, the hardware and the way of training, for the record."""
+    how = execution(order.trial.training, _device(order)) if order.trial else ""
+    hardware = training_hardware(order.resources.gpu > 0)
+    return replace(report, host=socket.gethostname(), hardware=hardware, execution=how)
 
 
 def _device(order: Order) -> str:
@@ -184,10 +188,9 @@ def _device(order: Order) -> str:
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """Tune's trainable: carry out the order in `config`. Actors are reused, so all global state is set here."""
+    """Tune's trainable: carry out the order in `config`."""
     from ray import tune  # Tune has imported it; `work` runs without Ray
 
     order = Order.model_validate_json(config["order"])
-    torch.set_num_threads(order.resources.threads)
     for report in work(order):
         tune.report({"report": report})
