@@ -87,7 +87,25 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias."""
+    if (
+        torch.compiler.is_compiling()
+    ):  # torch's compiler takes the operator for one with constant weights, and fails
+        return torch.ops.loopscale.product(x, weight, bias)
+    return _product(x, weight, bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+_library = torch.library.Library("loopscale", "DEF")
+_library.define("product(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+_library.impl("product", _product, "CPU")
+_library.impl("product", _shape, "Meta")
 
 
 class _Product(torch.autograd.Function):

@@ -1,8 +1,4 @@
-"""The device and the precision of a trial.
-
-`torch.compile` is not offered. Each of a study's hundreds of short trials would pay for the compilation. Its benefit
-for long trials and on GPUs has not been measured.
-"""
+"""The device and the precision of a trial."""
 
 import contextlib
 import os
@@ -73,13 +69,13 @@ def _set_tf32(on: bool) -> None:
     torch.backends.cudnn.allow_tf32 = on
 
 
-def execution(options: "Training", device: str) -> str:
+def execution(options: "Training", device: str, compiled: bool = False) -> str:
     """How the steps of a trial run on `device`, for the record. It can differ from the settings."""
     precision = options.precision
     if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
         precision = "float32 (no TF32 here)"
     where = ", prompts drawn there" if options.data == "device" else ""
-    return f"{precision} on {device}{where}"
+    return f"{precision} on {device}{where}{', compiled' if compiled else ''}"
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:
