@@ -2,14 +2,15 @@
 
     python benchmarks/step.py --size b --against v0.1.0
     python benchmarks/step.py --size a --batch 8 --models algoformer
-    python benchmarks/step.py --size b --compile --steps 60
+    python benchmarks/step.py --size b --compile --products mkl --steps 60
     python benchmarks/step.py --size a --device cuda --json
 
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
 The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
-(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), and with --against this project's code at
-another commit, and with --compile this code through torch's compiler. Each side runs in its own process, so that its peak memory is its own. The sides take turns of a few
-steps, so that other work on the machine slows all alike.
+(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), with --against this project's code at
+another commit, and with --compile this code through torch's compiler. --products chooses the library of this code's
+products instead of the faster library. Each side runs in its own process, so that its peak memory is its own. The
+sides take turns of a few steps, so that other work on the machine slows all alike.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.
@@ -168,6 +169,12 @@ def peak_mib(device: str) -> float:
 def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(options.threads)
+    if options.products:
+        from loopscale.models import (
+            linear,
+        )  # here, because a side may be an earlier commit without this module
+
+        linear.use(options.products)
     step, net = stepper(options.serve, chosen_size(options), options.plain, options.device, options.compile)
     for _ in range(2):
         step()
@@ -201,9 +208,10 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     """The figures of all sides of one model, measured in turns."""
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
-    sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": ([], {}), "plain": (["--plain"], {})}
+    products = ["--products", options.products] if options.products else []
+    sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": (products, {}), "plain": (["--plain"], {})}
     if options.compile:
-        sides["compiled"] = (["--compile"], {})
+        sides["compiled"] = (["--compile", *products], {})
     if earlier:
         sides["earlier"] = ([], {"PYTHONPATH": str(earlier / "src")})
     children = [
@@ -278,6 +286,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
     parser.add_argument("--against", metavar="COMMIT", help="also measure the code of this commit")
+    parser.add_argument("--products", choices=["mkl", "onednn"], help="library of this code's products")
     parser.add_argument("--compile", action="store_true", help="also measure this code, compiled")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
