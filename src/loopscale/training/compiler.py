@@ -1,6 +1,6 @@
 """When torch's compiler makes the forward and backward pass of a trial, and how.
 
-A compiled step of AlgoFormer takes 0.85 of the time of a plain step where MKL computes the products, and 1.06 where
+A compiled step of AlgoFormer takes 0.82 of the time of a plain step where MKL computes the products, and 1.06 where
 oneDNN computes them, because the compiler cannot merge other operations into the products of oneDNN
 (`benchmarks/step.py --compile`: one thread of an AMD EPYC, width 64).
 """
