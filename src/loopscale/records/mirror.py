@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -182,13 +182,15 @@ class Mirror:
         patterns = {"merged": MERGED, "study": "*/study.parquet"}
         patterns |= {"history": "*/history-*.parquet", "curves": "*/curves-*.parquet"}
         files = {name: sorted(self.folder.glob(pattern)) for name, pattern in patterns.items()}
-        # DuckDB opens these files itself and reads the columns that a query needs.
-        paths = ",".join(_quoted(str(file)) for found in files.values() for file in found)
-        connection.execute(f"SET allowed_paths = [{paths}]")
+        # DuckDB opens these files itself, and reads the columns that a query needs. It asks also for the patterns.
+        allowed = {
+            text for found in files.values() for file in found for text in (str(file), _as_pattern(file))
+        }
+        connection.execute(f"SET allowed_paths = {_sql_list(allowed)}")
         for name, found in files.items():
             if found:
-                names = ",".join(_quoted(_as_pattern(file)) for file in found)
-                connection.execute(f"CREATE VIEW _{name} AS SELECT * FROM read_parquet([{names}])")
+                paths = _sql_list(map(_as_pattern, found))
+                connection.execute(f"CREATE VIEW _{name} AS SELECT * FROM read_parquet({paths})")
             else:
                 connection.register(f"_{name}", _schema(name).empty_table())
         for view, query in VIEWS.items():
@@ -257,8 +259,9 @@ def _write_parquet(table: "pa.Table", file: Path) -> None:
     os.replace(part, file)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _sql_list(texts: Iterable[str]) -> str:
+    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
+    return f"[{', '.join(quoted)}]"
 
 
 def _as_pattern(file: Path) -> str:
