@@ -17,7 +17,6 @@ the machine reached at the start.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -25,13 +24,13 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from earlier_code import code_at
 from torch import Tensor, nn
 
 from loopscale.core.prompt import Batch, Prompt
@@ -255,19 +254,6 @@ def count_flops(kind: str, size: Size) -> int:
     with FlopCounterMode(display=False) as counter:
         step()
     return counter.get_total_flops()
-
-
-@contextlib.contextmanager
-def code_at(commit: str | None) -> Iterator[Path | None]:
-    """A folder with this project at `commit`; None without a commit."""
-    if commit is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="step-") as folder:
-        here = Path(__file__).parent.parent
-        archive = subprocess.run(["git", "-C", here, "archive", commit], stdout=subprocess.PIPE, check=True)
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
 
 
 def chosen_size(options: argparse.Namespace) -> Size:
