@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
-import scipy  # scipy loads its submodules at the first use
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
