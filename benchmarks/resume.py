@@ -48,6 +48,8 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
+from machine import describe
+
 from loopscale.records.writing.mlflow_writer import recall_runs
 from loopscale.records.study_records import as_records
 from loopscale.records.stores.opening import open_store
@@ -199,6 +201,7 @@ def main() -> None:
     options.add_argument("--workers", type=int, default=2, help="processes of that server")
     options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
     chosen = options.parse_args()
+    print(describe(), flush=True)
     with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
         folder = Path(name)
         file = study_file(folder, chosen.cells)
