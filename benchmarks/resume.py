@@ -19,6 +19,8 @@ import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from machine import describe
+
 CELLS = {
     "training.loops": [5, 6, 8, 10, 12, 15, 20, 25, 30, 40],
     "training.batch_size": [32, 64, 128, 256, 512],
@@ -48,8 +50,6 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from machine import describe
-
 from loopscale.records.writing.mlflow_writer import recall_runs
 from loopscale.records.study_records import as_records
 from loopscale.records.stores.opening import open_store
