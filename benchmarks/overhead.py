@@ -4,9 +4,13 @@ Both sides train the same net for one step in each of `--trials` trials, two at 
 with Optuna's random sampler and record every trial in MLflow on SQLite. The stock side is Ray Tune with `OptunaSearch`
 and `MLflowLoggerCallback`, as in its documentation. The clock starts at the first result; the start of Ray is printed
 beside. The clock stops when everything is recorded and Ray is down. The training itself, timed in this process, is
-subtracted.
+subtracted. Beside the elapsed time stands the processor time of all processes of a side.
 
     python benchmarks/overhead.py [--trials 200] [--json]
+    python benchmarks/overhead.py --busy 40
+
+With --busy, the benchmark runs eight trials of about so many seconds each instead, two at a time. It prints the
+processor time of the workers over elapsed time x cores, from the first result to the end of the last trial.
 """
 
 import argparse
@@ -14,19 +18,23 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+from machine import describe
 
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.on_ray import RAY_ENVIRONMENT
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
+from loopscale.training.cost import measure
 from loopscale.training.loop import train
 from loopscale.training.trial import Trial
 
@@ -36,6 +44,12 @@ TRIAL = {
     "model": {"kind": "looped", "width": 8, "heads": 1},
     "training": {"steps": 1, "loops": 2, "window": 1, "batch_size": 8},
 }
+LONG = {
+    "task": {"kind": "linear_regression", "dim": 5, "points": 11},
+    "model": {"kind": "looped", "width": 64, "heads": 4},
+    "training": {"steps": 10, "loops": 10, "window": 5, "batch_size": 64},
+}
+"""A trial of the size that trains on a laptop."""
 
 
 def training_itself(trials: int) -> float:
@@ -48,24 +62,86 @@ def training_itself(trials: int) -> float:
     return (time.perf_counter() - began) / trials
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a side needs, in seconds: until the first result, from there to the end, and of processor to the end."""
+
+    startup: float
+    elapsed: float
+    processor: float
+    workers: float
+    """The part of `processor` in Ray's workers, until the last result."""
+    until_last: float
+    """Elapsed seconds from the first to the last result."""
+
+
 class Clock:
-    """The seconds until the first result, and from there to the end."""
+    """Measures a side in a thread beside it, because Ray's processes are gone at the end."""
+
+    TICK = os.sysconf("SC_CLK_TCK")
 
     def __init__(self) -> None:
-        self.began, self.first = time.perf_counter(), 0.0
+        self.began, self.first, self.last = time.perf_counter(), 0.0, 0.0
+        self.seen: dict[int, tuple[str, float]] = {}
+        """Name and processor seconds of this process and its descendants, also of those that have ended."""
+        self.before, self.workers_before = 0.0, 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
 
     def result(self) -> None:
-        self.first = self.first or time.perf_counter()
+        if not self.first:
+            self._look()
+            self.before, self.workers_before = self._total(), self._total("ray::")
+            self.first = time.perf_counter()
+        self.last = time.perf_counter()
 
-    def stop(self) -> tuple[float, float]:
-        return self.first - self.began, time.perf_counter() - self.first
+    def stop(self) -> Use:
+        end = time.perf_counter()
+        self._stop.set()
+        self._thread.join()
+        self._look()
+        return Use(
+            self.first - self.began,
+            end - self.first,
+            self._total() - self.before,
+            self._total("ray::") - self.workers_before,
+            self.last - self.first,
+        )
+
+    def _total(self, name: str = "") -> float:
+        return sum(seconds for title, seconds in list(self.seen.values()) if title.startswith(name))
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.2):
+            self._look()
+
+    def _look(self) -> None:
+        parents, found = dict[int, int](), dict[int, tuple[str, float]]()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    head, _, rest = (entry / "stat").read_text().rpartition(")")
+                except OSError:  # the process has ended
+                    continue
+                fields = rest.split()
+                parents[int(entry.name)] = int(fields[1])
+                found[int(entry.name)] = (
+                    head.partition("(")[2],
+                    (int(fields[11]) + int(fields[12])) / self.TICK,
+                )
+        ours, grown = {os.getpid()}, True
+        while grown:
+            children = {process for process, parent in parents.items() if parent in ours} - ours
+            ours, grown = ours | children, bool(children)
+        self.seen |= {process: found[process] for process in ours if process in found}
 
 
-def loopscale_side(trials: int, folder: Path) -> tuple[float, float]:
+def loopscale_side(trials: int, folder: Path, fixed: dict[str, Any] = TRIAL) -> Use:
     study = Study.parse(
         {
             "question": "What does a trial cost beside its training?",
-            "fixed": TRIAL,
+            "fixed": fixed,
             "nuisance": {"training.lr": {"real": [1e-5, 1e-2], "scale": "log"}},
             "search": {"kind": "random", "trials": trials - 1},
             "evaluate": {"loops": 2, "prompts": 8},
@@ -85,7 +161,7 @@ def loopscale_side(trials: int, folder: Path) -> tuple[float, float]:
     return clock.stop()
 
 
-def stock_side(trials: int, folder: Path) -> tuple[float, float]:
+def stock_side(trials: int, folder: Path) -> Use:
     os.environ |= RAY_ENVIRONMENT
     import ray
     from optuna.samplers import RandomSampler
@@ -132,33 +208,65 @@ def stock_side(trials: int, folder: Path) -> tuple[float, float]:
     return clock.stop()
 
 
+def busy_share(seconds: float) -> dict[str, float]:
+    """The share of the cores that eight trials of about `seconds` each keep busy."""
+    torch.set_num_threads(1)
+    trial = Trial.model_validate(LONG)
+    steps = max(10, round(seconds / measure(trial)))
+    fixed = LONG | {"training": LONG["training"] | {"steps": steps, "eval_every": max(1, steps // 10)}}
+    with tempfile.TemporaryDirectory() as folder:
+        use = loopscale_side(8, Path(folder), fixed)
+    share = use.workers / (use.until_last * WORKERS)
+    whole = use.workers / ((use.startup + use.elapsed) * WORKERS)
+    return {"steps": steps, "seconds": use.until_last, "share": share, "share_with_start_and_end": whole}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--busy", type=float, metavar="SECONDS", help="length of eight long trials")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    machine = describe()
+    print(machine, file=sys.stderr, flush=True)
+    if options.busy:
+        result: dict[str, Any] = {"machine": machine.to_dict()} | busy_share(options.busy)
+        if options.json:
+            json.dump(result, sys.stdout, indent=1)
+        else:
+            print(
+                f"8 trials of {result['steps']:.0f} steps in {result['seconds']:.0f} s: workers use "
+                f"{result['share']:.1%} of {WORKERS} cores, with start and end {result['share_with_start_and_end']:.1%}"
+            )
+        return
     itself = training_itself(min(options.trials, 50))
     rows = {}
     for name, side in (("loopscale", loopscale_side), ("stock Ray Tune", stock_side)):
         with tempfile.TemporaryDirectory() as folder:
-            startup, seconds = side(options.trials, Path(folder))
-        above = seconds / options.trials - itself / WORKERS
-        print(f"{name}: start-up {startup:.1f} s, then {seconds:.1f} s", file=sys.stderr, flush=True)
-        rows[name] = {"startup_s": startup, "seconds": seconds, "overhead_s_per_trial": above}
+            use = side(options.trials, Path(folder))
+        print(f"{name}: start-up {use.startup:.1f} s, then {use.elapsed:.1f} s", file=sys.stderr, flush=True)
+        rows[name] = {
+            "startup_s": use.startup,
+            "seconds": use.elapsed,
+            "overhead_s_per_trial": use.elapsed / options.trials - itself / WORKERS,
+            "processor_s_per_trial": use.processor / options.trials - itself,
+        }
     ratio = rows["stock Ray Tune"]["overhead_s_per_trial"] / rows["loopscale"]["overhead_s_per_trial"]
-    result = {"trials": options.trials, "training_s_per_trial": itself, "ratio": ratio} | rows
+    result = {"machine": machine.to_dict(), "trials": options.trials, "training_s_per_trial": itself}
+    result |= {"ratio": ratio} | rows
     if options.json:
         json.dump(result, sys.stdout, indent=1)
         return
     print(
         f"{options.trials} one-step trials, {WORKERS} at a time; the training itself: {itself * 1000:.1f} ms a trial"
     )
-    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'overhead per trial':>30}")
+    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'overhead per trial':>20}{'of processor':>14}")
     for name, row in rows.items():
         print(
-            f"{name:16}{row['startup_s']:>9.1f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>29.3f}s"
+            f"{name:16}{row['startup_s']:>9.1f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>19.3f}s"
+            f"{row['processor_s_per_trial']:>13.3f}s"
         )
     print(f"stock / loopscale: {ratio:.1f}")
 

@@ -18,6 +18,7 @@ import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from machine import describe
 from recorded_study import create_store, study_file
 
 RESUME = """
@@ -125,6 +126,7 @@ def main() -> None:
     options.add_argument("--workers", type=int, default=2, help="processes of that server")
     options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
     chosen = options.parse_args()
+    print(describe(), flush=True)
     with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
         folder = Path(name)
         file = study_file(folder, chosen.cells)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.machine import describe
 from tests.cluster.faults import FAULTS
 from tests.cluster.hosts import Network
 from tests.cluster.servers import KEYS, Cluster
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=sorted(FAULTS), choices=FAULTS, metavar="KIND")
     asked = parser.parse_args()
+    print(describe(), flush=True)
     began = time.monotonic()
     with Network(PYTHONPATH=str(SLOW), **KEYS) as network:
         soak = Soak(Cluster(network), asked.seed, lambda line: print(line, flush=True), asked.only)

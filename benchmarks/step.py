@@ -19,7 +19,6 @@ the machine reached at the start.
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -281,20 +280,20 @@ def main() -> None:
     if options.serve:
         serve(options)
         return
-    from loopscale.models import linear  # here, because a side may be an earlier commit without this module
+    # Here, because a side may be an earlier commit without the module of products.
+    from machine import describe
 
     torch.set_num_threads(options.threads)
-    rates, size = linear.rates(), chosen_size(options)
+    machine, size = describe(), chosen_size(options)
     with code_at(options.against) as earlier:
         cases = {kind: measure_sides(kind, options, earlier) for kind in options.models}
-    limits = {kind: count_flops(kind, size) / max(rates.values()) / 1e9 for kind in options.models}
+    limits = {kind: count_flops(kind, size) / max(machine.gflops.values()) / 1e9 for kind in options.models}
     if options.json:
-        found = {"torch": torch.__version__, "rates": rates, "limits": limits, "cases": cases}
+        found = {"machine": machine.to_dict(), "limits": limits, "cases": cases}
         print(json.dumps({**vars(options), **found}, indent=2))
         return
-    products = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
     print(f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads")
-    print(f"{processor()}, torch {torch.__version__}; GFLOP/s of products: {products}")
+    print(machine)
     print(
         f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
     )
@@ -306,17 +305,6 @@ def main() -> None:
                 f"{kind:12}{side:>9}{row['wall_s']:9.4f}{row['cpu_s']:9.4f}{row['peak_mib']:7}"
                 f"{row['weights']:10,}{ratio:12.2f}{limit}"
             )
-
-
-def processor() -> str:
-    """The model name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine()
-    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,12 @@
 
 import json
 import math
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ import pytest
 from loopscale.records.model import Note, decode, encode
 from loopscale.records.stores import base
 from loopscale.records.stores.base import Store, TrackingStore
+from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import Delivery, MlflowWriter, Refused
 
@@ -269,3 +275,75 @@ def test_one_refusal_does_not_stop_other_notes():
     assert sorted((note.key, note.step) for note in arrived) == [("a", 0), ("a", 1), ("b", 0)]
     assert [note for note, _ in delivery.refused] == [notes[1]]
     delivery.close(1)
+
+
+def commits(store: FolderStore) -> int:
+    """SQLite's count of changes of the database."""
+    return int(str(store.change_stamp()).split()[0], 16)
+
+
+def test_all_that_waits_for_a_run_is_one_commit(store: FolderStore, trials):
+    """SQLite waits for the disk at every commit, and MLflow itself commits eight times for a trial."""
+    write(store, trials.begun("a"))
+    with MlflowWriter(store, "study", {}) as writer:
+        before = commits(store)
+        writer._send([*trials.whole("b"), Note("b", 20, {"rung/10": 0.5})])
+        assert commits(store) == before + 1
+    assert {record.key: record.outcome for record in recorded_trials(store, "study")} == {
+        "a": "running",
+        "b": "finished",
+    }
+
+
+def test_a_batch_is_written_again_as_a_whole_after_its_commit_has_failed(tmp_path: Path, trials):
+    class FullDisk(FolderStore):
+        fails = 2
+
+        @contextmanager
+        def transaction(self) -> Iterator[None]:
+            with super().transaction():
+                yield
+                if self.fails:
+                    self.fails -= 1
+                    raise OSError("no space left on device")
+
+    FolderStore.check(tmp_path, create=True)
+    store = FullDisk(tmp_path, tmp_path)
+    write(store, *trials.whole("a"))
+    (record,) = recorded_trials(store, "study")
+    assert (record.outcome, record.status, record.step) == ("finished", "FINISHED", 20)
+    assert (
+        len(points(store, record.run, "error"))
+        == len({step for step, _ in points(store, record.run, "error")})
+        > 0
+    )
+    assert store.fails == 0
+
+
+def test_a_writer_killed_within_a_batch_leaves_no_part_of_it(tmp_path: Path):
+    code = f"""
+import os
+from loopscale.records.stores.opening import open_store
+store = open_store({str(tmp_path)!r}, create=True)
+experiment = store.make_experiment("study")
+with store.transaction():
+    run = store.client.create_run(experiment)
+    store.client.log_metric(run.info.run_id, "error", 1.0)
+    assert store.client.get_run(run.info.run_id).data.metrics == {{"error": 1.0}}
+    os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    store = open_store(tmp_path)
+    assert store.runs(store.require_experiment("study")) == []
+    MlflowWriter(store, "study", {}).close(10)  # the dead writer holds no lock
+
+
+def test_two_writers_of_one_process_wait_for_each_other(store: FolderStore, trials):
+    other = open_store(store.root)
+    with MlflowWriter(store, "one", {}) as first, MlflowWriter(other, "two", {}) as second:
+        for number in range(20):
+            first.write(trials.begun(f"a{number}"))
+            second.write(trials.begun(f"b{number}"))
+        assert first.flush(60)
+        assert second.flush(60)
+    assert [len(list(recorded_trials(store, study))) for study in ("one", "two")] == [20, 20]

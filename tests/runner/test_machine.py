@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from loopscale.models import linear
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.machine import describe_machine, training_hardware
@@ -40,7 +41,17 @@ def test_every_trial_records_its_commit_and_where_and_how_it_ran():
 
 def test_the_machine_is_described_with_its_threads():
     assert re.search(r"\d+ threads", describe_machine())
-    assert training_hardware(gpu=False) == describe_machine()
+
+
+@pytest.mark.parametrize("library", ["mkl", "onednn"])
+def test_the_hardware_of_a_trial_names_the_library_of_its_products(library: linear.Library):
+    """The last digits of a loss depend on the library, and its speed too."""
+    before = linear.used()
+    try:
+        linear.use(library)
+        assert training_hardware(gpu=False) == f"{describe_machine()}, products by {library}"
+    finally:
+        linear.use(before)
 
 
 def test_the_recorded_plan_equals_the_plan():

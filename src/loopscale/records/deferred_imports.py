@@ -38,15 +38,18 @@ if TYPE_CHECKING:  # for the types alone
     import mlflow
     import mlflow.entities
     import mlflow.exceptions
+    import mlflow.store.db.utils as mlflow_database
     import mlflow.store.tracking.sqlalchemy_store as mlflow_sql_store
     import mlflow.tracking._tracking_service.utils as mlflow_tracking_utils
     import mlflow.utils.credentials as mlflow_credentials
     import mlflow.utils.rest_utils as mlflow_rest
     import pyarrow as pa
     import sqlalchemy.exc
+    import sqlalchemy.orm as sqlalchemy_orm
     from pyarrow import csv, dataset, parquet
 else:
     duckdb, mlflow, pa, sqlalchemy = map(_Deferred, ("duckdb", "mlflow", "pyarrow", "sqlalchemy"))
+    mlflow_database, sqlalchemy_orm = _Deferred("mlflow.store.db.utils"), _Deferred("sqlalchemy.orm")
     mlflow_credentials = _Deferred("mlflow.utils.credentials")
     mlflow_rest = _Deferred("mlflow.utils.rest_utils")
     mlflow_sql_store = _Deferred("mlflow.store.tracking.sqlalchemy_store")

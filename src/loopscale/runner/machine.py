@@ -55,17 +55,22 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 def describe_machine() -> str:
     """Processor, number of threads, and main memory. Unknown parts are left out."""
     memory = _main_memory()
-    parts = [_processor(), f"{os.cpu_count() or 1} threads", f"{memory:.0f} GiB" if memory else ""]
+    parts = [processor(), f"{os.cpu_count() or 1} threads", f"{memory:.0f} GiB" if memory else ""]
     return ", ".join(part for part in parts if part)
 
 
 def training_hardware(gpu: bool) -> str:
-    """Hardware that a trial of this process trains on: the worker's GPU, else the machine."""
+    """Hardware that a trial of this process trains on: the worker's GPU, else the machine and the library of products.
+
+    Records of earlier versions do not name the library.
+    """
     import torch  # here, because torch loads slowly
+
+    from loopscale.models import linear
 
     if gpu and torch.cuda.is_available():
         return torch.cuda.get_device_name(torch.cuda.current_device())
-    return describe_machine()
+    return f"{describe_machine()}, products by {linear.used()}"
 
 
 @cache
@@ -79,7 +84,8 @@ def _describe_gpus() -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -33,7 +33,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, cast
 
 import numpy as np
-import scipy  # scipy loads its submodules at the first use
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -103,6 +103,14 @@ class Store(ABC):
 
     def make_experiment(self, study: str) -> str:
         """The id of the study's experiment, made if it is absent. Raises StoreError."""
+        self._lacks_mlflow()
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """A context in which the client's writes may be one transaction. If not, each request stays for itself."""
+        return nullcontext()
+
+    def write_artifact(self, run: str, path: str, content: bytes | Path) -> None:
+        """Attach a content or a file to a run as `path`. Raises what MLflow's client raises."""
         self._lacks_mlflow()
 
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
@@ -307,6 +315,17 @@ class TrackingStore(Store):
             answers = pool.map(lambda pair: self.client.get_metric_history(*pair), metrics)
             for (run, metric), history in zip(metrics, answers, strict=True):
                 yield from ((run, point.step, metric, point.value) for point in history)
+
+    @override
+    def write_artifact(self, run: str, path: str, content: bytes | Path) -> None:
+        folder, name = os.path.split(path)
+        with TemporaryDirectory(prefix="loopscale-") as temporary:
+            local = Path(temporary, name)
+            if isinstance(content, bytes):
+                local.write_bytes(content)
+            else:
+                local.symlink_to(content.absolute())
+            self.client.log_artifact(run, str(local), folder or None)
 
     @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:

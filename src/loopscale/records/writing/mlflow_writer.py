@@ -13,8 +13,6 @@ import getpass
 import gzip
 import json
 import math
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -317,12 +315,14 @@ class MlflowWriter(Delivery):
         on_denied: Callable[[str], None] = lambda _: None,
         account: RunAccount | None = None,
     ) -> None:
-        self.client, self.study, self.lease = store.client, study, lease
+        self.store, self.client, self.study, self.lease = store, store.client, study, lease
         self.account = account or RunAccount()
         self._latest = self.account.latest if self.account.has_file else 0
         self.experiment = store.make_experiment(study)
         self.runs = dict(runs)
-        self._unsure, self._made, self._settled = {STUDY}, set[str](), set[str]()
+        self._unsure, self._settled, self._added = {STUDY}, set[str](), list[str]()
+        self._made: dict[str, dict[str, str]] = {}
+        """Tags of the runs that this writer has created, by run, until the first notes are written."""
         self._last: dict[tuple[str, str], int] = {}
         self._last_start = 0
         super().__init__(self._send, on_denied)
@@ -339,30 +339,54 @@ class MlflowWriter(Delivery):
             self.write(note)
 
     def _send(self, notes: list[Note]) -> None:
-        """Write the notes of one run. Tags come after metrics, settings and artifacts, the status comes last."""
-        with delivery_errors():
-            if self.lease:
-                self.lease.ensure_held()
-            run = self._run(notes[0])
-            params = {name: value for note in notes for name, value in note.params.items()}
-            numbers: dict[str, float] = {}
-            if params and run not in self._settled:
-                params, numbers = self._new_settings(run, params)
-            artifacts = {path: content for note in notes for path, content in note.artifacts}
-            for path, content in artifacts.items():
-                self._upload(run, path, content)
-            points = {(name, 0): (value, notes[0].at) for name, value in numbers.items()}
-            points |= self._new_points(run, notes)
-            tags = _tags(notes)
-            self._log(run, points, {} if run in self._settled else params, tags)
-            self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
-            self._last |= {(run, name): step for name, step in sorted(points)}
-            self._settled |= {run} if params else set()
-            if status := next((note for note in reversed(notes) if note.status), None):
-                self._set_status(run, status)
-            self._made.discard(run)
-            if self.account.file_is_due:
-                self.renew_run_file()
+        """Write the notes of one run. After an error, the next call looks up a new run, and writes all notes again."""
+        self._added.clear()
+        refusal: Refused | None = None
+        points: Points = {}
+        try:
+            with delivery_errors():
+                if self.lease:
+                    self.lease.ensure_held()
+                with self.store.transaction():
+                    try:
+                        with delivery_errors():
+                            points = self._write_notes(notes)
+                    except Refused as problem:  # everything before the refusal stays
+                        refusal = problem
+        except BaseException:
+            for key in self._added:  # the end of the transaction may have removed the run
+                self._made.pop(self.runs.pop(key), None)
+                self._unsure.add(key)
+            raise
+        if refusal:
+            raise refusal
+        run = self.runs[notes[0].key]
+        self._last |= {(run, name): step for name, step in sorted(points)}
+        self._settled |= {run} if any(note.params for note in notes) else set()
+        self._made.pop(run, None)
+        if self.account.file_is_due:
+            self.renew_run_file()
+
+    def _write_notes(self, notes: list[Note]) -> Points:
+        """Write artifacts and settings before metrics, then tags, then the status. Returns the new points."""
+        run = self._run(notes[0])
+        params = {name: value for note in notes for name, value in note.params.items()}
+        numbers: dict[str, float] = {}
+        if params and run not in self._settled:
+            params, numbers = self._new_settings(run, params)
+        for path, content in {path: content for note in notes for path, content in note.artifacts}.items():
+            if isinstance(content, Path) and not content.is_file():
+                raise Refused(f"there is no file {content} to attach as {path}")
+            self.store.write_artifact(run, path, content)
+        points = {(name, 0): (value, notes[0].at) for name, value in numbers.items()}
+        points |= self._new_points(run, notes)
+        given, tags = self._made.get(run, {}), _tags(notes)
+        new_tags = {name: text for name, text in tags.items() if given.get(name) != text}
+        self._log(run, points, {} if run in self._settled else params, new_tags)
+        self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
+        if status := next((note for note in reversed(notes) if note.status), None):
+            self._set_status(run, status)
+        return points
 
     def _new_points(self, run: str, notes: list[Note]) -> Points:
         """The points that the run lacks. The first value of a step remains."""
@@ -402,18 +426,6 @@ class MlflowWriter(Delivery):
         for first in range(TEXTS, len(texts), TEXTS):
             self.client.log_batch(run, tags=texts[first : first + TEXTS])
 
-    def _upload(self, run: str, path: str, content: bytes | Path) -> None:
-        folder, name = os.path.split(path)
-        with tempfile.TemporaryDirectory(prefix="loopscale-") as temporary:
-            local = Path(temporary, name)
-            if isinstance(content, bytes):
-                local.write_bytes(content)
-            elif content.is_file():
-                local.symlink_to(content.absolute())
-            else:
-                raise Refused(f"there is no file {content} to attach as {path}")
-            self.client.log_artifact(run, str(local), folder or None)
-
     def _set_status(self, run: str, note: Note) -> None:
         # Not before the latest recorded end: the clock of an earlier driver's machine may have been ahead.
         end = max(note.at, self._latest)
@@ -436,12 +448,13 @@ class MlflowWriter(Delivery):
             self._last_start = max(note.at, self._last_start + 1)
             run = self.client.create_run(self.experiment, self._last_start, tags, _run_name(note))
             self._add(key, run)
-            self._made.add(run.info.run_id)
+            self._made[run.info.run_id] = tags
         self._unsure.discard(key)
         return self.runs[key]
 
     def _add(self, key: str, run: "mlflow.entities.Run") -> None:
         self.runs[key] = run.info.run_id
+        self._added.append(key)
         self.account.begin(run.info.run_id, run.info.start_time, run.data.tags)
 
     def _identity(self, note: Note) -> dict[str, str]:

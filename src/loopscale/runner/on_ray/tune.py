@@ -8,12 +8,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
@@ -62,9 +63,25 @@ def ray_session(cpus: int, address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"address": address} if address else local
     try:
         ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
-        yield
+        with nullcontext() if address else _inherited_environment():
+            yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _inherited_environment() -> Iterator[None]:
+    """Let Tune's actors use the workers that a local Ray starts with.
+
+    Tune sets environment variables for its actors. Ray 2.60 starts further processes for them, and stops the first
+    processes. On this machine the first processes inherit the variables from the driver.
+    """
+    asked = class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE
+    class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE = {}, set[str]()
+    try:
+        yield
+    finally:
+        class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE = asked
 
 
 def ray_amounts(resources: Resources) -> dict[str, float]:
