@@ -18,7 +18,7 @@ import torch
 
 from loopscale.core.seeds import stream
 from loopscale.evaluate import VALIDATION_PROMPTS, Evaluation
-from loopscale.training.cost import Cost, Seconds, Work, cost, measure, step_clock, without_compiler
+from loopscale.training.cost import Cost, Seconds, Work, cost, measure, step_seconds, without_compiler
 from loopscale.training.loop import Learner
 from loopscale.training.trial import Trial
 
@@ -30,8 +30,6 @@ NEAR = 0.25
 """Shapes that are closer are not measured separately. The distance is that of the logarithms of their work."""
 OTHER_KIND, OTHER_ATTENTION = 100.0, 10.0
 """Distances between shapes of different kinds of model and of attention."""
-NEIGHBOUR_SECONDS = 0.08
-"""Time for which the slow-down of trials side by side is measured."""
 TRIAL_SECONDS = 0.1
 """A trial besides training and evaluation: its order, its checkpoints, its records (benchmarks/overhead.py)."""
 
@@ -93,7 +91,8 @@ def measured_speed(
     try:
         smaller = [_fewer_prompts(trial, MEASURED_FLOPS / len(chosen)) for trial in chosen]
         shapes = tuple((trial, measure(trial, evaluation)) for trial in smaller)
-        return MeasuredSpeed(shapes, slow_down(smaller[0], workers))
+        dearest, seconds = shapes[0]
+        return MeasuredSpeed(shapes, slow_down(dearest, seconds.step, workers))
     finally:
         torch.set_num_threads(before)
 
@@ -110,8 +109,8 @@ def spread(trials: Sequence[Trial], most: int = MEASURED_SHAPES) -> list[Trial]:
     return chosen
 
 
-def slow_down(trial: Trial, workers: int) -> float:
-    """The time of a step while `workers` trials run on this machine, relative to a step alone.
+def slow_down(trial: Trial, alone: float, workers: int) -> float:
+    """The time of a step while `workers` trials run on this machine, relative to a step `alone`, in seconds.
 
     Other processes repeat the forward pass meanwhile, one on each core that `workers` trials would use. With more
     trials than cores, trials also wait for each other.
@@ -124,27 +123,16 @@ def slow_down(trial: Trial, workers: int) -> float:
     with without_compiler():
         learner = Learner(trial)
         batch, steps = trial.task.sample(trial.training.batch_size, stream(0)), trial.steps_per_prompt
+        batch = batch.to("cpu", learner.dtype)
 
         def forward() -> None:
             with torch.no_grad():
-                learner.net.answers(batch.to("cpu", learner.dtype), steps, steps)
+                learner.net.answers(batch, steps, steps)
 
-        learner.learn(1)
-        alone = _median_step(learner)
         with _repeated_beside(forward, neighbours):
-            learner.learn(1)  # the first step copies the memory that it shares with the new processes
-            beside = _median_step(learner)
+            # The warm-up also copies the memory that this process shares with the new processes.
+            beside = step_seconds(learner)
     return waiting * max(1.0, beside / alone)
-
-
-def _median_step(learner: Learner) -> float:
-    """Seconds of a step, the median over `NEIGHBOUR_SECONDS`."""
-    clock, times = step_clock(), list[float]()
-    while sum(times) < NEIGHBOUR_SECONDS:
-        start = clock()
-        learner.learn(1).item()
-        times.append(clock() - start)
-    return sorted(times)[len(times) // 2]
 
 
 @contextmanager

@@ -31,7 +31,7 @@ IRRELEVANT = {
 }
 """Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
-MEASURED_PROMPTS = 128
+MEASURED_PROMPTS = 64
 """The largest number of prompts of a measured validation or evaluation."""
 HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
@@ -237,35 +237,41 @@ class Seconds:
 
 
 def measure(trial: Trial, evaluation: Evaluation, steps: int = 3, device: str = "cpu") -> Seconds:
-    """Train `steps` steps after one step of warm-up, validate and evaluate, and throw the weights away.
+    """Train a few steps, validate and evaluate on this machine, and throw the weights away.
 
-    A step is the median of all steps. Uses torch's current number of threads.
+    Uses torch's current number of threads.
     """
-    prompts = min(MEASURED_PROMPTS, 2 * trial.training.batch_size)
-    last = trial.steps_per_prompt
+    prompts, last = min(MEASURED_PROMPTS, trial.training.batch_size), trial.steps_per_prompt
     loops = min(evaluation.loops, last)
     short = evaluation.model_copy(update={"prompts": prompts, "loops": loops})
     with without_compiler():
-        learner, clock = Learner(trial, device), step_clock(device)
-        times = [_timed(clock, partial(_step, learner, step)) for step in range(1, steps + 2)]
+        learner = Learner(trial, device)
+        step = step_seconds(learner, steps)
         batch = trial.task.sample(prompts, stream(0)).to(device, learner.dtype)
         with torch.no_grad():
-            validation = _timed(clock, lambda: learner.net.answers(batch, last, last).sum().item())
+            validation = _timed(device, lambda: learner.net.answers(batch, last, last).sum().item())
         task = evaluation.posed(trial.task)
-        evaluated = _timed(clock, lambda: evaluate(learner.net, task, short, device))
-    return Seconds(sorted(times[1:])[steps // 2], validation / prompts, evaluated / prompts / loops)
+        evaluated = _timed(device, lambda: evaluate(learner.net, task, short, device))
+    return Seconds(step, validation / prompts, evaluated / prompts / loops)
 
 
-def _step(learner: Learner, step: int) -> None:
-    learner.learn(step).item()  # .item() waits for the device
+def step_seconds(learner: Learner, steps: int = 3) -> float:
+    """The median of some training steps, after one step of warm-up."""
+
+    def take(step: int) -> None:
+        learner.learn(step).item()  # .item() waits for the device
+
+    take(1)
+    return sorted(_timed(learner.device, partial(take, step)) for step in range(2, steps + 2))[steps // 2]
 
 
-def step_clock(device: str = "cpu") -> Callable[[], float]:
-    """Processor time of a single thread, which other work on the machine disturbs least; else elapsed time."""
-    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+def _timed(device: str, action: Callable[[], Any]) -> float:
+    """Seconds of the action: processor time of a single thread, which other work on the machine disturbs least.
 
-
-def _timed(clock: Callable[[], float], action: Callable[[], Any]) -> float:
+    Elapsed time with more threads, or on a GPU.
+    """
+    single = device == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if single else time.perf_counter
     start = clock()
     action()
     return clock() - start
@@ -302,7 +308,11 @@ class _Tally(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.work = Work()
+        self.flops = self.calls = self.traffic = 0
+
+    @property
+    def work(self) -> Work:
+        return Work(self.flops, self.calls, self.traffic)
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -311,10 +321,11 @@ class _Tally(TorchDispatchMode):
         outputs = result if isinstance(result, tuple | list) else (result,)
         tensors = [output for output in outputs if isinstance(output, Tensor) and output.is_meta]
         if tensors:
-            formula = flop_registry.get(func._overloadpacket)
-            flops = formula(*args, **kwargs, out_val=result) if formula else 0
-            view = func.is_view or func is torch.ops.aten._unsafe_view.default
-            self.work += Work(flops, 1, 0 if view else _bytes(tensors))
+            self.calls += 1
+            if not func.is_view and func is not torch.ops.aten._unsafe_view.default:
+                self.traffic += _bytes(tensors)
+            if formula := flop_registry.get(func._overloadpacket):
+                self.flops += formula(*args, **kwargs, out_val=result)
         return result
 
 
