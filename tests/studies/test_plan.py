@@ -4,14 +4,16 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
 
-from loopscale.studies.plan import Offer, plan_study
+from loopscale.studies.plan import START_SECONDS, Offer, plan_study
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.spec import Study
+from loopscale.studies.speed import TRIAL_SECONDS
 from loopscale.training.cost import cost
 
 BASE: dict[str, Any] = {
@@ -37,8 +39,12 @@ def test_trials_flops_and_hours_add_up():
     exact = sum(6 * cost(made.at(cell, {}, 0)).flops_total for cell in made.cells())
     assert (planned.tuning, planned.replicates, planned.trials, planned.baselines) == (8, 4, 12, 2)
     assert planned.flops == (exact, exact)
-    assert planned.hours[1] == pytest.approx(exact / 1e9 / 3600 / 2)
-    assert planned.core_hours[1] == pytest.approx(exact / 1e9 / 3600)
+    # A validation of 512 prompts at the end of 100 steps of 4, and 20 loops on 1,024 prompts.
+    forward = [cost(made.at(cell, {}, 0)).flops_forward for cell in made.cells()]
+    beside = sum(6 * f * (512 / 4 + 1024 / 4 * 20 / t) for f, t in zip(forward, (2, 4), strict=True))
+    seconds = (exact + beside) / 1e9 + 12 * TRIAL_SECONDS
+    assert planned.core_hours[1] == pytest.approx(seconds / 3600)
+    assert planned.hours[1] == pytest.approx((seconds / 2 + START_SECONDS) / 3600)
     assert planned.gpu_hours == (0, 0)
 
 
@@ -155,12 +161,13 @@ def test_pruning_within_the_curriculum_gets_a_remark():
 
 def test_counting_without_the_compiler_of_torch_gives_the_same_costs():
     code = (
-        "import json, sys; from loopscale.studies.plan import measured_rate, trial_cost; "
+        "import json, sys; from dataclasses import asdict; from loopscale.evaluate import Evaluation; "
+        "from loopscale.studies.speed import measured_speed, trial_cost; "
         "from loopscale.studies.spec import Study; "
-        f"[trial] = Study.parse({BASE!r}).layout.trials.values(); measured_rate(trial); "
-        "print(json.dumps([vars(trial_cost(trial)), 'torch._dynamo' in sys.modules]))"
+        f"[trial] = Study.parse({BASE!r}).layout.trials.values(); measured_speed([trial], Evaluation(), workers=2); "
+        "print(json.dumps([asdict(trial_cost(trial)), 'torch._dynamo' in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     importlib.import_module("torch._dynamo")
     [trial] = study().layout.trials.values()
-    assert json.loads(done.stdout) == [vars(cost(trial)), False]
+    assert json.loads(done.stdout) == [asdict(cost(trial)), False]

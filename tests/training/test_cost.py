@@ -1,11 +1,15 @@
 import pytest
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from loopscale.core.seeds import stream
+from loopscale.evaluate import Evaluation
 from loopscale.models.base import Model
+from loopscale.tasks.representation_regression import _mean_square
 from loopscale.training import checkpoint, cost
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
+from loopscale.training.objective import objective
 from loopscale.training.trial import Trial
 
 
@@ -61,7 +65,8 @@ def test_costs_extrapolated_from_few_loops_equal_the_full_count(
     batch = trial.task.sample(8, stream(0)).to("meta")
     whole = cost.count(trial, cost._on_meta(trial), batch)
     counted = cost.cost(trial)
-    assert (counted.flops_forward, counted.flops_step) == (whole.forward, whole.step)
+    assert (counted.forward, counted.step) == (whole.forward, whole.step)
+    assert (counted.flops_forward, counted.flops_step) == (whole.forward.flops, whole.step.flops)
     other = counted.memory_bytes - whole.saved
     assert other > 0
     assert (
@@ -102,8 +107,28 @@ def test_the_predicted_size_of_a_checkpoint_is_within_5_percent(make, tmp_path):
     )
 
 
-def test_measure_returns_seconds_per_step(make):
-    assert 1e-4 < cost.measure(make(), steps=3) < 5
+@pytest.mark.parametrize("kind", Model.choices())
+def test_counted_flops_equal_the_flops_of_torch(make, kind: str):
+    trial = make(kind, loops=3, window=2)
+    batch = trial.task.sample(8, stream(0)).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        objective(cost._on_meta(trial), trial, batch).backward()
+    assert cost.count(trial, cost._on_meta(trial), batch).step.flops == counter.get_total_flops()
+
+
+def test_constants_that_a_task_computes_once_are_not_counted(make):
+    trial = make("algoformer", task={"kind": "representation_regression"}, loops=2, window=1)
+    _mean_square.cache_clear()
+    batch = trial.task.sample(8, stream(0)).to("meta")
+    counts = [cost.count(trial, cost._on_meta(trial), batch) for _ in range(2)]
+    assert counts[0] == counts[1]
+
+
+def test_measured_times_are_positive_and_a_wider_net_takes_longer(make):
+    small, large = (cost.measure(make(width=width), Evaluation(), steps=5) for width in (8, 256))
+    assert 0 < small.step < large.step < 5
+    assert 0 < small.validation < large.validation < small.step
+    assert 0 < small.evaluation < large.evaluation
 
 
 @pytest.mark.slow

@@ -4,21 +4,19 @@ A plan also has remarks: choices that are valid and yet deserve a second thought
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any
-
-import torch
 
 from loopscale.studies.cells import Cell
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
-from loopscale.training.cost import Cost, cost, measure
+from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.training.trial import Trial
 
-MEASURED_FLOPS = 2e10
-"""A dearer step is measured with fewer prompts, so that planning at the papers' size takes seconds."""
+START_SECONDS = 20.0
+"""From the start of a run to its first training step, and from the last trial to the end: Ray, imports, records."""
 
 Span = tuple[float, float]
 """From the cheapest to the dearest point of a cell: tuned settings may change the cost."""
@@ -59,14 +57,14 @@ class CellPlan:
     memory_bytes: float
     checkpoint_bytes: float
     seconds: Span
-    """Training only, on `resources` of this machine or at the given rate."""
+    """With validation, evaluation and the slow-down by other trials, on this machine or at the given rate."""
     trained_share: float
     """The share of the tuning steps that are expected to be trained in spite of pruning."""
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Sums over the cells. Time and FLOPs exclude evaluation, baselines and some 10 s to start Ray."""
+    """Sums over the cells. FLOPs are those of training. Times exclude baselines."""
 
     study: str
     question: str
@@ -85,11 +83,11 @@ class StudyPlan:
     memory_bytes: float
     """Tensors of all workers together. On a CPU every worker's process adds some 300 MiB."""
     rate: dict[str, float]
-    """FLOP/s of one trial, by the model's kind."""
+    """FLOP/s of one trial at its planned time, by the model's kind: the mean over its trials."""
     rate_source: str
     workers: int
     hours: Span
-    """Expected wall clock with all workers busy."""
+    """Expected wall clock with all workers busy, and with the start of the run."""
     core_hours: Span
     gpu_hours: Span
     budget: dict[str, float]
@@ -113,11 +111,10 @@ def plan_study(
     the cores of this machine.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
-    kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}
     threads = min(study.resources.threads, os.cpu_count() or 1)
-    rates = {kind: rate or measured_rate(trial, threads) for kind, trial in kinds.items()}
+    speed = GivenRate(rate) if rate else _measure(study, threads, 1 if offer else workers)
     counts = zip(study.cells(), cell_counts(study), strict=True)
-    cells = tuple(_cell_plan(study, cell, count, rates) for cell, count in counts)
+    cells = tuple(_cell_plan(study, cell, count, speed) for cell, count in counts)
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
@@ -143,10 +140,10 @@ def plan_study(
         flops_expected=expected,
         checkpoint_bytes=sum(c.checkpoint_bytes * (c.tuning + c.replicates) for c in cells),
         memory_bytes=workers * largest,
-        rate=rates,
+        rate=_rates(study, cells),
         rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
         workers=workers,
-        hours=_over(seconds, 3600 * workers),
+        hours=_over(seconds, 3600 * workers, start=START_SECONDS / 3600),
         core_hours=cores,
         gpu_hours=gpus,
         budget=study.budget.model_dump(exclude_none=True),
@@ -156,32 +153,12 @@ def plan_study(
     )
 
 
-def measured_rate(trial: Trial, threads: int = 1) -> float:
-    """FLOP/s of a training step of the trial on `threads` threads of this machine's CPU."""
-    size = trial.training.batch_size
-    batch = max(1, min(size, int(size * MEASURED_FLOPS / trial_cost(trial).flops_step)))
-    training = trial.training.model_copy(update={"batch_size": batch, "steps": 1, "warmup": 0})
-    smaller = trial.model_copy(update={"training": training})
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        return trial_cost(smaller).flops_step / measure(smaller, steps=3)
-    finally:
-        torch.set_num_threads(before)
+def _measure(study: Study, threads: int, workers: int) -> MeasuredSpeed:
+    trials = [trial for corners in study.layout.corners.values() for trial in corners]
+    return measured_speed(trials, study.evaluate, threads, workers)
 
 
-def trial_cost(trial: Trial) -> Cost:
-    """`cost`, counted once for all trials that differ only in settings without an effect on it."""
-    plain = trial.training.model_copy(update={"lr": 1e-3, "schedule": "constant", "warmup": 0, "clip": None})
-    return _cost(trial.model_copy(update={"training": plain, "seed": 0}).model_dump_json())
-
-
-@cache
-def _cost(trial: str) -> Cost:
-    return cost(Trial.model_validate_json(trial))
-
-
-def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], rates: dict[str, float]) -> CellPlan:
+def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], speed: GivenRate | MeasuredSpeed) -> CellPlan:
     trials = study.layout.corners[cell.key]
     costs = [trial_cost(trial) for trial in trials]
     return CellPlan(
@@ -191,7 +168,7 @@ def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], rates: dict[str,
         parameters=_span(c.parameters for c in costs),
         memory_bytes=max(c.memory_bytes for c in costs),
         checkpoint_bytes=max(c.checkpoint_bytes for c in costs),
-        seconds=_over(count["flops"], rates[trials[0].model.kind]),
+        seconds=_span(speed.seconds(trial, study.evaluate) for trial in trials),
     )
 
 
@@ -200,8 +177,18 @@ def _span(values: Iterable[float]) -> Span:
     return ordered[0], ordered[-1]
 
 
-def _over(span: Span, divisor: float, factor: float = 1.0) -> Span:
-    return factor * span[0] / divisor, factor * span[1] / divisor
+def _over(span: Span, divisor: float, factor: float = 1.0, start: float = 0.0) -> Span:
+    return start + factor * span[0] / divisor, start + factor * span[1] / divisor
+
+
+def _rates(study: Study, cells: tuple[CellPlan, ...]) -> dict[str, float]:
+    """FLOP/s at the planned times, by the model's kind."""
+    kinds = {key: trial.model.kind for key, trial in study.layout.trials.items()}
+    flops, seconds = defaultdict[str, float](float), defaultdict[str, float](float)
+    for cell in cells:
+        flops[kinds[cell.key]] += cell.flops[1]
+        seconds[kinds[cell.key]] += cell.seconds[1]
+    return {kind: flops[kind] / seconds[kind] for kind in flops}
 
 
 def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:

@@ -1,18 +1,22 @@
 """The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import astuple, dataclass
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+from typing_extensions import override
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
+from loopscale.evaluate import Evaluation, evaluate
 from loopscale.models.base import Net
 from loopscale.training.device import dtype
 from loopscale.training.live_memory import LiveMemory
@@ -27,8 +31,38 @@ IRRELEVANT = {
 }
 """Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
+MEASURED_PROMPTS = 64
+"""The largest number of prompts of a measured validation or evaluation."""
 HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
+
+CALL_BYTES = 11_000
+"""An operation takes as long to start as to write so many bytes. Fitted to 170 shapes on one thread."""
+OTHER_CALLS = 150
+"""Operations of a step besides the net: prompts, optimiser, report."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a pass through the net asks of a processor."""
+
+    flops: int = 0
+    """FLOPs of all matrix products."""
+    calls: int = 0
+    """Operations that torch starts."""
+    traffic: int = 0
+    """Bytes that these operations write. A view writes nothing."""
+
+    @property
+    def size(self) -> int:
+        """A number that the time of the pass is roughly proportional to, in bytes."""
+        return self.traffic + CALL_BYTES * (self.calls + OTHER_CALLS)
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.flops + other.flops, self.calls + other.calls, self.traffic + other.traffic)
+
+    def __rmul__(self, times: int) -> "Work":
+        return Work(times * self.flops, times * self.calls, times * self.traffic)
 
 
 @dataclass(frozen=True)
@@ -43,6 +77,10 @@ class Cost:
     """FLOPs of one step: T loops forward and, with `truncate`, ΔT loops backward."""
     flops_total: int
     """FLOPs of all steps."""
+    forward: Work
+    """The work of one forward pass."""
+    step: Work
+    """The work of one step."""
     memory_bytes: int
     """Tensors at the peak of a step: weights, gradients, Adam, the batch, tensors saved for the backward pass. The
     process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because autocast is not
@@ -53,13 +91,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Count:
-    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass.
+    """The work of the forward pass and of the whole step, and bytes saved for the backward pass.
 
     With `recompute` the bytes are those of all tensors at the peak of the step, except weights and gradients.
     """
 
-    forward: int
-    step: int
+    forward: Work
+    step: Work
     saved: int
 
     def __add__(self, other: "Count") -> "Count":
@@ -70,6 +108,10 @@ class Count:
 
     def __rmul__(self, times: int) -> "Count":
         return Count(times * self.forward, times * self.step, times * self.saved)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (*astuple(self.forward), *astuple(self.step), self.saved)
 
 
 def cost(trial: Trial) -> Cost:
@@ -83,9 +125,11 @@ def cost(trial: Trial) -> Cost:
     saved = round(count.saved * trial.model.kept_factor)
     return Cost(
         parameters=sum(weight.numel() for weight in trained),
-        flops_forward=count.forward,
-        flops_step=count.step,
-        flops_total=count.step * options.steps,
+        flops_forward=count.forward.flops,
+        flops_step=count.step.flops,
+        flops_total=count.step.flops * options.steps,
+        forward=count.forward,
+        step=count.step,
         memory_bytes=weights + 3 * trained_bytes + _bytes([batch.tokens, batch.targets]) + saved,
         checkpoint_bytes=weights
         + 2 * trained_bytes
@@ -102,20 +146,20 @@ def training_flops(trial: Trial) -> float:
 
 @cache
 def _step_flops(trial: str) -> float:
-    return float(_by_loops(Trial.model_validate_json(trial))[0].step)
+    return float(_by_loops(Trial.model_validate_json(trial))[0].step.flops)
 
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
     saved, live = _SavedTensors(net), LiveMemory()
     recompute = trial.training.recompute
-    with without_compiler(), FlopCounterMode(display=False) as counter, live if recompute else nullcontext():
+    with without_compiler(), _Tally() as tally, live if recompute else nullcontext():
         with saved_tensors_hooks(saved.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
-        forward = counter.get_total_flops()
+        forward = tally.work
         loss.backward()
     gradients = _bytes(weight.grad for weight in net.parameters() if weight.grad is not None)
-    return Count(forward, counter.get_total_flops(), live.peak - gradients if recompute else saved.bytes)
+    return Count(forward, tally.work, live.peak - gradients if recompute else saved.bytes)
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
@@ -174,10 +218,11 @@ def _known(shape: str) -> tuple[dict[int, Count], set[str]]:
 def _on_line(size: int, first: tuple[int, Count], second: tuple[int, Count]) -> Count | None:
     """The count at `size` on the straight line through two counts; `None` if the result is no whole number."""
     (base_size, base), (other_size, other) = first, second
-    rise, run = other - base, other_size - base_size
-    if any(part % run for part in (rise.forward, rise.step, rise.saved)):
+    run = other_size - base_size
+    slopes = [part // run for part in (other - base).numbers]
+    if any(part % run for part in (other - base).numbers):
         return None
-    slope = Count(rise.forward // run, rise.step // run, rise.saved // run)
+    slope = Count(Work(*slopes[:3]), Work(*slopes[3:6]), slopes[6])
     return base + (size - base_size) * slope
 
 
@@ -186,18 +231,57 @@ def _prompts(trial: Trial) -> Batch:
     return trial.task.sample(trial.training.batch_size, stream(0)).to("meta", precision)
 
 
-def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
-    """Seconds per training step on this machine: the median of `steps` steps, after two steps of warm-up.
+@dataclass(frozen=True)
+class Seconds:
+    """The time of a trial's parts on this machine."""
 
-    Uses torch's current number of threads. The trained weights are thrown away.
+    step: float
+    """One step of training."""
+    validation: float
+    """The forward pass of one validation, for one prompt."""
+    evaluation: float
+    """One loop of the evaluation, for one prompt."""
+
+
+def measure(trial: Trial, evaluation: Evaluation, steps: int = 3, device: str = "cpu") -> Seconds:
+    """Train a few steps, validate and evaluate on this machine, and throw the weights away.
+
+    Uses torch's current number of threads.
     """
-    times = list[float]()
-    learner = Learner(trial, device)
-    for step in range(1, steps + 3):
-        start = time.perf_counter()
+    prompts, last = min(MEASURED_PROMPTS, trial.training.batch_size), trial.steps_per_prompt
+    loops = min(evaluation.loops, last)
+    short = evaluation.model_copy(update={"prompts": prompts, "loops": loops})
+    with without_compiler():
+        learner = Learner(trial, device)
+        step = step_seconds(learner, steps)
+        batch = trial.task.sample(prompts, stream(0)).to(device, learner.dtype)
+        with torch.no_grad():
+            validation = _timed(device, lambda: learner.net.answers(batch, last, last).sum().item())
+        task = evaluation.posed(trial.task)
+        evaluated = _timed(device, lambda: evaluate(learner.net, task, short, device))
+    return Seconds(step, validation / prompts, evaluated / prompts / loops)
+
+
+def step_seconds(learner: Learner, steps: int = 3) -> float:
+    """The median of some training steps, after one step of warm-up."""
+
+    def take(step: int) -> None:
         learner.learn(step).item()  # .item() waits for the device
-        times.append(time.perf_counter() - start)
-    return sorted(times[2:])[steps // 2]
+
+    take(1)
+    return sorted(_timed(learner.device, partial(take, step)) for step in range(2, steps + 2))[steps // 2]
+
+
+def _timed(device: str, action: Callable[[], Any]) -> float:
+    """Seconds of the action: processor time of a single thread, which other work on the machine disturbs least.
+
+    Elapsed time with more threads, or on a GPU.
+    """
+    single = device == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if single else time.perf_counter
+    start = clock()
+    action()
+    return clock() - start
 
 
 def _on_meta(trial: Trial) -> Net:
@@ -206,6 +290,32 @@ def _on_meta(trial: Trial) -> Net:
     if trial.training.recompute:
         net.recompute()
     return net
+
+
+class _Tally(TorchDispatchMode):
+    """Adds up the work of all operations on the meta device. Constants that a task computes once are not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = self.calls = self.traffic = 0
+
+    @property
+    def work(self) -> Work:
+        return Work(self.flops, self.calls, self.traffic)
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        tensors = [output for output in outputs if isinstance(output, Tensor) and output.is_meta]
+        if tensors:
+            self.calls += 1
+            if not func.is_view and func is not torch.ops.aten._unsafe_view.default:
+                self.traffic += _bytes(tensors)
+            if formula := flop_registry.get(func._overloadpacket):
+                self.flops += formula(*args, **kwargs, out_val=result)
+        return result
 
 
 class _SavedTensors:

@@ -1,0 +1,222 @@
+"""The time of trials: a few shapes are measured, and the others are predicted from their work.
+
+FLOPs alone do not predict time: from width 16 to 128 the same processor reaches 10 to 59 GFLOP/s. Bytes and calls
+predict most shapes within 20 %. Measured shapes correct the prediction for their neighbours. `benchmarks/hours.py`
+compares predicted and measured times.
+"""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from functools import cache
+
+import torch
+
+from loopscale.core.seeds import stream
+from loopscale.evaluate import VALIDATION_PROMPTS, Evaluation
+from loopscale.training.cost import Cost, Seconds, Work, cost, measure, step_seconds, without_compiler
+from loopscale.training.loop import Learner
+from loopscale.training.trial import Trial
+
+MEASURED_SHAPES = 6
+"""Measured shapes of a study. More shapes make no study's prediction better by 2 %."""
+MEASURED_FLOPS = 2e10
+"""A study with dearer steps is measured with fewer prompts, so that planning at the papers' size takes seconds."""
+NEAR = 0.25
+"""Shapes that are closer are not measured separately. The distance is that of the logarithms of their work."""
+OTHER_KIND, OTHER_ATTENTION = 100.0, 10.0
+"""Distances between shapes of different kinds of model and of attention."""
+TRIAL_SECONDS = 0.1
+"""A trial besides training and evaluation: its order, its checkpoints, its records (benchmarks/overhead.py)."""
+
+
+@dataclass(frozen=True)
+class GivenRate:
+    """All trials run at one rate."""
+
+    rate: float
+    """FLOP/s of one trial."""
+
+    def seconds(self, trial: Trial, evaluation: Evaluation) -> float:
+        """Time of the trial with its validation and evaluation."""
+        counted = trial_cost(trial)
+        validated, evaluated = _forward_passes(trial, evaluation)
+        flops = counted.flops_total * curriculum_share(trial)
+        return TRIAL_SECONDS + (flops + (validated + evaluated) * counted.flops_forward) / self.rate
+
+
+@dataclass(frozen=True)
+class MeasuredSpeed:
+    """Times of measured shapes, from which other shapes are predicted."""
+
+    shapes: tuple[tuple[Trial, Seconds], ...]
+    slow_down: float = 1.0
+    """The time of a step beside the other trials of this machine, relative to a step alone."""
+
+    def seconds(self, trial: Trial, evaluation: Evaluation) -> float:
+        """Time of the trial with its validation and evaluation, beside other trials."""
+        validated, evaluated = _forward_passes(trial, evaluation)
+        steps = trial.training.steps * curriculum_share(trial)
+        batch = trial.training.batch_size
+        loops = trial.steps_per_prompt
+        seconds = (
+            steps * self._predicted(trial, lambda t: trial_cost(t).step.size, lambda s: s.step)
+            + validated * batch * self._predicted(trial, _prompt_size, lambda s: s.validation)
+            + evaluated * batch * loops * self._predicted(trial, _loop_size, lambda s: s.evaluation)
+        )
+        return TRIAL_SECONDS + self.slow_down * seconds
+
+    def _predicted(
+        self, trial: Trial, size: Callable[[Trial], float], part: Callable[[Seconds], float]
+    ) -> float:
+        """The time of a part: its size, at the speed of measured shapes, weighted by inverse squared distance."""
+        near = [shape for shape in self.shapes if shape[0].model.kind == trial.model.kind] or self.shapes
+        weights = [1 / (_distance(trial, measured) + 1e-3) ** 2 for measured, _ in near]
+        slowness = [math.log(part(seconds) / size(measured)) for measured, seconds in near]
+        mean = sum(w * s for w, s in zip(weights, slowness, strict=True)) / sum(weights)
+        return size(trial) * math.exp(mean)
+
+
+def measured_speed(
+    trials: Sequence[Trial], evaluation: Evaluation, threads: int = 1, workers: int = 1
+) -> MeasuredSpeed:
+    """Measure a few of the trials on `threads` threads of this machine's CPU, for `workers` trials at a time."""
+    chosen = spread(trials)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        smaller = [_fewer_prompts(trial, MEASURED_FLOPS / len(chosen)) for trial in chosen]
+        shapes = tuple((trial, measure(trial, evaluation)) for trial in smaller)
+        dearest, seconds = shapes[0]
+        return MeasuredSpeed(shapes, slow_down(dearest, seconds.step, workers))
+    finally:
+        torch.set_num_threads(before)
+
+
+def spread(trials: Sequence[Trial], most: int = MEASURED_SHAPES) -> list[Trial]:
+    """At most `most` trials with different work: the dearest, then always the trial farthest from those chosen."""
+    rest = list({_shape(trial): trial for trial in trials}.values())
+    chosen = [max(rest, key=lambda trial: trial_cost(trial).step.size)]
+    while len(chosen) < most:
+        gaps = [min(_distance(trial, other) for other in chosen) for trial in rest]
+        if max(gaps) < NEAR:
+            break
+        chosen.append(rest[gaps.index(max(gaps))])
+    return chosen
+
+
+def slow_down(trial: Trial, alone: float, workers: int) -> float:
+    """The time of a step while `workers` trials run on this machine, relative to a step `alone`, in seconds.
+
+    Other processes repeat the forward pass meanwhile, one on each core that `workers` trials would use. With more
+    trials than cores, trials also wait for each other.
+    """
+    threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    waiting = max(1.0, workers * threads / cores)
+    neighbours = min(workers, cores // threads) - 1
+    if neighbours < 1:
+        return waiting
+    with without_compiler():
+        learner = Learner(trial)
+        batch, steps = trial.task.sample(trial.training.batch_size, stream(0)), trial.steps_per_prompt
+        batch = batch.to("cpu", learner.dtype)
+
+        def forward() -> None:
+            with torch.no_grad():
+                learner.net.answers(batch, steps, steps)
+
+        with _repeated_beside(forward, neighbours):
+            # The warm-up also copies the memory that this process shares with the new processes.
+            beside = step_seconds(learner)
+    return waiting * max(1.0, beside / alone)
+
+
+@contextmanager
+def _repeated_beside(action: Callable[[], None], processes: int) -> Generator[None]:
+    """Repeat the action in so many other processes, for the length of the context and at most 10 s."""
+    children = list[int]()
+    try:
+        for _ in range(processes):
+            if child := os.fork():
+                children.append(child)
+                continue
+            try:
+                end = time.monotonic() + 10
+                while time.monotonic() < end:
+                    action()
+            finally:
+                os._exit(0)
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def curriculum_share(trial: Trial) -> float:
+    """The time of all steps, relative to steps on full prompts. Points grow, and so does time, by equal increments."""
+    curriculum, points = trial.training.curriculum, trial.task.model_dump().get("points", 0)
+    if curriculum is None or points <= curriculum.points:
+        return 1.0
+    increments = -(-(points - curriculum.points) // curriculum.points_by)
+    alike = trial.training.model_copy(update={"curriculum": None})
+    first = trial.model_copy(update={"task": trial.stage(1), "training": alike})
+    saved = 1 - trial_cost(first).step.size / trial_cost(trial).step.size
+    mean = saved * (increments + 1) / (2 * increments)
+    return 1 - mean * min(1.0, increments * curriculum.every / trial.training.steps)
+
+
+def trial_cost(trial: Trial) -> Cost:
+    """`cost`, counted once for all trials that differ only in settings without an effect on it."""
+    plain = trial.training.model_copy(
+        update={"lr": 1e-3, "schedule": "constant", "warmup": 0, "clip": None, "curriculum": None}
+    )
+    return _cost(trial.model_copy(update={"training": plain, "seed": 0}).model_dump_json())
+
+
+@cache
+def _cost(trial: str) -> Cost:
+    return cost(Trial.model_validate_json(trial))
+
+
+def _forward_passes(trial: Trial, evaluation: Evaluation) -> tuple[float, float]:
+    """The forward passes of all validations and of the evaluation, as multiples of the forward pass of a step."""
+    options, loops = trial.training, min(evaluation.loops, trial.model.depth or evaluation.loops)
+    reports = -(-options.steps // options.eval_every)
+    validated = reports * VALIDATION_PROMPTS / options.batch_size
+    return validated, evaluation.prompts / options.batch_size * loops / trial.steps_per_prompt
+
+
+def _prompt_size(trial: Trial) -> float:
+    return trial_cost(trial).forward.size / trial.training.batch_size
+
+
+def _loop_size(trial: Trial) -> float:
+    return _prompt_size(trial) / trial.steps_per_prompt
+
+
+def _shape(trial: Trial) -> tuple[str, str | None, Work]:
+    return trial.model.kind, getattr(trial.model, "attention", None), trial_cost(trial).step
+
+
+def _distance(trial: Trial, other: Trial) -> float:
+    """How much the work of two trials differs."""
+    (kind, attention, work), (other_kind, other_attention, other_work) = _shape(trial), _shape(other)
+    gaps = (math.log((a + 1) / (b + 1)) for a, b in zip(astuple(work), astuple(other_work), strict=True))
+    return (
+        math.hypot(*gaps)
+        + OTHER_KIND * (kind != other_kind)
+        + OTHER_ATTENTION * (attention != other_attention)
+    )
+
+
+def _fewer_prompts(trial: Trial, flops: float) -> Trial:
+    """The trial on full prompts, with so few of them that a step takes about `flops`."""
+    size = trial.training.batch_size
+    batch = max(1, min(size, int(size * flops / trial_cost(trial).flops_step)))
+    options = {"batch_size": batch, "steps": 1, "warmup": 0, "curriculum": None}
+    return trial.model_copy(update={"training": trial.training.model_copy(update=options)})
