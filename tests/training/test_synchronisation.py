@@ -35,6 +35,8 @@ OBJECTIVES: list[dict[str, Any]] = [
     {"clip": 1.0},
     {"schedule": "cosine", "warmup": 2},
     {"precision": "float64"},
+    {"graph": "auto"},
+    {"graph": "auto", "clip": 1.0, "schedule": "cosine", "warmup": 2, "truncate": False},
     {"curriculum": {"dim": 2, "points": 3, "every": 100}},
 ]
 """Without bf16, because autocast knows no such device."""

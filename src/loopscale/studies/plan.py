@@ -15,6 +15,7 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.training.cost import Cost, cost, measure
+from loopscale.training.device import unverified
 from loopscale.training.trial import Trial
 
 MEASURED_FLOPS = 2e10
@@ -247,6 +248,7 @@ def _remarks(
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
+    yield from _unverified(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
 
 
@@ -278,6 +280,16 @@ def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[
     for name, limit in study.budget.model_dump(exclude_none=True).items():
         if used[name] > limit:
             yield f"it may take {used[name]:.3g} {name.replace('_', '-')}, more than the budget of {limit:g}"
+
+
+def _unverified(study: Study) -> Iterator[str]:
+    trials = [trial for corners in study.layout.corners.values() for trial in corners]
+    settings = {setting for trial in trials for setting in unverified(trial.training)}
+    if study.resources.gpu and settings:
+        yield (
+            f"not verified: no GPU has run {', '.join(sorted(settings))} yet; run pytest -m cuda first, and compare a "
+            f"short trial with one at the default"
+        )
 
 
 def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[str]:

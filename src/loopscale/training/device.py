@@ -73,13 +73,25 @@ def _set_tf32(on: bool) -> None:
     torch.backends.cudnn.allow_tf32 = on
 
 
+def unverified(options: "Training") -> list[str]:
+    """The settings of a trial on a GPU that no GPU has run yet."""
+    new = {"precision": "tf32", "data": "device", "graph": "auto"}
+    return [f"training.{name} {value}" for name, value in new.items() if getattr(options, name) == value]
+
+
 def execution(options: "Training", device: str) -> str:
     """How the steps of a trial run on `device`, for the record. It can differ from the settings."""
     precision = options.precision
     if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
         precision = "float32 (no TF32 here)"
-    where = ", prompts drawn there" if options.data == "device" else ""
-    return f"{precision} on {device}{where}"
+    words = f"{precision} on {device}"
+    if options.data == "device":
+        words += ", prompts drawn there"
+    if device != "cuda":
+        return words
+    if options.graph == "auto":
+        words += ", a step is one CUDA graph"
+    return words + "".join(f"; not verified: {setting}" for setting in unverified(options))
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:

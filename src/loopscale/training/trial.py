@@ -12,7 +12,7 @@ from loopscale.models.base import Model, Net
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 
-UNHASHED = ("eval_every", "checkpoint_every")
+UNHASHED = ("eval_every", "checkpoint_every", "graph")
 """Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
@@ -79,6 +79,8 @@ class Training(Config):
     data: Literal["host", "device"] = "host"
     """Where prompts are drawn. host: on the CPU, the same prompts for every device. device: on the device of the
     training, other prompts, which differ between kinds of devices."""
+    graph: Literal["off", "auto"] = "off"
+    """Whether a step on a GPU is one CUDA graph. auto: on every GPU. A step on a CPU is the same with both."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
