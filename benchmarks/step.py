@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -120,10 +121,12 @@ def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
     return model.build(Prompt(2 * size.points, size.dim, 1), stream(0, "weights"))
 
 
-def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[], None], nn.Module]:
-    """A function that trains one step, and the net."""
+def stepper(
+    kind: str, size: Size, plain: bool, device: str, graph: bool = False
+) -> tuple[Callable[[], None], nn.Module]:
+    """A function that trains one step, and the net. With `graph` a step on a GPU is one CUDA graph."""
     net = build_net(kind, size, plain).to(device)
-    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=graph)
     tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens"))
     targets = torch.randn(size.batch, size.points, 1, generator=stream("targets"))
     queries = torch.arange(0, 2 * size.points, 2)
@@ -132,18 +135,27 @@ def stepper(kind: str, size: Size, plain: bool, device: str) -> tuple[Callable[[
     first = steps if kind == "gpt2" else size.loops - size.window + 1
     truncate = kind != "gpt2"
 
-    def answers() -> Tensor:
+    def answers(batch: Batch) -> Tensor:
         if hasattr(net, "answers"):
             return net.answers(batch, steps, first, truncate)
         return net(batch.tokens, steps, first, truncate)[
             :, :, batch.queries
         ]  # plain code, or an earlier commit
 
-    def step() -> None:
-        loss = (answers() - batch.targets).square().mean()
+    def update(batch: Batch) -> Tensor:
         optimiser.zero_grad()
+        loss = (answers(batch) - batch.targets).square().mean()
         loss.backward()
         optimiser.step()
+        return loss.detach()
+
+    if graph:
+        from loopscale.training.graph import GraphedStep  # here, because an earlier commit lacks this module
+
+        update = GraphedStep(update)
+
+    def step() -> None:
+        update(batch)
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -160,8 +172,8 @@ def peak_mib(device: str) -> float:
 def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(options.threads)
-    step, net = stepper(options.serve, chosen_size(options), options.plain, options.device)
-    for _ in range(2):
+    step, net = stepper(options.serve, chosen_size(options), options.plain, options.device, options.graph)
+    for _ in range(5):  # a graph is captured at the fourth step
         step()
     weights = sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
     for line in sys.stdin:
@@ -194,6 +206,8 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
     sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": ([], {}), "plain": (["--plain"], {})}
+    if options.device == "cuda":
+        sides["graph"] = (["--graph"], {})
     if earlier:
         sides["earlier"] = ([], {"PYTHONPATH": str(earlier / "src")})
     children = [
@@ -236,6 +250,26 @@ def count_flops(kind: str, size: Size) -> int:
     return counter.get_total_flops()
 
 
+def count_kernels(kind: str, size: Size) -> int:
+    """Operations of one step of this code that write a tensor. On a GPU each starts at least one kernel."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        kernels = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            self.kernels += not func.is_view and func is not torch.ops.aten.detach.default
+            return func(*args, **(kwargs or {}))
+
+    step, _ = stepper(kind, replace(size, batch=2), False, "cpu")
+    step()
+    with Counter() as counter:
+        step()
+    return counter.kernels
+
+
 @contextlib.contextmanager
 def code_at(commit: str | None) -> Iterator[Path | None]:
     """A folder with this project at `commit`; None without a commit."""
@@ -268,6 +302,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--graph", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options)
@@ -278,9 +313,16 @@ def main() -> None:
     rates, size = linear.rates(), chosen_size(options)
     with code_at(options.against) as earlier:
         cases = {kind: measure_sides(kind, options, earlier) for kind in options.models}
+    kernels = {kind: count_kernels(kind, size) for kind in options.models}
     limits = {kind: count_flops(kind, size) / max(rates.values()) / 1e9 for kind in options.models}
     if options.json:
-        found = {"torch": torch.__version__, "rates": rates, "limits": limits, "cases": cases}
+        found = {
+            "torch": torch.__version__,
+            "rates": rates,
+            "limits": limits,
+            "kernels": kernels,
+            "cases": cases,
+        }
         print(json.dumps({**vars(options), **found}, indent=2))
         return
     products = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
@@ -290,6 +332,7 @@ def main() -> None:
         f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
     )
     for kind, sides in cases.items():
+        print(f"{kind}: {kernels[kind]} operations a step")
         for side, row in sides.items():
             ratio = row["cpu_s"] / sides["ours"]["cpu_s"]
             limit = f"{row['cpu_s'] / limits[kind]:13.1f}" if side == "ours" else ""

@@ -116,6 +116,8 @@ def test_settings_that_no_gpu_has_run_get_a_remark_on_a_gpu():
     new = {"graph": "auto", "data": "device", "precision": "tf32"}
     for name, value in new.items():
         assert f"not verified: no GPU has run training.{name} {value} yet" in remarks(0.5, **{name: value})
+    assert "by turns unless its machine runs MPS" in remarks(0.1)
+    assert "by turns" not in remarks(1)
     assert "not verified" not in remarks(0, **new)
     assert "not verified" not in remarks(1)
 

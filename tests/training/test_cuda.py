@@ -55,7 +55,7 @@ def test_out_of_memory_raises_the_error_of_torch(make):
 def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.25) == "cuda"
     assert pick("auto") == "cuda"
-    assert pick(0) == "cpu"
+    assert pick(0.0) == "cpu"
 
 
 def test_prompts_drawn_ahead_are_those_of_the_cpu(make):

@@ -248,7 +248,7 @@ def _remarks(
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
-    yield from _unverified(study)
+    yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
 
 
@@ -282,7 +282,12 @@ def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[
             yield f"it may take {used[name]:.3g} {name.replace('_', '-')}, more than the budget of {limit:g}"
 
 
-def _unverified(study: Study) -> Iterator[str]:
+def _gpu(study: Study) -> Iterator[str]:
+    if 0 < study.resources.gpu < 1:
+        yield (
+            f"trials with {study.resources.gpu:g} of a GPU run by turns unless its machine runs MPS; start "
+            f"nvidia-cuda-mps-control -d there, also not verified"
+        )
     trials = [trial for corners in study.layout.corners.values() for trial in corners]
     settings = {setting for trial in trials for setting in unverified(trial.training)}
     if study.resources.gpu and settings:

@@ -7,6 +7,7 @@ for long trials and on GPUs has not been measured.
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -79,8 +80,19 @@ def unverified(options: "Training") -> list[str]:
     return [f"training.{name} {value}" for name, value in new.items() if getattr(options, name) == value]
 
 
-def execution(options: "Training", device: str) -> str:
-    """How the steps of a trial run on `device`, for the record. It can differ from the settings."""
+def shares_by_mps() -> bool:
+    """Whether processes of this machine share a GPU through NVIDIA's Multi-Process Service.
+
+    Every CUDA process finds the service by its pipe. Without the service, processes use a GPU by turns.
+    """
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
+
+
+def execution(options: "Training", device: str, gpu: float = 1.0) -> str:
+    """How the steps of a trial run on `device`, for the record. The way can differ from the settings.
+
+    `gpu` is the trial's share of a GPU.
+    """
     precision = options.precision
     if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
         precision = "float32 (no TF32 here)"
@@ -89,6 +101,8 @@ def execution(options: "Training", device: str) -> str:
         words += ", prompts drawn there"
     if device != "cuda":
         return words
+    if gpu < 1:
+        words += f", {gpu:g} of a GPU {'through MPS' if shares_by_mps() else 'by turns'}"
     if options.graph == "auto":
         words += ", a step is one CUDA graph"
     return words + "".join(f"; not verified: {setting}" for setting in unverified(options))

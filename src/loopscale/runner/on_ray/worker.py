@@ -178,7 +178,7 @@ def _evaluate(order: Order) -> Report:
 
 def _with_place(order: Order, report: Report) -> Report:
     """The report with the host, the hardware and the way of training, for the record."""
-    how = execution(order.trial.training, _device(order)) if order.trial else ""
+    how = execution(order.trial.training, _device(order), float(order.resources.gpu)) if order.trial else ""
     hardware = training_hardware(order.resources.gpu > 0)
     return replace(report, host=socket.gethostname(), hardware=hardware, execution=how)
 
