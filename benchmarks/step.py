@@ -2,13 +2,15 @@
 
     python benchmarks/step.py --size b --against v0.1.0
     python benchmarks/step.py --size a --batch 8 --models algoformer
+    python benchmarks/step.py --size b --compile --steps 60
     python benchmarks/step.py --size a --device cuda --json
 
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
 The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
-(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), and with --against this project's code at
-another commit. Each side runs in its own process, so that its peak memory is its own. The sides take turns of a few
-steps, so that other work on the machine slows all alike.
+(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), with --against this project's code at
+another commit, and with --compile this code through torch's compiler. On a GPU a side also runs this code as a CUDA
+graph. Each side runs in its own process, so that its peak memory is its own. The sides take turns of a few steps, so
+that other work on the machine slows all alike.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.
@@ -122,7 +124,7 @@ def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
 
 
 def stepper(
-    kind: str, size: Size, plain: bool, device: str, graph: bool = False
+    kind: str, size: Size, plain: bool, device: str, compiled: bool = False, graph: bool = False
 ) -> tuple[Callable[[], None], nn.Module]:
     """A function that trains one step, and the net. With `graph` a step on a GPU is one CUDA graph."""
     net = build_net(kind, size, plain).to(device)
@@ -134,6 +136,11 @@ def stepper(
     steps = size.layers if kind == "gpt2" else size.loops
     first = steps if kind == "gpt2" else size.loops - size.window + 1
     truncate = kind != "gpt2"
+
+    if compiled:
+        from loopscale.training.compiler import compiled_answers
+
+        net.answers = compiled_answers(net, "on")
 
     def answers(batch: Batch) -> Tensor:
         if hasattr(net, "answers"):
@@ -172,7 +179,8 @@ def peak_mib(device: str) -> float:
 def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(options.threads)
-    step, net = stepper(options.serve, chosen_size(options), options.plain, options.device, options.graph)
+    options_of_side = options.plain, options.device, options.compile, options.graph
+    step, net = stepper(options.serve, chosen_size(options), *options_of_side)
     for _ in range(5):  # a graph is captured at the fourth step
         step()
     weights = sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
@@ -206,6 +214,8 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
     sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": ([], {}), "plain": (["--plain"], {})}
+    if options.compile:
+        sides["compiled"] = (["--compile"], {})
     if options.device == "cuda":
         sides["graph"] = (["--graph"], {})
     if earlier:
@@ -241,9 +251,12 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
 
 
 def count_flops(kind: str, size: Size) -> int:
-    """FLOPs of all matrix products of one step of this code."""
+    """FLOPs of all matrix products of one step of this code. torch does not count the products of oneDNN."""
     from torch.utils.flop_counter import FlopCounterMode
 
+    from loopscale.models import linear
+
+    linear.use("mkl")
     step, _ = stepper(kind, size, False, "cpu")
     with FlopCounterMode(display=False) as counter:
         step()
@@ -299,6 +312,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
     parser.add_argument("--against", metavar="COMMIT", help="also measure the code of this commit")
+    parser.add_argument("--compile", action="store_true", help="also measure this code, compiled")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from loopscale.core.seeds import stream
-from loopscale.models.layers import Attention, Block, fresh
+from loopscale.models.attention import Attention
+from loopscale.models.layers import Block, fresh
 from loopscale.models.looped import Looped
 
 

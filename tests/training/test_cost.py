@@ -6,6 +6,7 @@ from loopscale.models.base import Model
 from loopscale.training import checkpoint, cost
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
+from loopscale.training.trial import Trial
 
 
 def block(width: int, length: int, batch: int, at: int | None = None) -> int:
@@ -108,9 +109,23 @@ def test_measure_returns_seconds_per_step(make):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", Model.choices())
 def test_memory_is_within_a_factor_of_two_of_what_torch_allocates(make, kind: str):
-    """The reference is the profiler's sum of live allocations, with batch and weights."""
     wide = {"width": 64} if "width" in Model.choices()[kind].model_fields else {}
     trial = make(kind, task={"dim": 10, "points": 30}, loops=8, window=5, batch_size=64, **wide)
+    measured = allocated(trial)
+    assert measured / 2 < cost.cost(trial).memory_bytes < measured * 2
+
+
+def test_recomputation_saves_memory_as_predicted(make):
+    large = {"task": {"dim": 10, "points": 30}, "loops": 8, "window": 5, "batch_size": 64, "width": 64}
+    kept, recomputed = make(**large), make(**large, recompute=True)
+    measured = allocated(recomputed)
+    assert measured < 0.6 * allocated(kept)
+    assert measured / 1.5 < cost.cost(recomputed).memory_bytes < 1.5 * measured
+    assert cost.cost(kept).flops_step < cost.cost(recomputed).flops_step < 1.4 * cost.cost(kept).flops_step
+
+
+def allocated(trial: Trial) -> int:
+    """Bytes at the peak of a step: the profiler's sum of live allocations, with weights, Adam and batch."""
     learner = Learner(trial)
     learner.learn(1)
     weights = sum(weight.numel() * 4 for weight in learner.net.parameters())
@@ -121,5 +136,4 @@ def test_memory_is_within_a_factor_of_two_of_what_torch_allocates(make, kind: st
         if event.name() == "[memory]":
             live += event.nbytes()
             peak = max(peak, live)
-    measured = peak + 3 * weights
-    assert measured / 2 < cost.cost(trial).memory_bytes < measured * 2
+    return peak + 3 * weights

@@ -29,10 +29,10 @@ def test_the_record_names_settings_that_no_gpu_has_run(make):
 
 def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    assert execution(make().training, "cuda", 0.1) == "float32 on cuda, 0.1 of a GPU by turns"
+    assert execution(make().training, "cuda", gpu=0.1) == "float32 on cuda, 0.1 of a GPU by turns"
     os.mkfifo(tmp_path / "control")  # where NVIDIA's service listens
-    assert execution(make().training, "cuda", 0.1) == "float32 on cuda, 0.1 of a GPU through MPS"
-    assert execution(make().training, "cuda", 1.0) == "float32 on cuda"
+    assert execution(make().training, "cuda", gpu=0.1) == "float32 on cuda, 0.1 of a GPU through MPS"
+    assert execution(make().training, "cuda", gpu=1.0) == "float32 on cuda"
 
 
 def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make):

@@ -49,6 +49,18 @@ def test_more_frequent_evaluation_does_not_change_training(make):
     assert seldom[-1][1]["loss"] == pytest.approx(sum(losses) / 12, rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", [kind for kind, choice in Model.choices().items() if choice().recomputable])
+def test_recomputation_changes_no_digit_and_no_key(make, kind: str):
+    kept, recomputed = make(kind), make(kind, recompute=True)
+    assert reports(recomputed) == reports(kept)
+    assert recomputed.key == kept.key
+
+
+def test_recomputation_is_refused_for_a_net_that_keeps_all_values(make):
+    with pytest.raises(ValueError, match="model lstm cannot recompute; write recompute: false"):
+        make("lstm", recompute=True)
+
+
 def test_training_does_not_use_the_global_generator(make):
     before = torch.get_rng_state()
     reports(make())

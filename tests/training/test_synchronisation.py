@@ -36,6 +36,7 @@ OBJECTIVES: list[dict[str, Any]] = [
     {"schedule": "cosine", "warmup": 2},
     {"precision": "float64"},
     {"graph": "auto"},
+    {"recompute": True},
     {"graph": "auto", "clip": 1.0, "schedule": "cosine", "warmup": 2, "truncate": False},
     {"curriculum": {"dim": 2, "points": 3, "every": 100}},
 ]

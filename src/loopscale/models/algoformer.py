@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
+from loopscale.models.attention import Positions
 from loopscale.models.base import Answers, Net, States, Tokens
-from loopscale.models.layers import Loop, Positions, ReadOut, Stack, TransformerNet, fresh
+from loopscale.models.layers import Loop, ReadOut, Stack, TransformerNet, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer"):

@@ -48,6 +48,11 @@ class Architecture(Model):
 
     @property
     @override
+    def recomputable(self) -> bool:
+        return True
+
+    @property
+    @override
     def looks_ahead(self) -> bool:
         return not self.causal
 

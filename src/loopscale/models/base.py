@@ -43,6 +43,13 @@ class Net(nn.Module, Predictor):
         Raises ValueError if `steps` exceeds `depth` or is below 1.
         """
 
+    def recompute(self) -> None:
+        """From now on, compute inner values again in the backward pass instead of keeping them.
+
+        Raises ValueError for a net whose model is not `recomputable`.
+        """
+        raise ValueError("this net keeps all values of the forward pass; leave training.recompute out")
+
     def check(self, steps: int, first: int) -> None:
         """Raises ValueError for invalid arguments of `forward`."""
         if self.depth is not None and steps > self.depth:
@@ -67,6 +74,11 @@ class Model(Family, package="loopscale.models"):
     def truncatable(self) -> bool:
         """Whether every weight receives a gradient if earlier loops run without gradient."""
         return True
+
+    @property
+    def recomputable(self) -> bool:
+        """Whether the net can compute inner values again in the backward pass, with `Net.recompute`."""
+        return False
 
     @property
     def looks_ahead(self) -> bool:

@@ -6,8 +6,9 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Architecture
+from loopscale.models.attention import Positions
 from loopscale.models.base import Answers, Net, States, Tokens
-from loopscale.models.layers import Positions, ReadOut, Stack, TransformerNet, fresh
+from loopscale.models.layers import ReadOut, Stack, TransformerNet, fresh
 
 
 class LayeredArchitecture(Architecture):

@@ -87,7 +87,25 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias."""
+    if (
+        torch.compiler.is_compiling()
+    ):  # torch's compiler takes the operator for one with constant weights, and fails
+        return torch.ops.loopscale.product(x, weight, bias)
+    return _product(x, weight, bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+_library = torch.library.Library("loopscale", "DEF")
+_library.define("product(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+_library.impl("product", _product, "CPU")
+_library.impl("product", _shape, "Meta")
 
 
 class _Product(torch.autograd.Function):
@@ -105,9 +123,16 @@ class _Product(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (gradient,), (x, weight) = grad_outputs, ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        flat = gradient.reshape(-1, gradient.shape[-1])
+        rows, inputs = gradient.reshape(-1, gradient.shape[-1]), x.reshape(-1, x.shape[-1])
         return (
             _onednn(gradient, weight.t()) if wants_x else None,
-            _onednn(flat.t(), x.reshape(-1, x.shape[-1]).t()) if wants_weight else None,
-            flat.sum(0) if wants_bias else None,
+            _weight_gradient(rows, inputs) if wants_weight else None,
+            rows.sum(0) if wants_bias else None,
         )
+
+
+def _weight_gradient(rows: Tensor, inputs: Tensor) -> Tensor:
+    """rowsᵀ inputs. oneDNN copies its first argument in transposed order: the narrower matrix costs less."""
+    if rows.shape[1] <= inputs.shape[1]:
+        return _onednn(rows.t(), inputs.t())
+    return _onednn(inputs.t(), rows.t()).t().contiguous()

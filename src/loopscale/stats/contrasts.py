@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 from numpy.typing import NDArray
-from scipy.special import fdtrc, stdtr, stdtrit  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs
 
 Array = NDArray[np.float64]
 LEVEL = 0.95
@@ -64,17 +64,17 @@ class PooledVariance:
     def plainly_exceeds(self, noise: "PooledVariance") -> bool:
         """True if an F test at level `DOUBT` tells this variance from the noise."""
         ratio = self.variance / max(noise.variance, LEAST_VARIANCE)
-        return bool(fdtrc(self.freedom, noise.freedom, ratio) < DOUBT)
+        return bool(scipy.special.fdtrc(self.freedom, noise.freedom, ratio) < DOUBT)
 
 
 def student(freedom: int | float, level: float = LEVEL) -> float:
     """Half the width of Student's two-sided interval, in standard errors."""
-    return float(stdtrit(freedom, (1 + level) / 2))
+    return float(scipy.special.stdtrit(freedom, (1 + level) / 2))
 
 
 def student_p(t: float, freedom: int | float) -> float:
     """The two-sided p-value of Student's t."""
-    return 2 * float(stdtr(freedom, -abs(t)))
+    return 2 * float(scipy.special.stdtr(freedom, -abs(t)))
 
 
 def pool(groups: Sequence[Array]) -> PooledVariance | None:

@@ -1,12 +1,10 @@
 """The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
-import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +15,10 @@ from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.training.device import dtype
+from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
+from loopscale.training.optimiser import without_compiler
 from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
@@ -53,7 +53,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Count:
-    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass."""
+    """FLOPs of the forward pass and of the whole step, and bytes saved for the backward pass.
+
+    With `recompute` the bytes are those of all tensors at the peak of the step, except weights and gradients.
+    """
 
     forward: int
     step: int
@@ -104,13 +107,15 @@ def _step_flops(trial: str) -> float:
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
-    saved = _SavedTensors(net)
-    with without_compiler(), FlopCounterMode(display=False) as counter:
+    saved, live = _SavedTensors(net), LiveMemory()
+    recompute = trial.training.recompute
+    with without_compiler(), FlopCounterMode(display=False) as counter, live if recompute else nullcontext():
         with saved_tensors_hooks(saved.see, lambda tensor: tensor):
             loss = objective(net, trial, batch)
         forward = counter.get_total_flops()
         loss.backward()
-        return Count(forward, counter.get_total_flops(), saved.bytes)
+    gradients = _bytes(weight.grad for weight in net.parameters() if weight.grad is not None)
+    return Count(forward, counter.get_total_flops(), live.peak - gradients if recompute else saved.bytes)
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
@@ -128,6 +133,8 @@ def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
         trained.update(names)
         return counted
 
+    if options.recompute:  # the peak of memory is not linear in the loops
+        return small(before, window), trained
     if trial.model.depth is not None:
         return small(0, 1), trained
     start = min(before, 1)
@@ -185,39 +192,20 @@ def measure(trial: Trial, steps: int = 5, device: str = "cpu") -> float:
     Uses torch's current number of threads. The trained weights are thrown away.
     """
     times = list[float]()
-    with without_compiler():
-        learner = Learner(trial, device)
-        for step in range(1, steps + 3):
-            start = time.perf_counter()
-            learner.learn(step).item()  # .item() waits for the device
-            times.append(time.perf_counter() - start)
+    learner = Learner(trial, device)
+    for step in range(1, steps + 3):
+        start = time.perf_counter()
+        learner.learn(step).item()  # .item() waits for the device
+        times.append(time.perf_counter() - start)
     return sorted(times[2:])[steps // 2]
-
-
-@contextmanager
-def without_compiler() -> Iterator[None]:
-    """Keep torch from importing `torch._dynamo`, which takes more than a second of processor time.
-
-    Optimisers and kernels of the meta device import the module at their first call, to exclude themselves from
-    `torch.compile`. This package compiles nothing, so a stand-in leaves these functions as they are. A test checks
-    that the stand-in suffices for the installed torch.
-    """
-    name = "torch._dynamo"
-    if name in sys.modules:
-        yield
-        return
-    stand_in = ModuleType(name)
-    vars(stand_in).update(disable=lambda function, *_, **__: function, graph_break=lambda *_, **__: None)
-    sys.modules[name] = stand_in
-    try:
-        yield
-    finally:
-        del sys.modules[name]
 
 
 def _on_meta(trial: Trial) -> Net:
     with torch.device("meta"):
-        return trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
+        net = trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
+    if trial.training.recompute:
+        net.recompute()
+    return net
 
 
 class _SavedTensors:

@@ -1,8 +1,4 @@
-"""The device and the precision of a trial.
-
-`torch.compile` is not offered. Each of a study's hundreds of short trials would pay for the compilation. Its benefit
-for long trials and on GPUs has not been measured.
-"""
+"""The device and the precision of a trial."""
 
 import contextlib
 import os
@@ -88,7 +84,7 @@ def shares_by_mps() -> bool:
     return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
 
 
-def execution(options: "Training", device: str, gpu: float = 1.0) -> str:
+def execution(options: "Training", device: str, compiled: bool = False, gpu: float = 1.0) -> str:
     """How the steps of a trial run on `device`, for the record. The way can differ from the settings.
 
     `gpu` is the trial's share of a GPU.
@@ -99,13 +95,16 @@ def execution(options: "Training", device: str, gpu: float = 1.0) -> str:
     words = f"{precision} on {device}"
     if options.data == "device":
         words += ", prompts drawn there"
+    if compiled:
+        words += ", compiled"
     if device != "cuda":
         return words
     if gpu < 1:
         words += f", {gpu:g} of a GPU {'through MPS' if shares_by_mps() else 'by turns'}"
     if options.graph == "auto":
         words += ", a step is one CUDA graph"
-    return words + "".join(f"; not verified: {setting}" for setting in unverified(options))
+    new = unverified(options) + ["compiled code"] * compiled
+    return words + "".join(f"; not verified: {setting}" for setting in new)
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:

@@ -11,8 +11,9 @@ from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
+from loopscale.training.compiler import Compile
 
-UNHASHED = ("eval_every", "checkpoint_every", "graph")
+UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile", "graph")
 """Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
@@ -81,6 +82,12 @@ class Training(Config):
     training, other prompts, which differ between kinds of devices."""
     graph: Literal["off", "auto"] = "off"
     """Whether a step on a GPU is one CUDA graph. auto: on every GPU. A step on a CPU is the same with both."""
+    recompute: bool = False
+    """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
+    about a quarter more work, the same numbers."""
+    compile: Compile = "auto"
+    """Whether torch's compiler makes the code of the net, equal to rounding. auto: for trials that take more than ten
+    times as long as the compilation. A curriculum changes the shapes of prompts, and is never compiled."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
@@ -127,6 +134,20 @@ class Trial(Config):
             f"model adds the prompt or its positions before the first loop only, and truncate cuts their gradient; set "
             f"window to {training.loops}, truncate to false, or injection to add and repeat_positions to true"
         )
+
+    @model_validator(mode="after")
+    def _shapes_stay_if_compiled(self) -> "Trial":
+        if self.training.compile == "on" and self.training.curriculum:
+            raise ValueError(
+                "training.compile on needs prompts of one shape, but a curriculum changes it; write off"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _net_can_compute_again(self) -> "Trial":
+        if self.training.recompute and not self.model.recomputable:
+            raise ValueError(f"model {self.model.kind} cannot recompute; write recompute: false")
+        return self
 
     @model_validator(mode="after")
     def _no_query_sees_its_answer(self) -> "Trial":

@@ -251,3 +251,16 @@ def test_a_trial_whose_last_checkpoint_was_overwritten_by_an_older_checkpoint_is
     assert checkpoint.reached(open_checkpoint_store(order.checkpoints), order.key) == 30
     uninterrupted = list(work(make_order(tmp_path / "uninterrupted", make_trial())))
     assert reports[-1].metrics == uninterrupted[-1].metrics
+
+
+def test_a_worker_imports_no_package_that_training_does_not_need(tmp_path: Path):
+    """Each of these packages takes tenths of a second of processor time at the start of every worker."""
+    order = make_order(tmp_path, make_trial(clip=1.0)).model_dump_json()
+    needless = ["mlflow", "optuna", "pandas", "ray", "scipy.special", "sympy", "torch._dynamo"]
+    code = (
+        "import sys; from loopscale.runner.on_ray.worker import work; from loopscale.runner.decide.job import Order; "
+        f"reports = list(work(Order.model_validate_json({order!r}))); "
+        f"print(reports[-1].outcome, [name for name in {needless} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "finished []"

@@ -3,6 +3,7 @@
 import enum
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -50,6 +51,8 @@ class Order(Config):
     evaluation: Evaluation
     checkpoints: str = ""
     """Location of the checkpoints, for `open_checkpoint_store` on the worker's machine."""
+    flops: float = 0.0
+    """FLOPs of the training."""
     resources: Resources = Resources()
     """The worker's threads, its GPU, and the limits on its memory."""
 
@@ -150,6 +153,7 @@ class Job:
             baseline=self.work if isinstance(self.work, Baseline) else None,
             evaluation=evaluation,
             checkpoints=checkpoints,
+            flops=0.0 if math.isnan(self.flops) else self.flops,
             resources=resources,
         )
 

@@ -25,6 +25,7 @@ from loopscale.runner.machine import is_out_of_memory, training_hardware
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
+from loopscale.training.compiler import compiles
 from loopscale.training.device import execution, prepare
 from loopscale.training.loop import Diverged, train
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
@@ -138,7 +139,8 @@ def _train(order: Order) -> Iterator[Report]:
     start = time.monotonic() - (saved.seconds if saved else 0.0)
     interval = trial.training.checkpoint_every or 1
     next_save = (history[-1][0] if history else 0) + interval
-    for progress in train(trial, saved.state if saved else None, device=_device(order)):
+    state = saved.state if saved else None
+    for progress in train(trial, state, _device(order), _compiled(order)):
         seconds = time.monotonic() - start
         history.append((progress.step, progress.metrics | {"seconds": seconds}))
         if save := progress.step >= next_save or progress.step == trial.training.steps:
@@ -178,9 +180,17 @@ def _evaluate(order: Order) -> Report:
 
 def _with_place(order: Order, report: Report) -> Report:
     """The report with the host, the hardware and the way of training, for the record."""
-    how = execution(order.trial.training, _device(order), float(order.resources.gpu)) if order.trial else ""
+    gpu, compiled = float(order.resources.gpu), _compiled(order)
+    how = execution(order.trial.training, _device(order), compiled, gpu) if order.trial else ""
     hardware = training_hardware(order.resources.gpu > 0)
     return replace(report, host=socket.gethostname(), hardware=hardware, execution=how)
+
+
+def _compiled(order: Order) -> bool:
+    """Whether a new training of the order's trial runs through torch's compiler."""
+    if order.trial is None or order.trial.training.curriculum:
+        return False
+    return compiles(order.trial.training.compile, order.flops)
 
 
 def _device(order: Order) -> str:

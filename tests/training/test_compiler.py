@@ -1,0 +1,62 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from loopscale.training.compiler import NOMINAL_RATE, START_UP, compiles
+
+
+def test_auto_compiles_trials_that_take_ten_times_as_long_as_the_compilation():
+    limit = 10 * START_UP * NOMINAL_RATE
+    assert not compiles("auto", 0.9 * limit)
+    assert compiles("auto", 1.1 * limit)
+    assert compiles("on", 1.0)
+    assert not compiles("off", 100 * limit)
+
+
+def test_auto_does_not_compile_without_a_c_compiler(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert not compiles("auto", 1e18)
+
+
+def test_a_curriculum_is_not_compiled(make):
+    with pytest.raises(
+        ValueError, match="needs prompts of one shape, but a curriculum changes it; write off"
+    ):
+        make(compile="on", curriculum={"dim": 1, "points": 3, "every": 2})
+
+
+def test_compilation_is_no_part_of_a_trials_identity(make):
+    assert make(compile="on").key == make(compile="off").key == make().key
+
+
+TRAININGS = """
+import json, sys
+from loopscale.training.loop import train
+from loopscale.training.trial import Trial
+
+trial = Trial.model_validate_json(sys.argv[1])
+plain = [progress.metrics["loss"] for progress in train(trial)]
+whole = [progress.metrics["loss"] for progress in train(trial, compiled=True)]
+state = next(train(trial, compiled=True)).state()
+resumed = [progress.metrics["loss"] for progress in train(trial, state)]
+print(json.dumps([plain, whole, resumed, state.compiled]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["algoformer", "lstm"])
+def test_a_compiled_net_learns_the_same_to_rounding_and_resumes_exactly(make, kind: str):
+    """A process of its own, because the compiler cannot trace the checks of shapes that tests add to every function.
+
+    Width 64 also compiles products of the other library, where that library is faster.
+    """
+    trial = make(kind, compile="on", **({} if kind == "lstm" else {"width": 64}))
+    command = [sys.executable, "-c", TRAININGS, trial.model_dump_json()]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    plain, whole, resumed, compiled = json.loads(answer)
+    assert compiled
+    assert whole == pytest.approx(plain, rel=1e-4)
+    assert resumed == whole[1:]
