@@ -2,8 +2,7 @@
 
     python benchmarks/resume.py --cells 500 --servers
 
-The records come from a simulated study. They are inserted into MLflow's tables in bulk, because the benchmark measures
-reading, and writing them note by note would take many minutes.
+The records come from `recorded_study.py`.
 """
 
 import argparse
@@ -19,29 +18,8 @@ import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-CELLS = {
-    "training.loops": [5, 6, 8, 10, 12, 15, 20, 25, 30, 40],
-    "training.batch_size": [32, 64, 128, 256, 512],
-    "training.window": [1, 2, 3, 4, 5],
-    "task.points": [11, 21],
-}
-HEAD = """\
-question: How long does a large study take to resume?
-fixed:
-  task: {kind: linear_regression, dim: 4}
-  model: {kind: looped, width: 16, heads: 2}
-  training: {steps: 20000, eval_every: 500}
-nuisance:
-  training.lr: {real: [1.0e-4, 1.0e-2], scale: log}
-  training.warmup: {choice: [0, 500, 2000]}
-search: {kind: random, trials: 18}
-scheduler: {kind: asha, first_rung: 1000, reduction: 3}
-replicates: 2
-evaluate: {loops: 40}
-scientific:
-"""
-MEASURED = ("loss", "error_last", "raw_error", "seconds", "grad_norm")
-MEASURED += ("evaluate/error", "evaluate/error_last", "evaluate/raw_error", "evaluate/excess")
+from recorded_study import create_store, study_file
+
 RESUME = """
 import sys, time, json, resource
 times, mark = {}, [time.monotonic(), 0.0]
@@ -67,58 +45,6 @@ with MlflowWriter(store, study.name, {}, account=account) as writer:
     writer.renew_run_file()
 print(json.dumps({"trials": len(records), "first": str(first), "times": times, "MiB": peak}))
 """
-
-
-def study_file(folder: Path, cells: int) -> Path:
-    """The file of a study with `cells` cells, at most 500."""
-    axes = CELLS | {"training.loops": CELLS["training.loops"][: max(1, cells // 50)]}
-    file = folder / "large.yaml"
-    file.write_text(HEAD + "".join(f"  {path}: {values}\n" for path, values in axes.items()))
-    return file
-
-
-def fill(uri: str, experiment: str, file: Path) -> int:
-    """Conduct the study in simulated time, and insert its records. Returns the number of trials."""
-    import sqlalchemy
-    from mlflow.store.tracking.dbmodels import models
-
-    from loopscale.records.model import encode
-    from loopscale.runner.simulation.curves import LearningCurves
-    from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
-    from loopscale.studies.spec import Study
-
-    study = Study.load(file)
-    whole = Simulation(study, LearningCurves(study, []), SimulatedCluster(slots=200))
-    whole.run()
-    rows = {table: [] for table in (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlLatestMetric)}
-    rows |= {models.SqlMetric: []}
-    params = {note.key: note.params for note in whole.records.notes if note.params}
-    at = int(time.time() * 1000)
-    for number, record in enumerate(whole.records.records()):
-        run = uuid.uuid4().hex
-        row = {"run_uuid": run, "experiment_id": int(experiment), "name": record.key, "status": record.status}
-        row |= {"start_time": at + number, "end_time": at + number + 1, "lifecycle_stage": "active"}
-        row |= {"artifact_uri": f"file:///nowhere/{run}", "source_type": "LOCAL", "source_name": ""}
-        row |= {"user_id": "", "entry_point_name": "", "source_version": ""}
-        rows[models.SqlRun].append(row)
-        tags = record.tags | {"trial": record.key, "study": study.name, "mlflow.runName": record.key}
-        tags |= {"evaluation": study.evaluate.key} if record.outcome == "finished" else {}
-        rows[models.SqlTag] += [{"run_uuid": run, "key": name, "value": text} for name, text in tags.items()]
-        settings = params[record.key]
-        rows[models.SqlParam] += [
-            {"run_uuid": run, "key": k, "value": encode(v)} for k, v in settings.items()
-        ]
-        numbers = {k: float(v) for k, v in settings.items() if isinstance(v, int | float) and v is not True}
-        for name, value in (numbers | dict.fromkeys(MEASURED, 0.5) | record.metrics).items():
-            metric = {"run_uuid": run, "key": name, "value": value, "timestamp": at, "step": record.step}
-            rows[models.SqlLatestMetric].append(metric | {"is_nan": False})
-            rows[models.SqlMetric].append(metric | {"is_nan": False})
-    engine = sqlalchemy.create_engine(uri)
-    with engine.begin() as connection:
-        for table, values in rows.items():
-            connection.execute(sqlalchemy.insert(table), values)
-    engine.dispose()
-    return len(rows[models.SqlRun])
 
 
 def resume(file: Path, store: str, storage: Path) -> dict:
@@ -218,15 +144,6 @@ def main() -> None:
                 show(f"{kind}, no file of ended runs", trials, resume(file, where, storage), None)
             found = resume(file, where, storage)
             show(kind, trials, found, whole_run(file, where, storage) if chosen.run else None)
-
-
-def create_store(file: Path, where: str, database: str | None, storage: Path) -> int:
-    """Create a store with the study's records. Returns the number of trials."""
-    from loopscale.records.stores.opening import open_store
-    from loopscale.studies.files import study_name
-
-    store = open_store(where, storage=storage, create=True)
-    return fill(database or store.uri, store.make_experiment(study_name(file)), file)
 
 
 if __name__ == "__main__":

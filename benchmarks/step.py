@@ -2,22 +2,21 @@
 
     python benchmarks/step.py --size b --against v0.1.0
     python benchmarks/step.py --size a --batch 8 --models algoformer
-    python benchmarks/step.py --size b --compile --steps 60
+    python benchmarks/step.py --size b --compile --products mkl --steps 60
     python benchmarks/step.py --size a --device cuda --json
 
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
 The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
 (`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), with --against this project's code at
-another commit, and with --compile this code through torch's compiler. On a GPU a side also runs this code as a CUDA
-graph. Each side runs in its own process, so that its peak memory is its own. The sides take turns of a few steps, so
-that other work on the machine slows all alike.
+another commit, with --compile this code through torch's compiler, and on a GPU this code as a CUDA graph. --products
+chooses the library of this code's products instead of the faster library. Each side runs in its own process, so that
+its peak memory is its own. The sides take turns of a few steps, so that other work on the machine slows all alike.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -25,7 +24,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from earlier_code import code_at
 from torch import Tensor, nn
 
 from loopscale.core.prompt import Batch, Prompt
@@ -179,6 +178,10 @@ def peak_mib(device: str) -> float:
 def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(options.threads)
+    if options.products:
+        from loopscale.models import linear  # here, because an earlier commit may lack this module
+
+        linear.use(options.products)
     options_of_side = options.plain, options.device, options.compile, options.graph
     step, net = stepper(options.serve, chosen_size(options), *options_of_side)
     for _ in range(5):  # a graph is captured at the fourth step
@@ -213,11 +216,12 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     """The figures of all sides of one model, measured in turns."""
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
-    sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": ([], {}), "plain": (["--plain"], {})}
+    products = ["--products", options.products] if options.products else []
+    sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": (products, {}), "plain": (["--plain"], {})}
     if options.compile:
-        sides["compiled"] = (["--compile"], {})
+        sides["compiled"] = (["--compile", *products], {})
     if options.device == "cuda":
-        sides["graph"] = (["--graph"], {})
+        sides["graph"] = (["--graph", *products], {})
     if earlier:
         sides["earlier"] = ([], {"PYTHONPATH": str(earlier / "src")})
     children = [
@@ -283,19 +287,6 @@ def count_kernels(kind: str, size: Size) -> int:
     return counter.kernels
 
 
-@contextlib.contextmanager
-def code_at(commit: str | None) -> Iterator[Path | None]:
-    """A folder with this project at `commit`; None without a commit."""
-    if commit is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="step-") as folder:
-        here = Path(__file__).parent.parent
-        archive = subprocess.run(["git", "-C", here, "archive", commit], stdout=subprocess.PIPE, check=True)
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
-
-
 def chosen_size(options: argparse.Namespace) -> Size:
     size = SIZES[options.size]
     return replace(size, batch=options.batch) if options.batch else size
@@ -312,6 +303,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
     parser.add_argument("--against", metavar="COMMIT", help="also measure the code of this commit")
+    parser.add_argument("--products", choices=["mkl", "onednn"], help="library of this code's products")
     parser.add_argument("--compile", action="store_true", help="also measure this code, compiled")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)

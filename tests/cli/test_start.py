@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,15 @@ def test_reading_verbs_import_neither_torch_nor_mlflow_nor_ray(store, elsewhere,
     command = [sys.executable, "-W", "error", "-c", CODE, "--store", str(store), *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == "0\n"
+
+
+def test_best_needs_no_torch_for_a_study_of_several_tasks(tmp_path):
+    store = Path(__file__).parents[2] / "notebooks/data/scaling_dimension"
+    words = ["best", "scaling/reduced/dimension", "--store", str(store), "--storage", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True)
+    assert done.stderr == "0\n"
+    assert "dim=1, noise=0.25" in done.stdout
+    assert "dim=2, noise=0.25" in done.stdout
 
 
 def test_help_imports_only_the_printing_packages():

@@ -304,3 +304,43 @@ def test_a_moved_store_still_has_its_curves(store: FolderStore, trials, tmp_path
     write(store, *trials.whole("a"))
     shutil.move(str(store.root), tmp_path / "moved")
     assert ask(open_store(tmp_path / "moved"), "SELECT count(*) FROM curves") == [(6,)]
+
+
+def test_a_folder_may_have_the_signs_of_a_pattern_in_its_name(trials, tmp_path: Path):
+    for name in ("st*re", "store", "it's [one]?"):
+        store = open_store(tmp_path / name, create=True)
+        write(store, *trials.whole(name))
+        assert ask(
+            store, "SELECT DISTINCT trial, loop FROM trials JOIN curves USING (trial) WHERE loop = 1"
+        ) == [(name, 1)]
+
+
+def test_the_study_of_a_trial_stays_if_another_study_with_the_trial_is_read_alone(store: FolderStore, trials):
+    for study in ("two", "one"):
+        write(store, *trials.whole("a"), study=study)
+        mirror = Mirror(store)
+        mirror.sync(study)
+        assert len(mirror.query("SELECT * FROM curves")) == 6
+    mirror.sync()
+    assert ask(store, "SELECT study FROM trials ORDER BY study") == [("one",), ("two",)]
+
+
+def test_a_lost_table_of_all_trials_is_made_again(store: FolderStore, trials):
+    write(store, *trials.whole("a"))
+    mirror = Mirror(store)
+    mirror.sync()
+    for damage in (Path.unlink, lambda file: file.write_bytes(b"rubbish")):
+        damage(mirror.folder / mirror_module.MERGED)
+        assert ask(store, "SELECT trial FROM trials") == [("a",)]
+
+
+def test_a_query_needs_no_pandas(store: FolderStore, trials):
+    write(store, *trials.whole("a"))
+    ask(store, "SELECT 1")
+    code = (
+        "import sys; from loopscale.cli.main import main;"
+        f"assert not main(['query', 'SELECT * FROM trials', '--json', '--store', {str(store.root)!r}]);"
+        "print('pandas' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "False"

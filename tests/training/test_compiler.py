@@ -4,9 +4,17 @@ import sys
 
 import pytest
 
+from loopscale.models import linear
 from loopscale.training.compiler import NOMINAL_RATE, START_UP, compiles
 
 
+@pytest.fixture
+def mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host where MKL is the faster library of products."""
+    monkeypatch.setattr(linear, "fastest", lambda: "mkl")
+
+
+@pytest.mark.usefixtures("mkl")
 def test_auto_compiles_trials_that_take_ten_times_as_long_as_the_compilation():
     limit = 10 * START_UP * NOMINAL_RATE
     assert not compiles("auto", 0.9 * limit)
@@ -15,7 +23,13 @@ def test_auto_compiles_trials_that_take_ten_times_as_long_as_the_compilation():
     assert not compiles("off", 100 * limit)
 
 
-def test_auto_does_not_compile_without_a_c_compiler(monkeypatch: pytest.MonkeyPatch):
+def test_auto_does_not_compile_where_onednn_computes_the_products(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(linear, "fastest", lambda: "onednn")
+    assert not compiles("auto", 1e18)
+
+
+@pytest.mark.usefixtures("mkl")
+def test_auto_does_not_compile_without_a_cpp_compiler(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     assert not compiles("auto", 1e18)

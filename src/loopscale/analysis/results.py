@@ -5,7 +5,8 @@ come in here, and tables go out to users.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.records.stores.base import Store
+from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
 Query = Literal["mean", "last"]
@@ -81,18 +83,7 @@ EMPTY = TrialCurve(
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """One trained net, or one run of a classical algorithm (role `baseline`), as recorded.
-
-    Attributes
-    ----------
-    settings
-        The settings that apply to the trial, by dotted path, as plain Python values.
-    task
-        The settings of the task that the trial was evaluated on, by dotted path. Bounds are asked about this task.
-    measures
-        Numbers by name: `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, and the task's own
-        measures. Missing and NaN values are left out.
-    """
+    """One trained net, or one run of a classical algorithm (role `baseline`), as recorded."""
 
     trial: str
     cell: str
@@ -102,10 +93,30 @@ class TrialResult:
     seed: int | None
     outcome: str
     detail: str
-    settings: Mapping[str, Any]
-    task: Mapping[str, Any]
-    measures: Mapping[str, float]
-    _tables: "_LongTables" = field(repr=False)
+    _tables: "_Tables" = field(repr=False)
+    _row: int = field(repr=False)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that apply to the trial, by dotted path, as plain Python values."""
+        return self._tables.values(self._row, "settings")
+
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        """The settings of the task of the evaluation, by dotted path. Bounds are asked about this task."""
+        evaluated = self._tables.values(self._row, "evaluated")
+        if evaluated:
+            return {f"task.{name.removeprefix(EVALUATED)}": value for name, value in evaluated.items()}
+        return {name: value for name, value in self.settings.items() if name.startswith("task.")}
+
+    @cached_property
+    def measures(self) -> dict[str, float]:
+        """Numbers by name; missing and NaN values are left out.
+
+        The names are `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, and the task's measures.
+        """
+        values = self._tables.values(self._row, "measures")
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
     def __getitem__(self, measure: str) -> float:
         """The value of a measure, NaN if the trial has none."""
@@ -259,7 +270,7 @@ class Results:
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:
         """Every recorded trial and baseline, also of cells that left the study."""
-        return tuple(_trial_results(self.trials, _LongTables(self.curves, self.history)))
+        return _Tables(self.trials, self.curves, self.history).trials
 
     @cached_property
     def trained(self) -> tuple[TrialResult, ...]:
@@ -401,13 +412,7 @@ def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def _effective(task: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a task that have an effect on its prompts."""
-    # This module imports torch, so `loopscale best` imports it only for a study of several tasks.
-    from loopscale.tasks.base import Task
-
-    try:
-        idle = Task.model_validate(part_of(task, "task.")).idle
-    except ValueError:  # recorded by an older version with settings that are refused now
-        idle = frozenset[str]()
+    idle = idle_settings(part_of(task, "task."))
     return {path: value for path, value in task.items() if path.removeprefix("task.") not in idle}
 
 
@@ -423,11 +428,61 @@ def _distinct(baselines: Sequence[TrialResult]) -> tuple[TrialResult, ...]:
     return tuple(labelled)
 
 
-class _LongTables:
-    """Curves and histories by trial. Each table is sorted once, on first use."""
+class _Tables:
+    """The tables by trial. Every row of trials is read at its first use, and every long table is then sorted once."""
 
-    def __init__(self, curves: pd.DataFrame, history: pd.DataFrame) -> None:
-        self._curves, self._history = curves, history
+    def __init__(self, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame) -> None:
+        self._trials, self._curves, self._history = trials, curves, history
+
+    @cached_property
+    def trials(self) -> tuple[TrialResult, ...]:
+        keys = [str(key) for key in self._trials["trial"]] if len(self._trials) else []
+        words = {name: self._words(name) for name in ("cell", "label", "role", "outcome", "detail")}
+        return tuple(
+            TrialResult(
+                trial=key,
+                number=int(number or 0),
+                seed=None if seed is None else int(seed),
+                _tables=self,
+                _row=row,
+                **dict(zip(words, texts, strict=True)),
+            )
+            for row, (key, number, seed, *texts) in enumerate(
+                zip(keys, self._column("number"), self._column("seed"), *words.values(), strict=True)
+            )
+        )
+
+    def values(self, row: int, kind: Literal["settings", "evaluated", "measures"]) -> dict[str, Any]:
+        """The values of one row of trials, in the columns of a kind. Missing values are left out."""
+        columns = self._columns_by_kind[kind]
+        return {name: plain(value) for name, column in columns if not _missing(value := column[row])}
+
+    @cached_property
+    def _columns_by_kind(self) -> dict[str, list[tuple[str, NDArray[Any]]]]:
+        kinds: dict[str, list[tuple[str, NDArray[Any]]]] = {"settings": [], "evaluated": [], "measures": []}
+        for name, column in self._columns.items():
+            if name not in NAMES:
+                kind = (
+                    "evaluated" if name.startswith(EVALUATED) else "settings" if "." in name else "measures"
+                )
+                kinds[kind].append((name, column))
+        return kinds
+
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return {str(name): column.to_numpy() for name, column in self._trials.items()}
+
+    def _column(self, name: str) -> list[Any]:
+        """The values of a column, None where they are missing."""
+        column = self._columns.get(name)
+        if column is None:
+            return [None] * len(self._trials)
+        return [
+            None if missing else plain(value) for value, missing in zip(column, pd.isna(column), strict=True)
+        ]
+
+    def _words(self, name: str) -> list[str]:
+        return [str(value or "") for value in self._column(name)]
 
     @cached_property
     def _curve_rows(self) -> "_RowsByTrial":
@@ -483,35 +538,7 @@ def _column(values: pd.Series) -> NDArray[Any]:
     return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _trial_results(trials: pd.DataFrame, tables: _LongTables) -> Iterator[TrialResult]:
-    for row in trials.to_dict("records"):
-        values = {str(name): plain(value) for name, value in row.items() if not _missing(value)}
-        dotted = {name: value for name, value in values.items() if "." in name}
-        settings = {name: value for name, value in dotted.items() if not name.startswith(EVALUATED)}
-        evaluated = {
-            f"task.{name.removeprefix(EVALUATED)}": value
-            for name, value in dotted.items()
-            if name.startswith(EVALUATED)
-        }
-        task = evaluated or {name: value for name, value in settings.items() if name.startswith("task.")}
-        measures = {
-            name: float(value)
-            for name, value in values.items()
-            if "." not in name and name not in NAMES and isinstance(value, int | float)
-        }
-        words = {name: str(values.get(name) or "") for name in ("cell", "label", "role", "outcome", "detail")}
-        seed = values.get("seed")
-        yield TrialResult(
-            trial=str(row["trial"]),
-            number=int(values.get("number") or 0),
-            seed=None if seed is None else int(seed),
-            settings=settings,
-            task=task,
-            measures=measures,
-            _tables=tables,
-            **words,
-        )
-
-
 def _missing(value: Any) -> bool:
-    return value is None or (not isinstance(value, list | dict | np.ndarray) and bool(pd.isna(value)))
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (not isinstance(value, str | list | dict | np.ndarray) and bool(pd.isna(value)))

@@ -82,6 +82,8 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         or used() == "mkl"
     ):
         return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():
+        return _onednn(x, weight, bias)
     return _Product.apply(x, weight, bias)
 
 

@@ -9,24 +9,37 @@ import atexit
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from loopscale.records.deferred_imports import dataset, duckdb, pa, parquet
+from loopscale.records.deferred_imports import duckdb, pa, parquet
 from loopscale.records.model import STUDY_JSON, Run, StoreError, parent_among
 from loopscale.records.stores.base import Store, file_lock
-from loopscale.records.tables import MIRRORED, STUDIES, TABLES, study_row, trial_row, typed_trials
+from loopscale.records.tables import HIDDEN, MIRRORED, TABLES, merged_trials, study_row, trial_row
 
 STATE, LOCK, ALL = "state.json", "lock", "*"
-LAYOUT = 2
+MERGED = "merged.parquet"
+"""The trials of all studies with one column per setting. The types of the columns depend on all studies."""
+LAYOUT = 3
 """Raised when the files change their shape. A mirror with an older layout is made anew."""
 RUNS_PER_FILE = 64
+VIEWS = {
+    "trials": f"SELECT * EXCLUDE ({', '.join(HIDDEN)}) FROM _merged",
+    # A Parquet file gives times in microseconds.
+    "studies": "SELECT * REPLACE (started::TIMESTAMP_MS AS started) FROM _study",
+    # A trial of two studies has two runs with equal curves: only the run of the first study is used.
+    "_runs": "SELECT _run AS run FROM _merged WHERE _first",
+    "history": "SELECT * EXCLUDE run FROM _history SEMI JOIN _runs USING (run)",
+    "curves": "SELECT * EXCLUDE run FROM _curves SEMI JOIN _runs USING (run)",
+}
+"""SQL of the tables over the mirror's files."""
 
 
 class QueryError(ValueError):
@@ -44,12 +57,13 @@ class StudyMirror:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def sync(self, store: Store, study: str) -> None:
+    def sync(self, store: Store, study: str) -> bool:
+        """Bring the files up to date. Returns whether a file has changed."""
         runs = store.runs(store.require_experiment(study))
         known = _sound_state(_load_json(self.folder / "state.json"))
         state = {run.id: [run.fingerprint, file] for run, file in self._assign_files(runs, known)}
         if state == known:
-            return
+            return False
         self.folder.mkdir(parents=True, exist_ok=True)
         changed = {run for run, entry in state.items() if known.get(run) != entry}
         touched = {state[run][1] for run in changed} | {known[run][1] for run in known.keys() - state.keys()}
@@ -64,13 +78,15 @@ class StudyMirror:
         parent = parent_among(runs)
         self._write("study", [study_row(study, parent, study_description(store, study, parent))])
         _save_json(self.folder / "state.json", state)
+        return True
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of `trials` or `study`."""
+    @property
+    def trials(self) -> "pa.Table":
+        """The table of trials, with the settings as JSON."""
         try:
-            return parquet.read_table(self.folder / f"{name}.parquet").to_pylist()
+            return parquet.read_table(self.folder / "trials.parquet")
         except FileNotFoundError:
-            return []
+            return _schema("trials").empty_table()
 
     @property
     def sound(self) -> bool:
@@ -81,10 +97,6 @@ class StudyMirror:
             )
         except (pa.ArrowException, OSError, KeyError):
             return False
-
-    def files(self, name: str) -> list[str]:
-        """The files of `history` or `curves`."""
-        return sorted(str(file) for file in self.folder.glob(f"{name}-*.parquet"))
 
     def _assign_files(self, runs: Sequence[Run], known: dict[str, list[Any]]) -> list[tuple[Run, int | None]]:
         """The number of every run's file; None for the parent run."""
@@ -111,9 +123,7 @@ class StudyMirror:
         self._replace(name, pa.Table.from_pylist(rows, _schema(name)))
 
     def _replace(self, name: str, table: "pa.Table") -> None:
-        part = self.folder / f"{name}.part"
-        parquet.write_table(table, part, compression="zstd")
-        os.replace(part, self.folder / f"{name}.parquet")
+        _write_parquet(table, self.folder / f"{name}.parquet")
 
 
 class Mirror:
@@ -139,18 +149,23 @@ class Mirror:
             atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         with file_lock(self.folder, LOCK):
             state, studies = self._state, {_folder_name(name): name for name in self.store.studies()}
+            changed = state.get("files", {}).get(MERGED) != self._files().get(MERGED)
             for mirrored in self._study_mirrors():
                 if not (state and mirrored.folder.name in studies and mirrored.sound):
                     shutil.rmtree(mirrored.folder)
+                    changed = True
             for folder, name in studies.items():
                 if study in (None, name):
-                    StudyMirror(self.folder / folder).sync(self.store, name)
+                    changed |= StudyMirror(self.folder / folder).sync(self.store, name)
+            if changed or not (self.folder / MERGED).exists():
+                tables = [mirrored.trials for mirrored in self._study_mirrors()]
+                _write_parquet(merged_trials(tables), self.folder / MERGED)
             stamps = {ALL: stamp} if study is None else state.get("stamps", {}) | {study: stamp}
             _save_json(self.folder / STATE, {"layout": LAYOUT, "stamps": stamps, "files": self._files()})
 
     @contextmanager
     def database(self) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """A database in memory with the four tables. Its SQL reaches no file and no network.
+        """A database in memory with the four tables. Its SQL reaches no file but the mirror's, and no network.
 
         `sync` waits until the context ends, in every process: DuckDB opens a file several times to answer a query, and
         must find the same file each time.
@@ -164,21 +179,22 @@ class Mirror:
 
     def _connect(self) -> "duckdb.DuckDBPyConnection":
         connection = duckdb.connect(":memory:")
-        mirrors = self._study_mirrors()
-        trials = [row for mirrored in mirrors for row in mirrored.rows("trials")]
-        studies = [row for mirrored in mirrors for row in mirrored.rows("study")]
-        connection.register("trials", typed_trials(trials))
-        connection.register("studies", pa.Table.from_pylist(studies, pa.schema(STUDIES)))
-        # A trial of two studies has two runs with equal curves: only the run of the first study is used.
-        first = {row["trial"]: row["run"] for row in reversed(trials)}
-        connection.register("_runs", pa.table({"run": pa.array(list(first.values()), pa.string())}))
-        for name in ("history", "curves"):
-            files = [file for mirrored in mirrors for file in mirrored.files(name)]
-            schema = _schema(name)
-            connection.register(f"_{name}", dataset.dataset(files, schema) if files else schema.empty_table())
-            connection.execute(
-                f"CREATE VIEW {name} AS SELECT * EXCLUDE run FROM _{name} SEMI JOIN _runs USING (run)"
-            )
+        patterns = {"merged": MERGED, "study": "*/study.parquet"}
+        patterns |= {"history": "*/history-*.parquet", "curves": "*/curves-*.parquet"}
+        files = {name: sorted(self.folder.glob(pattern)) for name, pattern in patterns.items()}
+        # DuckDB opens these files itself, and reads the columns that a query needs. It asks also for the patterns.
+        allowed = {
+            text for found in files.values() for file in found for text in (str(file), _as_pattern(file))
+        }
+        connection.execute(f"SET allowed_paths = {_sql_list(allowed)}")
+        for name, found in files.items():
+            if found:
+                paths = _sql_list(map(_as_pattern, found))
+                connection.execute(f"CREATE VIEW _{name} AS SELECT * FROM read_parquet({paths})")
+            else:
+                connection.register(f"_{name}", _schema(name).empty_table())
+        for view, query in VIEWS.items():
+            connection.execute(f"CREATE VIEW {view} AS {query}")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         return connection
 
@@ -208,7 +224,8 @@ class Mirror:
         return state if state.get("layout") == LAYOUT and isinstance(state.get("stamps"), dict) else {}
 
     def _files(self) -> dict[str, str]:
-        files = {file: file.stat() for file in sorted(self.folder.glob("*/*.parquet"))}
+        found = [*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet")]
+        files = {file: file.stat() for file in sorted(found)}
         return {
             str(file.relative_to(self.folder)): f"{s.st_size} {s.st_mtime_ns}" for file, s in files.items()
         }
@@ -233,6 +250,23 @@ class Mirror:
 def _schema(file: str) -> "pa.Schema":
     """The schema of a study's file, by the file's name without suffix."""
     return pa.schema(MIRRORED[file.partition("-")[0]])
+
+
+def _write_parquet(table: "pa.Table", file: Path) -> None:
+    """Replace the file as a whole."""
+    part = file.with_suffix(".part")
+    parquet.write_table(table, part, compression="zstd")
+    os.replace(part, file)
+
+
+def _sql_list(texts: Iterable[str]) -> str:
+    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
+    return f"[{', '.join(quoted)}]"
+
+
+def _as_pattern(file: Path) -> str:
+    """The pattern that DuckDB matches with this file alone."""
+    return re.sub(r"([*?\[])", r"[\1]", str(file))
 
 
 def _folder_name(study: str) -> str:

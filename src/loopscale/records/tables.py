@@ -109,6 +109,10 @@ SETTINGS = RecordColumn(
 """Further columns of trials. They depend on the recorded settings."""
 
 
+HIDDEN = {"_run": "string", "_first": "bool"}
+"""Columns of the merged trials that no query sees."""
+
+
 def _column_types(table: str) -> dict[str, str]:
     """The Arrow type of every column of a table."""
     return {name: column.kind for name, column in TABLES[table][1].items()}
@@ -118,6 +122,7 @@ TRIALS, STUDIES = _column_types("trials"), _column_types("studies")
 HISTORY, CURVES = {"run": "string"} | _column_types("history"), {"run": "string"} | _column_types("curves")
 MIRRORED = {
     "trials": TRIALS | {"run": "string", "settings": "string"},
+    "merged": TRIALS | HIDDEN,
     "study": STUDIES,
     "history": HISTORY,
     "curves": CURVES,
@@ -174,12 +179,21 @@ def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any
     }
 
 
-def typed_trials(rows: Iterable[dict[str, Any]]) -> "pa.Table":
-    """Trials with one column per setting. The column's type holds all values; absent settings are NULL."""
-    rows = list(rows)
-    settings = [json.loads(row["settings"]) for row in rows]
+def merged_trials(tables: Sequence["pa.Table"]) -> "pa.Table":
+    """The trials of all studies with one column per setting, and the columns of `HIDDEN`.
+
+    The type of a setting's column holds all values; absent settings are NULL. `_first` is false if an earlier study has
+    the same trial.
+    """
+    trials = pa.concat_tables([pa.schema(MIRRORED["trials"]).empty_table(), *tables])
+    settings = [json.loads(text) for text in trials["settings"].to_pylist()]
     names = {name for tree in settings for name in tree if name not in TRIALS}
-    table = pa.Table.from_pylist(rows, pa.schema(TRIALS))
+    keys, runs = trials["trial"].to_pylist(), trials["run"].to_pylist()
+    first = dict(zip(reversed(keys), reversed(runs), strict=True))
+    hidden = [runs, [first[key] == run for key, run in zip(keys, runs, strict=True)]]
+    table = trials.select(list(TRIALS))
+    for (name, kind), values in zip(HIDDEN.items(), hidden, strict=True):
+        table = table.append_column(name, pa.array(values, kind))
     for name in sorted(names):
         values = [tree.get(name) for tree in settings]
         kind = _column_type(values)

@@ -29,6 +29,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Literal, cast
 
 import numpy as np
@@ -164,12 +165,12 @@ def contrast(logs: Array, first: int, second: int, prior: float = PRIOR) -> Cont
     Contrast or None
         None if the cells share fewer than two seeds.
     """
-    table = _finite_rows(logs)
-    gaps = table[first] - table[second]
+    noise = _noise_of(logs)
+    gaps = noise.table[first] - noise.table[second]
     gaps = gaps[np.isfinite(gaps)]
     if len(gaps) < 2:
         return None
-    common, behind = common_noise(table)
+    common, behind = noise.common
     variance, freedom = half_pooled(gaps.var(ddof=1), 2 * common, len(gaps) - 1, behind, prior)
     return Contrast(float(gaps.mean()), float(variance), float(freedom), len(gaps))
 
@@ -195,8 +196,8 @@ def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRI
     Contrast or None
         None if the cell has fewer than two replicates.
     """
-    groups = [row[np.isfinite(row)] for row in _finite_rows(logs)]
-    own, pooled = groups[cell], pool(groups)
+    noise = _noise_of(logs)
+    own, pooled = noise.groups[cell], noise.pooled
     if pooled is None or len(own) < 2:
         return None
     variance, freedom = half_pooled(own.var(ddof=1), pooled.variance, len(own) - 1, pooled.freedom, prior)
@@ -386,6 +387,32 @@ def _exp(log: float) -> float:
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
-def _finite_rows(logs: Array) -> Array:
-    """The table without the cells that have an infinite log: such an error is no missing run, and has no noise."""
-    return np.where(np.isinf(logs).any(axis=1, keepdims=True), np.nan, logs)
+class _StudyNoise:
+    """The noise of a table of logs [cells, seeds]. Every part is computed once, at its first use."""
+
+    def __init__(self, logs: Array) -> None:
+        # Cells with an infinite log are left out: such an error is no missing run, and has no noise.
+        self.table = np.where(np.isinf(logs).any(axis=1, keepdims=True), np.nan, logs)
+
+    @cached_property
+    def groups(self) -> list[Array]:
+        return [row[np.isfinite(row)] for row in self.table]
+
+    @cached_property
+    def pooled(self) -> PooledVariance | None:
+        return pool(self.groups)
+
+    @cached_property
+    def common(self) -> tuple[Array, Array]:
+        return common_noise(self.table)
+
+
+def _noise_of(logs: Array) -> _StudyNoise:
+    logs = np.ascontiguousarray(logs, dtype=np.float64)
+    return _noise_of_content(logs.tobytes(), logs.shape)
+
+
+@lru_cache(maxsize=4)
+def _noise_of_content(content: bytes, shape: tuple[int, ...]) -> _StudyNoise:
+    """The noise of a table, kept for the next cell of the table: a study has one table for all its intervals."""
+    return _StudyNoise(np.frombuffer(content, dtype=np.float64).reshape(shape))

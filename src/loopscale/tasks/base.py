@@ -44,14 +44,6 @@ class Task(Family, package="loopscale.tasks"):
         return ()
 
     @property
-    def idle(self) -> frozenset[str]:
-        """Names of settings that have no effect, given the other settings.
-
-        Two tasks that differ only in these settings are the same task.
-        """
-        return frozenset()
-
-    @property
     @abstractmethod
     def variance(self) -> float:
         """The raw error of predicting zero.

@@ -81,11 +81,6 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         return self
 
     @property
-    @override
-    def idle(self) -> frozenset[str]:
-        return frozenset({"gap", "spectrum_of"}) if self.tables else frozenset()
-
-    @property
     def asked(self) -> int:
         """Eigenvectors to predict: k, or in an easier task the number that exists, at least one."""
         return min(self.components, self.at_work, max(1, self.rank))

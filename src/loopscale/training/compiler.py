@@ -1,8 +1,8 @@
 """When torch's compiler makes the forward and backward pass of a trial, and how.
 
-On one thread of an AMD EPYC a compiled step of AlgoFormer took 0.93 of the time of a plain step, and one of GPT-2 0.99
-(`benchmarks/step.py --compile`). The gain is larger where MKL computes the products. Short trials therefore run as
-they are.
+A compiled step of AlgoFormer takes 0.82 of the time of a plain step where MKL computes the products, and 1.06 where
+oneDNN computes them, because the compiler cannot merge other operations into the products of oneDNN
+(`benchmarks/step.py --compile`: one thread of an AMD EPYC, width 64).
 """
 
 import os
@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from typing import Literal
 
+from loopscale.models import linear
 from loopscale.models.base import Answers, Net
 
 Compile = Literal["auto", "on", "off"]
@@ -23,10 +24,11 @@ WORTH = 10
 
 
 def compiles(setting: Compile, flops: float) -> bool:
-    """Whether a trial of `flops` FLOPs starts compiled on this host."""
+    """Whether a trial of `flops` FLOPs starts compiled on the CPU of this host."""
     if setting != "auto":
         return setting == "on"
-    return flops / NOMINAL_RATE > WORTH * START_UP and _has_cpp_compiler()
+    long = flops / NOMINAL_RATE > WORTH * START_UP
+    return long and linear.fastest() == "mkl" and _has_cpp_compiler()
 
 
 def compiled_answers(net: Net, setting: Compile) -> Callable[..., Answers]:

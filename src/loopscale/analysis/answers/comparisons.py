@@ -305,11 +305,11 @@ def best(results: Results) -> list[Best]:
     """One answer for each cell that is in the study now, in the study's order."""
     logs = results.logs()
     fronts = {settings_key(point.settings) for point in front(results)} if results.two_objectives else set()
-    lowest = {
-        cell.key: min(cells, key=lambda cell: mean(cell.values_of("error")))
-        for cells in results.tasks.values()
-        for cell in cells
-    }
+    lowest: dict[str, CellResult] = {}
+    for cells in results.tasks.values():
+        lowest |= dict.fromkeys(
+            (cell.key for cell in cells), min(cells, key=lambda cell: mean(cell.values_of("error")))
+        )
     return [_answer(results, cell, logs, fronts, lowest.get(cell.key)) for cell in results.cells]
 
 

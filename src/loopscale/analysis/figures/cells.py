@@ -15,6 +15,7 @@ from loopscale.analysis.figures.style import (
     interval_bars,
     named_rows,
     safe,
+    scatter,
     symbol_of,
     wrapped,
 )
@@ -35,12 +36,13 @@ def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
             bars = interval_bars(*ends, width=8) | {"thickness": 2.5}
         name, colour = wrapped(cell.label), colour_of(cell.index)
         marker = {"size": 12, "color": colour, "symbol": symbol_of(cell.index)}
-        figure.add_scatter(
-            x=[answer.error], y=[name], error_x=bars, mode="markers", marker=marker, showlegend=False
+        scatter(
+            figure, x=[answer.error], y=[name], error_x=bars, mode="markers", marker=marker, showlegend=False
         )
         ticks = {"size": 12, "color": colour, "symbol": "line-ns-open", "line": {"width": 1.5}}
         runs = cell.values_of("error")
-        figure.add_scatter(
+        scatter(
+            figure,
             x=runs,
             y=[name] * len(runs),
             mode="markers",
@@ -74,7 +76,8 @@ def heat_map(results: Results, x: str, y: str) -> go.Figure:
         return figure
     logs = np.log10([answer.error or np.nan for answer in known])
     dark = logs < (logs.min() + logs.max()) / 2
-    figure.add_scatter(
+    scatter(
+        figure,
         x=[str(values[answer.cell][x]) for answer in known],
         y=[str(values[answer.cell][y]) for answer in known],
         mode="markers+text",

@@ -25,6 +25,7 @@ from loopscale.analysis.figures.style import (
     mean_line,
     rounded,
     safe,
+    scatter,
     series,
     with_decimal_ticks,
 )
@@ -59,7 +60,7 @@ def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figu
     for order, (name, values) in enumerate(references(drawn[0].runs[0], loops) if drawn else ()):
         style = {"color": "#101828", "width": 1.6, "dash": DASHES[order % 5]}
         y = rounded(np.where(values > 1e-12, values, np.nan))
-        figure.add_scatter(x=loops, y=y, mode="lines", name=name, line=style)
+        scatter(figure, x=loops, y=y, mode="lines", name=name, line=style)
     return figure
 
 
@@ -122,7 +123,8 @@ def _on_shared_axis(places: Sequence[NDArray[np.int64]], values: Sequence[Array]
 
 def _ring(figure: go.Figure, label: str, index: int, loop: int, error: float) -> None:
     ring = {"size": 14, "symbol": "circle-open", "color": colour_of(index), "line": {"width": 2.5}}
-    figure.add_scatter(
+    scatter(
+        figure,
         x=[loop],
         y=[error],
         mode="markers",
@@ -143,7 +145,8 @@ def _medians(figure: go.Figure, label: str, cell: CellResult, loop: int) -> bool
     )
     if len(x) < 2:
         return False
-    figure.add_scatter(
+    scatter(
+        figure,
         x=x,
         y=rounded(mean(row) for row in medians),
         mode="lines",
@@ -183,7 +186,7 @@ def ratios_by_step(results: Results, solver: str) -> go.Figure:
     if len(ratios):
         ends = [float(ratios["step"].min()), float(ratios["step"].max())]
         style = {"color": "#444444", "width": 1.5, "dash": "dash"}
-        figure.add_scatter(
-            x=ends, y=[1, 1], mode="lines", line=style, name=f"as good as {name}", hoverinfo="skip"
+        scatter(
+            figure, x=ends, y=[1, 1], mode="lines", line=style, name=f"as good as {name}", hoverinfo="skip"
         )
     return with_decimal_ticks(figure)

@@ -19,6 +19,7 @@ from loopscale.analysis.figures.style import (
     measure_title,
     rounded,
     safe,
+    scatter,
     series,
 )
 from loopscale.analysis.laws.law import Law
@@ -74,7 +75,8 @@ def _fits(figure: go.Figure, laws: Sequence[Law], index: int, name: str) -> None
     spaced = np.geomspace if min(law.x) > 0 else np.linspace
     x = spaced(min(law.x), max(law.x), 80)
     for fit in {law.form: law for law in laws}.values():
-        figure.add_scatter(
+        scatter(
+            figure,
             x=x,
             y=rounded(fit.value(x)),
             mode="lines",
@@ -91,7 +93,8 @@ def _bound(figure: go.Figure, law: Law, colour: str, dash: str, name: str) -> _B
         return None
     shift = 1.0 if law.absolute else float(np.exp(np.nanmean(np.log(np.array(law.y)) - np.log(values))))
     theory = str(law.theory)
-    figure.add_scatter(
+    scatter(
+        figure,
         x=law.x,
         y=rounded(values * shift),
         mode="lines",
@@ -152,7 +155,8 @@ def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
         costs, errors = rounded(surface.flops(places, value)), cells.error[at_value]
         series(figure, index, costs, errors, name, legendgroup=name, hovertext=hover)
         along = np.geomspace(places.min(), places.max(), 60)
-        figure.add_scatter(
+        scatter(
+            figure,
             x=rounded(surface.flops(along, value)),
             y=rounded(surface.value(along, value)),
             mode="lines",
@@ -172,7 +176,8 @@ def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
     budgets = np.geomspace(costs.min(), costs.max(), 60)
     best = [surface.best(budget) for budget in budgets]
     trained = np.array([surface.within_cells(*pair) for pair in best])
-    figure.add_scatter(
+    scatter(
+        figure,
         x=rounded(budgets),
         y=rounded(np.where(trained, envelope(budgets), np.nan)),
         mode="lines",

@@ -18,6 +18,7 @@ from loopscale.analysis.figures.style import (
     colour_of,
     rounded,
     safe,
+    scatter,
     series,
     symbol_of,
 )
@@ -63,7 +64,8 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
                 "symbol": "x-thin-open",
                 "line": {"width": 2},
             }
-            figure.add_scatter(
+            scatter(
+                figure,
                 x=places(without_error),
                 y=[highest * 2] * len(without_error),
                 mode="markers",
@@ -95,7 +97,8 @@ def parallel_coordinates(results: Results, cell: CellResult, settings: Sequence[
     for part in range(4, -1, -1):  # the best fifth is drawn last, on top of the others
         numbers = np.flatnonzero(fifth == part)
         if len(numbers):
-            figure.add_scatter(
+            scatter(
+                figure,
                 x=[x for _ in numbers for x in (*range(len(names)), None)],
                 y=[y for n in numbers for y in (*rounded(scale.places[n] for scale in scales), None)],
                 text=[text for n in numbers for text in (*(scale.texts[n] for scale in scales), None)],
@@ -137,7 +140,8 @@ def importances(of_cells: Sequence[Importance]) -> go.Figure:
     known = [importance for importance in of_cells if importance.shares]
     for index, importance in enumerate(known):
         symbol = symbol_of(index) + ("" if importance.reliable else "-open")
-        figure.add_scatter(
+        scatter(
+            figure,
             x=rounded(importance.shares.values()),
             y=[safe(path) for path in importance.shares],
             mode="markers",

@@ -83,7 +83,7 @@ def _text(value: Any, unit: str) -> str:
     return "–" if value is None else str(value)
 
 
-def _is_numeric(rows: Sequence[Any], column: Column[Any]) -> bool:
+def _is_numeric(column: Column[Any], rows: Sequence[Any]) -> bool:
     values = [value for row in rows if (value := column.value(row)) is not None]
     return bool(values) and all(isinstance(value, int | float | tuple) for value in values)
 
@@ -101,7 +101,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    environment.filters |= {"figure": number, "cell": _cell, "is_numeric": _is_numeric, "is_long": _is_long}
+    environment.filters |= {"figure": number, "cell": _cell, "is_long": _is_long}
+    environment.tests["is_numeric"] = _is_numeric
     return environment
 
 

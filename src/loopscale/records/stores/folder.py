@@ -17,7 +17,7 @@ from typing_extensions import override
 
 import loopscale
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
-from loopscale.records.model import NoRecords, Run, StoreError
+from loopscale.records.model import STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Point, TrackingStore, file_lock, unwritable
 from loopscale.training.storage import CheckpointStore
 
@@ -111,7 +111,10 @@ class FolderStore(TrackingStore):
 
     @override
     def runs(self, experiment: str, params: bool = True) -> list[Run]:
-        active = "experiment_id = ? AND lifecycle_stage = 'active'"
+        return self._runs(experiment, params=params)
+
+    def _runs(self, experiment: str, condition: str = "true", params: bool = True) -> list[Run]:
+        active = f"experiment_id = ? AND lifecycle_stage = 'active' AND {condition}"
         rows = self._select(
             f"SELECT run_uuid, status, start_time, coalesce(end_time, 0) FROM runs WHERE {active}"
             " ORDER BY start_time, run_uuid",
@@ -129,6 +132,12 @@ class FolderStore(TrackingStore):
                 if run in runs:
                     getattr(runs[run], name)[key] = value
         return list(runs.values())
+
+    @override
+    def parent_run(self, study: str) -> Run | None:
+        experiment = self.find_experiment(study)
+        role = f"run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'role' AND value = '{STUDY}')"
+        return next(reversed(self._runs(experiment, role)), None) if experiment else None
 
     @override
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:

@@ -190,7 +190,10 @@ def _compiled(order: Order) -> bool:
     """Whether a new training of the order's trial runs through torch's compiler."""
     if order.trial is None or order.trial.training.curriculum:
         return False
-    return compiles(order.trial.training.compile, order.flops)
+    setting = order.trial.training.compile
+    if setting == "auto" and order.resources.gpu:
+        return False  # nobody has measured the compiler on a GPU
+    return compiles(setting, order.flops)
 
 
 def _device(order: Order) -> str:
