@@ -8,9 +8,9 @@
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
 The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
 (`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), with --against this project's code at
-another commit, and with --compile this code through torch's compiler. --products chooses the library of this code's
-products instead of the faster library. Each side runs in its own process, so that its peak memory is its own. The
-sides take turns of a few steps, so that other work on the machine slows all alike.
+another commit, with --compile this code through torch's compiler, and on a GPU this code as a CUDA graph. --products
+chooses the library of this code's products instead of the faster library. Each side runs in its own process, so that
+its peak memory is its own. The sides take turns of a few steps, so that other work on the machine slows all alike.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.
@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from earlier_code import code_at
@@ -121,11 +122,11 @@ def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
 
 
 def stepper(
-    kind: str, size: Size, plain: bool, device: str, compiled: bool = False
+    kind: str, size: Size, plain: bool, device: str, compiled: bool = False, graph: bool = False
 ) -> tuple[Callable[[], None], nn.Module]:
-    """A function that trains one step, and the net."""
+    """A function that trains one step, and the net. With `graph` a step on a GPU is one CUDA graph."""
     net = build_net(kind, size, plain).to(device)
-    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=graph)
     tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens"))
     targets = torch.randn(size.batch, size.points, 1, generator=stream("targets"))
     queries = torch.arange(0, 2 * size.points, 2)
@@ -139,18 +140,27 @@ def stepper(
 
         net.answers = compiled_answers(net, "on")
 
-    def answers() -> Tensor:
+    def answers(batch: Batch) -> Tensor:
         if hasattr(net, "answers"):
             return net.answers(batch, steps, first, truncate)
         return net(batch.tokens, steps, first, truncate)[
             :, :, batch.queries
         ]  # plain code, or an earlier commit
 
-    def step() -> None:
-        loss = (answers() - batch.targets).square().mean()
+    def update(batch: Batch) -> Tensor:
         optimiser.zero_grad()
+        loss = (answers(batch) - batch.targets).square().mean()
         loss.backward()
         optimiser.step()
+        return loss.detach()
+
+    if graph:
+        from loopscale.training.graph import GraphedStep  # here, because an earlier commit lacks this module
+
+        update = GraphedStep(update)
+
+    def step() -> None:
+        update(batch)
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -168,13 +178,12 @@ def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
     torch.set_num_threads(options.threads)
     if options.products:
-        from loopscale.models import (
-            linear,
-        )  # here, because a side may be an earlier commit without this module
+        from loopscale.models import linear  # here, because an earlier commit may lack this module
 
         linear.use(options.products)
-    step, net = stepper(options.serve, chosen_size(options), options.plain, options.device, options.compile)
-    for _ in range(2):
+    options_of_side = options.plain, options.device, options.compile, options.graph
+    step, net = stepper(options.serve, chosen_size(options), *options_of_side)
+    for _ in range(5):  # a graph is captured at the fourth step
         step()
     weights = sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
     for line in sys.stdin:
@@ -210,6 +219,8 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": (products, {}), "plain": (["--plain"], {})}
     if options.compile:
         sides["compiled"] = (["--compile", *products], {})
+    if options.device == "cuda":
+        sides["graph"] = (["--graph", *products], {})
     if earlier:
         sides["earlier"] = ([], {"PYTHONPATH": str(earlier / "src")})
     children = [
@@ -255,6 +266,26 @@ def count_flops(kind: str, size: Size) -> int:
     return counter.get_total_flops()
 
 
+def count_kernels(kind: str, size: Size) -> int:
+    """Operations of one step of this code that write a tensor. On a GPU each starts at least one kernel."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        kernels = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            self.kernels += not func.is_view and func is not torch.ops.aten.detach.default
+            return func(*args, **(kwargs or {}))
+
+    step, _ = stepper(kind, replace(size, batch=2), False, "cpu")
+    step()
+    with Counter() as counter:
+        step()
+    return counter.kernels
+
+
 def chosen_size(options: argparse.Namespace) -> Size:
     size = SIZES[options.size]
     return replace(size, batch=options.batch) if options.batch else size
@@ -276,6 +307,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--graph", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options)
@@ -287,9 +319,10 @@ def main() -> None:
     machine, size = describe(), chosen_size(options)
     with code_at(options.against) as earlier:
         cases = {kind: measure_sides(kind, options, earlier) for kind in options.models}
+    kernels = {kind: count_kernels(kind, size) for kind in options.models}
     limits = {kind: count_flops(kind, size) / max(machine.gflops.values()) / 1e9 for kind in options.models}
     if options.json:
-        found = {"machine": machine.to_dict(), "limits": limits, "cases": cases}
+        found = {"machine": machine.to_dict(), "limits": limits, "kernels": kernels, "cases": cases}
         print(json.dumps({**vars(options), **found}, indent=2))
         return
     print(f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads")
@@ -298,6 +331,7 @@ def main() -> None:
         f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
     )
     for kind, sides in cases.items():
+        print(f"{kind}: {kernels[kind]} operations a step")
         for side, row in sides.items():
             ratio = row["cpu_s"] / sides["ours"]["cpu_s"]
             limit = f"{row['cpu_s'] / limits[kind]:13.1f}" if side == "ours" else ""

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -53,7 +55,7 @@ def test_out_of_memory_raises_the_error_of_torch(make):
 def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.25) == "cuda"
     assert pick("auto") == "cuda"
-    assert pick(0) == "cpu"
+    assert pick(0.0) == "cpu"
 
 
 def test_prompts_drawn_ahead_are_those_of_the_cpu(make):
@@ -88,3 +90,26 @@ def test_a_step_never_waits_for_the_gpu(kind: str):
     finally:
         torch.cuda.set_sync_debug_mode("default")
         learner.prompts.close()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"clip": 1.0, "schedule": "cosine", "warmup": 2}, {"precision": "bf16"}]
+)
+def test_a_graph_takes_the_steps_of_single_kernels(make, settings: dict[str, Any]):
+    """Beyond the capture, and also when a curriculum changes the shape of the prompts."""
+    task, curriculum = {"dim": 4, "points": 8}, {"dim": 4, "points": 6, "every": 8}
+    options = settings | {"steps": 24, "task": task, "curriculum": curriculum}
+    single, graphed = (Learner(make(graph=graph, **options), "cuda") for graph in ("off", "auto"))
+    losses = [[learner.learn(step).item() for step in range(1, 21)] for learner in (single, graphed)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    for learner in (single, graphed):
+        learner.prompts.close()
+
+
+def test_a_graphed_training_resumes_from_a_state_and_on_a_cpu(make):
+    whole = list(train(make(graph="auto"), device="cuda"))
+    start = next(train(make(graph="auto"), device="cuda")).state()
+    for device in ("cuda", "cpu"):
+        rest = list(train(make(graph="auto"), start, device))
+        assert [progress.step for progress in rest] == [8, 12]
+        assert rest[-1].metrics["error"] == pytest.approx(whole[-1].metrics["error"], rel=1e-2)

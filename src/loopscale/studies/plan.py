@@ -13,6 +13,7 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
+from loopscale.training.device import unverified
 from loopscale.training.trial import Trial
 
 START_SECONDS = 20.0
@@ -234,6 +235,7 @@ def _remarks(
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
     yield from _budget(study, workers, hours)
+    yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
 
 
@@ -265,6 +267,21 @@ def _budget(study: Study, workers: int, hours: tuple[float, float]) -> Iterator[
     for name, limit in study.budget.model_dump(exclude_none=True).items():
         if used[name] > limit:
             yield f"it may take {used[name]:.3g} {name.replace('_', '-')}, more than the budget of {limit:g}"
+
+
+def _gpu(study: Study) -> Iterator[str]:
+    if 0 < study.resources.gpu < 1:
+        yield (
+            f"trials with {study.resources.gpu:g} of a GPU run by turns unless its machine runs MPS; start "
+            f"nvidia-cuda-mps-control -d there, also not verified"
+        )
+    trials = [trial for corners in study.layout.corners.values() for trial in corners]
+    settings = {setting for trial in trials for setting in unverified(trial.training)}
+    if study.resources.gpu and settings:
+        yield (
+            f"not verified: no GPU has run {', '.join(sorted(settings))} yet; run pytest -m cuda first, and compare a "
+            f"short trial with one at the default"
+        )
 
 
 def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[str]:

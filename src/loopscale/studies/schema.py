@@ -85,7 +85,8 @@ class Resources(Config):
     cpu: Annotated[float, Field(gt=0, le=4096)] = 1
     """Cores. With a number below 1 several trials share a core."""
     gpu: Annotated[float, Field(ge=0, le=1024)] = 0
-    """GPUs. With a number below 1 several trials share a GPU, each with this share of its memory."""
+    """GPUs. With a number below 1 several trials share a GPU, each with this share of its memory. Their kernels run at
+    the same time if the machine runs NVIDIA's MPS (`nvidia-cuda-mps-control -d`), and otherwise by turns."""
     memory: Annotated[float, Field(gt=0, le=2**20)] | None = None
     """GiB of main memory that are reserved for the trial. A process that takes more ends as out of memory."""
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -69,13 +70,41 @@ def _set_tf32(on: bool) -> None:
     torch.backends.cudnn.allow_tf32 = on
 
 
-def execution(options: "Training", device: str, compiled: bool = False) -> str:
-    """How the steps of a trial run on `device`, for the record. It can differ from the settings."""
+def unverified(options: "Training") -> list[str]:
+    """The settings of a trial on a GPU that no GPU has run yet."""
+    new = {"precision": "tf32", "data": "device", "graph": "auto"}
+    return [f"training.{name} {value}" for name, value in new.items() if getattr(options, name) == value]
+
+
+def shares_by_mps() -> bool:
+    """Whether processes of this machine share a GPU through NVIDIA's Multi-Process Service.
+
+    Every CUDA process finds the service by its pipe. Without the service, processes use a GPU by turns.
+    """
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
+
+
+def execution(options: "Training", device: str, compiled: bool = False, gpu: float = 1.0) -> str:
+    """How the steps of a trial run on `device`, for the record. The way can differ from the settings.
+
+    `gpu` is the trial's share of a GPU.
+    """
     precision = options.precision
     if precision == "tf32" and (device != "cuda" or torch.cuda.get_device_capability() < AMPERE):
         precision = "float32 (no TF32 here)"
-    where = ", prompts drawn there" if options.data == "device" else ""
-    return f"{precision} on {device}{where}{', compiled' if compiled else ''}"
+    words = f"{precision} on {device}"
+    if options.data == "device":
+        words += ", prompts drawn there"
+    if compiled:
+        words += ", compiled"
+    if device != "cuda":
+        return words
+    if gpu < 1:
+        words += f", {gpu:g} of a GPU {'through MPS' if shares_by_mps() else 'by turns'}"
+    if options.graph == "auto":
+        words += ", a step is one CUDA graph"
+    new = unverified(options) + ["compiled code"] * compiled
+    return words + "".join(f"; not verified: {setting}" for setting in new)
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:

@@ -13,7 +13,7 @@ from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 from loopscale.training.compiler import Compile
 
-UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile")
+UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile", "graph")
 """Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
@@ -80,6 +80,8 @@ class Training(Config):
     data: Literal["host", "device"] = "host"
     """Where prompts are drawn. host: on the CPU, the same prompts for every device. device: on the device of the
     training, other prompts, which differ between kinds of devices."""
+    graph: Literal["off", "auto"] = "off"
+    """Whether a step on a GPU is one CUDA graph. auto: on every GPU. A step on a CPU is the same with both."""
     recompute: bool = False
     """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
     about a quarter more work, the same numbers."""

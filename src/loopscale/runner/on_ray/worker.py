@@ -180,7 +180,8 @@ def _evaluate(order: Order) -> Report:
 
 def _with_place(order: Order, report: Report) -> Report:
     """The report with the host, the hardware and the way of training, for the record."""
-    how = execution(order.trial.training, _device(order), _compiled(order)) if order.trial else ""
+    gpu, compiled = float(order.resources.gpu), _compiled(order)
+    how = execution(order.trial.training, _device(order), compiled, gpu) if order.trial else ""
     hardware = training_hardware(order.resources.gpu > 0)
     return replace(report, host=socket.gethostname(), hardware=hardware, execution=how)
 

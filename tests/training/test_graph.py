@@ -1,0 +1,64 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from loopscale.training.device import execution
+from loopscale.training.loop import Learner, learning_rate
+from tests.pretend_device import pretend_device
+
+
+def test_a_graph_changes_neither_the_key_nor_the_steps_on_a_cpu(make):
+    plain, graphed = make(), make(graph="auto")
+    assert plain.key == graphed.key
+    assert "graph" not in graphed.settings["training"]
+    here, there = Learner(plain), Learner(graphed)
+    assert not there.capturable
+    for step in range(1, 5):
+        assert torch.equal(here.learn(step), there.learn(step))
+
+
+def test_the_record_names_settings_that_no_gpu_has_run(make):
+    there = execution(make(graph="auto", data="device").training, "cuda")
+    assert there.startswith("float32 on cuda, prompts drawn there, a step is one CUDA graph; not verified: ")
+    assert there.endswith("training.data device; not verified: training.graph auto")
+    assert execution(make(graph="auto").training, "cpu") == "float32 on cpu"
+    assert execution(make().training, "cuda") == "float32 on cuda"
+
+
+def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert execution(make().training, "cuda", gpu=0.1) == "float32 on cuda, 0.1 of a GPU by turns"
+    os.mkfifo(tmp_path / "control")  # where NVIDIA's service listens
+    assert execution(make().training, "cuda", gpu=0.1) == "float32 on cuda, 0.1 of a GPU through MPS"
+    assert execution(make().training, "cuda", gpu=1.0) == "float32 on cuda"
+
+
+def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make):
+    """The tensors that a graph reads keep their memory from step to step."""
+    trial = make(graph="auto", schedule="cosine", warmup=3)
+    with pretend_device() as device:
+        learner = Learner(trial, device)
+        (group,) = learner.optimiser.param_groups
+        learner.learn(1)
+        moments = [value for state in learner.optimiser.state.values() for value in state.values()]
+        read = [group["lr"], *learner.net.parameters(), *moments]
+        for step in (2, 3, 4, 5):
+            learner.learn(step)
+            after = [value for state in learner.optimiser.state.values() for value in state.values()]
+            now = [group["lr"], *learner.net.parameters(), *after]
+            assert [id(tensor) for tensor in now] == [id(tensor) for tensor in read]
+            assert group["lr"].item() == torch.tensor(learning_rate(trial.training, step)).item()
+        state = learner.state(5)
+        resumed = Learner(trial, device)
+        resumed.restore(state)
+        assert resumed.optimiser.param_groups[0]["capturable"]
+        loss = resumed.learn(6).cpu()
+        assert torch.equal(loss, learner.learn(6).cpu())
+    on_cpu = Learner(make(schedule="cosine", warmup=3))
+    assert {key: type(value) for key, value in state.optimiser["param_groups"][0].items()} == {
+        key: type(value) for key, value in on_cpu.state(0).optimiser["param_groups"][0].items()
+    }
+    on_cpu.restore(state)
+    torch.testing.assert_close(on_cpu.learn(6), loss, rtol=1e-4, atol=1e-6)
