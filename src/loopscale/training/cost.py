@@ -37,7 +37,7 @@ HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
 
 CALL_BYTES = 11_000
-"""An operation takes as long to start as to write so many bytes. Fitted to 170 shapes of the reduced studies on one thread."""
+"""An operation takes as long to start as to write so many bytes. Fitted to 170 shapes on one thread."""
 OTHER_CALLS = 150
 """Operations of a step besides the net: prompts, optimiser, report."""
 
