@@ -1,6 +1,7 @@
 """Planned over measured seconds of trials, for all reduced studies.
 
     python benchmarks/hours.py [--steps 30] [--shapes 3] [--only pca] [--json]
+    python benchmarks/hours.py --defaults
 
 `loopscale plan` measures a few shapes of a study and predicts the others. Here a few trials of every study really run:
 the cheapest trial, the dearest, and trials between. A trial takes `--steps` steps, spread over its training, so that a
@@ -8,8 +9,9 @@ curriculum counts. Then it validates and evaluates. The measured seconds are
 
     steps * mean step + reports * validation + evaluation
 
-of a trial alone, and of two at a time in two processes. Times are seconds of processor, because elapsed time on a busy
-machine counts other work. The reference is the earlier rule: FLOPs over one rate of each model kind.
+of a trial alone, and of two at a time in two processes. "judging" is the share of validation and evaluation. Times are
+seconds of processor, because elapsed time on a busy machine counts other work. The reference is the earlier rule: FLOPs
+over one rate of each model kind.
 
 The last columns compare the plan with the records in `notebooks/data`: planned over recorded seconds, and the same over
 the median of all studies. The recorded trials ran on another day, with older code and beside other work.
@@ -29,7 +31,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pandas as pd
 import torch
 
-from loopscale.evaluate import evaluate, validate
+from loopscale.evaluate import Evaluation, evaluate, validate
 from loopscale.studies.spec import Study
 from loopscale.studies.speed import TRIAL_SECONDS, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.training.cost import measure, without_compiler
@@ -44,9 +46,8 @@ RECORDS = {"clustering": "clustering_", "mixture_regression": "mixture_", "spars
 """The start of the records' names, where the folder of the studies is no such start."""
 
 
-def run_trial(study: Study, key: str, steps: int) -> float:
-    """Seconds of processor of the trial, from a sample of its steps."""
-    trial = study.layout.trials[key]
+def run_trial(trial: Trial, settings: Evaluation, steps: int) -> tuple[float, float, float]:
+    """Seconds of processor of a trial's training, from a sample of its steps, of validation and of evaluation."""
     options, clock = trial.training, time.process_time
     with without_compiler():
         learner = Learner(trial)
@@ -60,12 +61,12 @@ def run_trial(study: Study, key: str, steps: int) -> float:
     start = clock()
     validate(learner.net, trial.task, trial.steps_per_prompt)
     validation = clock() - start
-    prompts = min(EVALUATED_PROMPTS, study.evaluate.prompts)
-    short = study.evaluate.model_copy(update={"prompts": prompts})
+    prompts = min(EVALUATED_PROMPTS, settings.prompts)
+    short = settings.model_copy(update={"prompts": prompts})
     start = clock()
     evaluate(learner.net, short.posed(trial.task), short)
-    evaluation = (clock() - start) * study.evaluate.prompts / prompts
-    return options.steps * a_step + -(-options.steps // options.eval_every) * validation + evaluation
+    evaluation = (clock() - start) * settings.prompts / prompts
+    return options.steps * a_step, -(-options.steps // options.eval_every) * validation, evaluation
 
 
 def serve(steps: int) -> None:
@@ -73,7 +74,8 @@ def serve(steps: int) -> None:
     torch.set_num_threads(1)
     for line in sys.stdin:
         file, key = json.loads(line)
-        print(run_trial(Study.load(file), key, steps), flush=True)
+        study = Study.load(file)
+        print(json.dumps(run_trial(study.layout.trials[key], study.evaluate, steps)), flush=True)
 
 
 class Lane:
@@ -88,9 +90,21 @@ class Lane:
         self.process.stdin.write(json.dumps([str(file), key]) + "\n")
         self.process.stdin.flush()
 
-    def answer(self) -> float:
+    def answer(self) -> list[float]:
         assert self.process.stdout
-        return float(self.process.stdout.readline())
+        return json.loads(self.process.stdout.readline())
+
+
+def show_defaults(steps: int) -> None:
+    """The shares of validation and evaluation in a trial with the default settings of training and evaluation."""
+    for kind in ("looped", "algoformer", "gpt2", "encoder"):
+        task = {"kind": "linear_regression", "dim": 5, "points": 11}
+        if kind == "encoder":
+            task |= {"format": "encoder"}
+        trial = Trial.model_validate({"task": task, "model": {"kind": kind}})
+        parts = run_trial(trial, Evaluation(), steps)
+        training, validation, evaluation = (part / sum(parts) for part in parts)
+        print(f"{kind:12} training {training:.1%}, validation {validation:.1%}, evaluation {evaluation:.1%}")
 
 
 def by_flops(study: Study) -> dict[str, float]:
@@ -138,6 +152,7 @@ def study_row(file: Path, lanes: list[Lane], shapes: int) -> dict[str, float | s
     earlier = by_flops(study)
     planned: dict[str, list[float]] = {"alone": [], "beside": [], "flops": []}
     measured: dict[str, list[float]] = {"alone": [], "beside": []}
+    judging = 0.0
     for key in keys:
         trial: Trial = study.layout.trials[key]
         planned["alone"].append(single.seconds(trial, study.evaluate) - TRIAL_SECONDS)
@@ -146,7 +161,9 @@ def study_row(file: Path, lanes: list[Lane], shapes: int) -> dict[str, float | s
         for side, used in (("alone", lanes[:1]), ("beside", lanes)):
             for lane in used:
                 lane.ask(file, key)
-            measured[side].append(statistics.mean(lane.answer() for lane in used))
+            answers = [lane.answer() for lane in used]
+            measured[side].append(statistics.mean(map(sum, answers)))
+            judging += sum(sum(answer[1:]) for answer in answers) if side == "beside" else 0.0
     ratios = [p / m for p, m in zip(planned["beside"], measured["beside"], strict=True)]
     total = sum(measured["beside"])
     return {
@@ -161,6 +178,7 @@ def study_row(file: Path, lanes: list[Lane], shapes: int) -> dict[str, float | s
         "alone": sum(planned["alone"]) / sum(measured["alone"]),
         "slow_down": speed.slow_down,
         "measured_slow_down": total / sum(measured["alone"]),
+        "judging": judging / WORKERS / total,
         "by_flops": sum(planned["flops"]) / total,
         "recorded": planned_over_recorded(study, file, speed),
     }
@@ -173,6 +191,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="measured steps of a trial")
     parser.add_argument("--shapes", type=int, default=3, help="measured trials of a study")
     parser.add_argument("--only", default="", help="part of the path of a study")
+    parser.add_argument("--defaults", action="store_true", help="only the shares at the default settings")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -180,12 +199,15 @@ def main() -> None:
         serve(options.steps)
         return
     torch.set_num_threads(1)
+    if options.defaults:
+        show_defaults(options.steps)
+        return
     files = [ROOT / "studies" / "quickstart.yaml", *sorted((ROOT / "studies").glob("*/reduced/*.yaml"))]
     lanes = [Lane(options.steps) for _ in range(WORKERS)]
     rows = []
     print(
         f"{'study':36}{'planned s':>10}{'measured s':>11}{'ratio':>7}{'of single trials':>18}{'alone':>7}"
-        f"{'side by side':>14}{'FLOPs rule':>11}{'recorded':>9}",
+        f"{'side by side':>14}{'judging':>9}{'FLOPs rule':>11}{'recorded':>9}",
         file=sys.stderr,
     )
     for file in files:
@@ -195,7 +217,8 @@ def main() -> None:
             print(
                 f"{row['study']:36}{row['planned_s']:10.1f}{row['measured_s']:11.1f}{row['ratio']:7.2f}"
                 f"{row['lowest']:10.2f} .. {row['highest']:.2f}{row['alone']:7.2f}"
-                f"{row['slow_down']:7.2f} {row['measured_slow_down']:.2f}{row['by_flops']:11.2f}{recorded}",
+                f"{row['slow_down']:7.2f} {row['measured_slow_down']:.2f}{row['judging']:9.1%}"
+                f"{row['by_flops']:11.2f}{recorded}",
                 file=sys.stderr if options.json else sys.stdout,
                 flush=True,
             )

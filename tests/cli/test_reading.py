@@ -225,7 +225,9 @@ def test_plan_is_one_object_and_writes_nothing(loopscale, study_file, elsewhere)
     assert (
         loopscale("plan", study_file, "--rate", "1e9", "--set", "replicates=1", "--json").json["trials"] == 6
     )
-    assert "10 trials in 2 cells" in loopscale("plan", study_file, "--rate", "1e9").out
+    given = loopscale("plan", study_file, "--rate", "1e9").out
+    assert "10 trials in 2 cells" in given
+    assert "the hours include start-up, validation and evaluation; they do not include baselines" in given
     assert list(elsewhere.iterdir()) == []
 
 

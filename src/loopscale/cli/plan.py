@@ -85,6 +85,7 @@ def _show(plan: "StudyPlan") -> None:
         say(f"and {len(plan.cells) - CELLS_LISTED} more cells")
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
     gpus = f", {_numbers(plan.gpu_hours)} GPU-hours" if plan.gpu_hours[1] else ""
+    beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
     for line in (
         f"{plan.trials:,} trials in {len(plan.cells):,} cells: {plan.tuning:,} to tune, "
         f"{plan.replicates:,} replicates; {plan.baselines:,} baselines",
@@ -92,6 +93,7 @@ def _show(plan: "StudyPlan") -> None:
         f"memory {format_bytes(plan.memory_bytes)} at once, checkpoints {format_bytes(plan.checkpoint_bytes)}",
         f"FLOP/s of one trial, {plan.rate_source}: {rates}",
         f"{_durations(plan.hours, 3600)} with {plan.workers} at a time: {_numbers(plan.core_hours)} core-hours{gpus}",
+        f"the hours include start-up, validation and evaluation{beside}; they do not include baselines",
     ):
         say(line)
     if plan.cost:

@@ -86,6 +86,8 @@ class StudyPlan:
     rate: dict[str, float]
     """FLOP/s of one trial at its planned time, by the model's kind: the mean over its trials."""
     rate_source: str
+    slow_down: float
+    """The time of a trial beside the other trials of this machine, relative to a trial alone. The times contain it."""
     workers: int
     hours: Span
     """Expected wall clock with all workers busy, and with the start of the run."""
@@ -143,6 +145,7 @@ def plan_study(
         memory_bytes=workers * largest,
         rate=_rates(study, cells),
         rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
+        slow_down=speed.slow_down,
         workers=workers,
         hours=_over(seconds, 3600 * workers, start=START_SECONDS / 3600),
         core_hours=cores,

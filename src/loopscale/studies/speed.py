@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import cache
+from typing import ClassVar
 
 import torch
 
@@ -39,7 +40,8 @@ class GivenRate:
     """All trials run at one rate."""
 
     rate: float
-    """FLOP/s of one trial."""
+    """FLOP/s of one trial, beside the other trials of its machine."""
+    slow_down: ClassVar[float] = 1.0
 
     def seconds(self, trial: Trial, evaluation: Evaluation) -> float:
         """Time of the trial with its validation and evaluation."""
