@@ -310,3 +310,13 @@ def test_artifacts_of_a_copied_store_do_not_reach_the_original(store: FolderStor
         assert writer.flush(60)
     assert [file.name for file in (tmp_path / "copy").rglob("after.txt")] == ["after.txt"]
     assert not list(store.root.rglob("after.txt"))
+
+
+def test_the_parent_run_of_a_folder_is_found_without_mlflow(store: FolderStore, trials):
+    from tests.records.test_mirror import write
+
+    write(store, *trials.whole("a"), *trials.whole("b"))
+    experiment = store.require_experiment("one")
+    through_mlflow = store.search([experiment], "tags.role = 'study'")
+    assert [store.parent_run("one")] == through_mlflow
+    assert store.parent_run("two") is None

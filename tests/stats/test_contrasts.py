@@ -455,3 +455,15 @@ def test_a_difference_by_seed_is_covered_with_and_without_common_effects_of_seed
         widths.append(compared.half_width())
     assert 0.93 <= np.mean(hits) <= 0.97  # a standard error of .7 %
     assert np.median(widths) < 0.5
+
+
+def test_a_table_that_changes_in_place_has_its_new_noise():
+    table = study(3)
+    before = mean_interval(table, 0), contrast(table, 0, 1)
+    table[2] *= 3.0
+    changed = table.copy()
+    assert (mean_interval(table, 0), contrast(table, 0, 1)) == (
+        mean_interval(changed, 0),
+        contrast(changed, 0, 1),
+    )
+    assert before[0] != mean_interval(table, 0)
