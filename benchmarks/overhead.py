@@ -10,7 +10,8 @@ subtracted. Beside the elapsed time stands the processor time of all processes o
     python benchmarks/overhead.py --busy 40
 
 With --busy, the benchmark runs eight trials of about so many seconds each instead, two at a time. It prints the
-processor time of the workers over elapsed time x cores, from the first result to the end of the last trial.
+processor time of the workers over elapsed time x cores, from the first result to the last. On a machine with other
+work this share says little: compare the workers' share of the study's processor time.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,8 @@ class Use:
     """The part of `processor` in Ray's workers, until the last result."""
     until_last: float
     """Elapsed seconds from the first to the last result."""
+    worker_start: float
+    """Processor seconds of a worker at the first result."""
 
 
 class Clock:
@@ -107,6 +111,7 @@ class Clock:
             self._total() - self.before,
             self._total("ray::") - self.workers_before,
             self.last - self.first,
+            self.workers_before / WORKERS,
         )
 
     def _total(self, name: str = "") -> float:
@@ -137,16 +142,32 @@ class Clock:
         self.seen |= {process: found[process] for process in ours if process in found}
 
 
-def loopscale_side(trials: int, folder: Path, fixed: dict[str, Any] = TRIAL) -> Use:
-    study = Study.parse(
+def one_step_study(trials: int) -> Study:
+    return Study.parse(
         {
             "question": "What does a trial cost beside its training?",
-            "fixed": fixed,
+            "fixed": TRIAL,
             "nuisance": {"training.lr": {"real": [1e-5, 1e-2], "scale": "log"}},
             "search": {"kind": "random", "trials": trials - 1},
             "evaluate": {"loops": 2, "prompts": 8},
         }
     )
+
+
+def long_study(trials: int, steps: int) -> Study:
+    """A study without a search, so that no trial waits for another."""
+    training = LONG["training"] | {"steps": steps, "eval_every": max(1, steps // 10)}  # pyright: ignore[reportOperatorIssue]
+    return Study.parse(
+        {
+            "question": "How busy are the cores?",
+            "fixed": LONG | {"training": training},
+            "replicates": trials,
+            "evaluate": {"loops": 10, "prompts": 8},
+        }
+    )
+
+
+def loopscale_side(study: Study, trials: int, folder: Path) -> Use:
     clock = Clock()
     report = Conductor.report
 
@@ -213,12 +234,15 @@ def busy_share(seconds: float) -> dict[str, float]:
     torch.set_num_threads(1)
     trial = Trial.model_validate(LONG)
     steps = max(10, round(seconds / measure(trial)))
-    fixed = LONG | {"training": LONG["training"] | {"steps": steps, "eval_every": max(1, steps // 10)}}
     with tempfile.TemporaryDirectory() as folder:
-        use = loopscale_side(8, Path(folder), fixed)
+        use = loopscale_side(long_study(8, steps), 8, Path(folder))
     share = use.workers / (use.until_last * WORKERS)
-    whole = use.workers / ((use.startup + use.elapsed) * WORKERS)
-    return {"steps": steps, "seconds": use.until_last, "share": share, "share_with_start_and_end": whole}
+    return {
+        "steps": steps,
+        "seconds": use.until_last,
+        "share": share,
+        "training": use.workers / use.processor,
+    }
 
 
 def main() -> None:
@@ -238,17 +262,19 @@ def main() -> None:
         else:
             print(
                 f"8 trials of {result['steps']:.0f} steps in {result['seconds']:.0f} s: workers use "
-                f"{result['share']:.1%} of {WORKERS} cores, with start and end {result['share_with_start_and_end']:.1%}"
+                f"{result['share']:.1%} of {WORKERS} cores, and {result['training']:.1%} of the study's processor time"
             )
         return
     itself = training_itself(min(options.trials, 50))
     rows = {}
-    for name, side in (("loopscale", loopscale_side), ("stock Ray Tune", stock_side)):
+    ours = partial(loopscale_side, one_step_study(options.trials))
+    for name, side in (("loopscale", ours), ("stock Ray Tune", stock_side)):
         with tempfile.TemporaryDirectory() as folder:
             use = side(options.trials, Path(folder))
         print(f"{name}: start-up {use.startup:.1f} s, then {use.elapsed:.1f} s", file=sys.stderr, flush=True)
         rows[name] = {
             "startup_s": use.startup,
+            "worker_start_processor_s": use.worker_start,
             "seconds": use.elapsed,
             "overhead_s_per_trial": use.elapsed / options.trials - itself / WORKERS,
             "processor_s_per_trial": use.processor / options.trials - itself,
@@ -262,10 +288,12 @@ def main() -> None:
     print(
         f"{options.trials} one-step trials, {WORKERS} at a time; the training itself: {itself * 1000:.1f} ms a trial"
     )
-    print(f"{'':16}{'start-up':>10}{'all trials':>12}{'overhead per trial':>20}{'of processor':>14}")
+    print(
+        f"{'':16}{'start-up':>10}{'of a worker':>13}{'all trials':>12}{'overhead per trial':>20}{'of processor':>14}"
+    )
     for name, row in rows.items():
         print(
-            f"{name:16}{row['startup_s']:>9.1f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>19.3f}s"
+            f"{name:16}{row['startup_s']:>9.1f}s{row['worker_start_processor_s']:>12.2f}s{row['seconds']:>11.1f}s{row['overhead_s_per_trial']:>19.3f}s"
             f"{row['processor_s_per_trial']:>13.3f}s"
         )
     print(f"stock / loopscale: {ratio:.1f}")

@@ -20,14 +20,16 @@ def test_a_study_of_two_workers_starts_only_two_workers(tmp_path: Path):
     fixed = SURVIVAL["fixed"] | {"training": SURVIVAL["fixed"]["training"] | {"steps": 400, "window": 1}}
     tree = SURVIVAL | {"fixed": fixed, "scientific": {}, "search": {"kind": "random", "trials": 12}}
     (study := tmp_path / "short.yaml").write_text(yaml.safe_dump(tree))
-    starts = tmp_path / "starts"
+    starts, processes = tmp_path / "starts", tmp_path / "processes"
     driver = Driver(study, tmp_path)
     driver.environment = {
         "PYTHONPATH": python_path(Path(__file__).parent / "starting"),
         "STARTS": str(starts),
+        "PROCESSES": str(processes),
         "CHECKPOINTS": str(driver.store / "checkpoints"),
         "ENOUGH": "2",
     }
     code, out, err = driver.finish()
     assert code == 0, out + err
     assert len(starts.read_text().split()) == 2
+    assert len(processes.read_text().split()) == 2, "Ray's first processes become the workers"

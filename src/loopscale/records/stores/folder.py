@@ -7,6 +7,7 @@ answers without MLflow, and reads the histories of 1,000 runs in a second; MLflo
 import json
 import os
 import re
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -97,7 +98,10 @@ class FolderStore(TrackingStore):
         file = self._artifact_place(run, path)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f".{file.name}.part")
-        part.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+        if isinstance(content, bytes):
+            part.write_bytes(content)
+        else:
+            shutil.copyfile(content, part)
         os.replace(part, file)
 
     @override

@@ -1,6 +1,6 @@
 """On PYTHONPATH: each Ray worker except the first waits before Tune until $ENOUGH trials have a checkpoint.
 
-Each worker writes a line to $STARTS.
+Each worker with Tune writes a line to $STARTS, and each process of a worker a line to $PROCESSES.
 """
 
 import importlib.abc
@@ -25,3 +25,5 @@ class DelayTune(importlib.abc.MetaPathFinder):
 
 if "STARTS" in os.environ and any("default_worker" in word for word in sys.orig_argv):
     sys.meta_path.insert(0, DelayTune())
+    with open(os.environ["PROCESSES"], "a") as processes:
+        processes.write(f"{os.getpid()}\n")
