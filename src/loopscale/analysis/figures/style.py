@@ -196,9 +196,8 @@ def with_decimal_ticks(figure: go.Figure) -> go.Figure:
     """
     figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, _legend_rows(figure) - 3)))
     values = "x" if figure.layout.yaxis.type == "category" else "y"
-    traces = [
-        trace.to_plotly_json() for trace in figure.select_traces()
-    ]  # plotly's own objects answer slowly
+    # Plotly's own objects answer slowly.
+    traces = [trace.to_plotly_json() for trace in figure.select_traces()]
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
             drawn, measured = _positive(traces, name), _positive(filter(_is_solid, traces), name)
