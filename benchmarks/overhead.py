@@ -36,8 +36,8 @@ from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.on_ray import RAY_ENVIRONMENT
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
-from loopscale.training.cost import measure
-from loopscale.training.loop import train
+from loopscale.training.cost import step_seconds
+from loopscale.training.loop import Learner, train
 from loopscale.training.trial import Trial
 
 WORKERS = 2
@@ -233,7 +233,7 @@ def busy_share(seconds: float) -> dict[str, float]:
     """The share of the cores that eight trials of about `seconds` each keep busy."""
     torch.set_num_threads(1)
     trial = Trial.model_validate(LONG)
-    steps = max(10, round(seconds / measure(trial)))
+    steps = max(10, round(seconds / step_seconds(Learner(trial))))
     with tempfile.TemporaryDirectory() as folder:
         use = loopscale_side(long_study(8, steps), 8, Path(folder))
     share = use.workers / (use.until_last * WORKERS)
