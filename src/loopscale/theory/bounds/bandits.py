@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.special import rel_entr
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -133,7 +132,7 @@ class LaiRobbins(KnownMeans, kind="lai_robbins"):
     def value(self) -> float:
         gaps, best = self.gaps, max(self.means)
         means = best - gaps
-        divergence = rel_entr(means, best) + rel_entr(1 - means, 1 - best)
+        divergence = scipy.special.rel_entr(means, best) + scipy.special.rel_entr(1 - means, 1 - best)
         return math.log(self.horizon) * float(np.sum(gaps / divergence))
 
 

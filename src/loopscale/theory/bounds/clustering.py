@@ -10,7 +10,6 @@ import math
 import numpy as np
 import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, PositiveInt
-from scipy.special import entr, expit, log_ndtr, ndtr
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -37,7 +36,7 @@ class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes"):
 
     @override
     def value(self) -> float:
-        return float(ndtr(-self.theta))
+        return float(scipy.special.ndtr(-self.theta))
 
 
 class GmmBayes(IsotropicMixture, kind="gmm_bayes"):
@@ -52,7 +51,7 @@ class GmmBayes(IsotropicMixture, kind="gmm_bayes"):
     @override
     def value(self) -> float:
         def missed(t: float) -> float:
-            log_right = (self.components - 1) * float(log_ndtr(t + self.snr / math.sqrt(2)))
+            log_right = (self.components - 1) * float(scipy.special.log_ndtr(t + self.snr / math.sqrt(2)))
             return math.exp(-t * t / 2) / math.sqrt(2 * math.pi) * -math.expm1(log_right)
 
         return scipy.integrate.quad(missed, -12, 12, epsabs=1e-13, epsrel=1e-10, limit=200)[0]
@@ -76,7 +75,7 @@ class Gmm2Plugin(IsotropicMixture, kind="gmm2_plugin"):
     @override
     def value(self) -> float:
         self.require(self.snr > 0, "snr > 0")
-        return float(ndtr(-(self.theta**2) / math.sqrt(self.theta**2 + self.dim / self.points)))
+        return float(scipy.special.ndtr(-(self.theta**2) / math.sqrt(self.theta**2 + self.dim / self.points)))
 
 
 class ExactRecovery(Bound, kind="exact_recovery"):
@@ -114,8 +113,8 @@ class GmmCeFloor(IsotropicMixture, kind="gmm_ce_floor"):
     @override
     def value(self) -> float:
         def surprise(t: float) -> float:
-            posterior = expit(2 * self.theta * (t + self.theta) * np.array([1, -1]))
-            return math.exp(-t * t / 2) / math.sqrt(2 * math.pi) * float(entr(posterior).sum())
+            posterior = scipy.special.expit(2 * self.theta * (t + self.theta) * np.array([1, -1]))
+            return math.exp(-t * t / 2) / math.sqrt(2 * math.pi) * float(scipy.special.entr(posterior).sum())
 
         return scipy.integrate.quad(
             surprise, -12 - self.theta, 12, points=[-self.theta], epsabs=1e-13, limit=400
@@ -131,7 +130,7 @@ class AgreementOfError(IsotropicMixture):
 
     @property
     def misplaced(self) -> float:
-        return float(ndtr(-self.theta)) if self.error is None else self.error
+        return float(scipy.special.ndtr(-self.theta)) if self.error is None else self.error
 
 
 class AriOfError(AgreementOfError, kind="ari_of_error"):
@@ -154,7 +153,7 @@ class NmiOfError(AgreementOfError, kind="nmi_of_error"):
     @override
     def value(self) -> float:
         e = self.misplaced
-        return 1 - float(entr(np.array([e, 1 - e])).sum()) / math.log(2)
+        return 1 - float(scipy.special.entr(np.array([e, 1 - e])).sum()) / math.log(2)
 
 
 class GmmMinimax(IsotropicMixture, kind="gmm_minimax"):

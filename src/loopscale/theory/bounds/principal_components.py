@@ -11,7 +11,6 @@ from typing import Literal
 
 import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.special import betainc, betaln, fdtri
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -55,7 +54,7 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
     @override
     def value(self) -> float:
         self.require(self.dim >= 2, "dim >= 2")
-        start = math.sqrt((self.dim - 1) * float(fdtri(self.dim - 1, 1, 0.5)))
+        start = math.sqrt((self.dim - 1) * float(scipy.special.fdtri(self.dim - 1, 1, 0.5)))
         return self.ratio**self.loops * start
 
 
@@ -93,7 +92,7 @@ class PowerError(Bound, kind="power_error"):
             for low, high in pairwise(ends)
             if low < high
         )
-        return 4 * total * math.exp(-betaln(0.5, (self.dim - 1) / 2))
+        return 4 * total * math.exp(-scipy.special.betaln(0.5, (self.dim - 1) / 2))
 
 
 class InitOverlap(Bound, kind="init_overlap"):
@@ -115,7 +114,7 @@ class InitOverlap(Bound, kind="init_overlap"):
     @override
     def value(self) -> float:
         self.require(self.dim >= 2, "dim >= 2")
-        return float(betainc(0.5, (self.dim - 1) / 2, self.overlap**2))
+        return float(scipy.special.betainc(0.5, (self.dim - 1) / 2, self.overlap**2))
 
 
 class RandomCosine(Bound, kind="random_cosine"):

@@ -10,7 +10,6 @@ from typing import Literal
 
 import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from scipy.special import ndtr
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
@@ -142,7 +141,7 @@ class L1Threshold(Bound, kind="l1_threshold"):
         d, s = self.dim, self.nonzero
 
         def tail_and_density(t: float) -> tuple[float, float]:
-            return float(ndtr(-t)), math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+            return float(scipy.special.ndtr(-t)), math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
         def derivative(t: float) -> float:
             tail, density = tail_and_density(t)

@@ -8,8 +8,8 @@ import math
 from itertools import pairwise
 from typing import Literal
 
+import scipy  # scipy loads its submodules at the first use
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from scipy.special import lambertw
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
@@ -52,7 +52,7 @@ class HePca(Bound, kind="he_pca"):
     @property
     def unconverged(self) -> float:
         """ε₀, the accuracy of τ steps: the solution of τ = ln(1/(ε₀δ))/ε₀ is ε₀ = W(τ/δ)/τ, with Lambert's W."""
-        return float(lambertw(self.loops / self.overlap).real) / self.loops
+        return float(scipy.special.lambertw(self.loops / self.overlap).real) / self.loops
 
     @override
     def value(self) -> float:
