@@ -30,6 +30,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 from machine import describe
+from processes import processor_times
 
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
@@ -82,8 +83,6 @@ class Use:
 class Clock:
     """Measures a side in a thread beside it, because Ray's processes are gone at the end."""
 
-    TICK = os.sysconf("SC_CLK_TCK")
-
     def __init__(self) -> None:
         self.began, self.first, self.last = time.perf_counter(), 0.0, 0.0
         self.seen: dict[int, tuple[str, float]] = {}
@@ -122,24 +121,7 @@ class Clock:
             self._look()
 
     def _look(self) -> None:
-        parents, found = dict[int, int](), dict[int, tuple[str, float]]()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    head, _, rest = (entry / "stat").read_text().rpartition(")")
-                except OSError:  # the process has ended
-                    continue
-                fields = rest.split()
-                parents[int(entry.name)] = int(fields[1])
-                found[int(entry.name)] = (
-                    head.partition("(")[2],
-                    (int(fields[11]) + int(fields[12])) / self.TICK,
-                )
-        ours, grown = {os.getpid()}, True
-        while grown:
-            children = {process for process, parent in parents.items() if parent in ours} - ours
-            ours, grown = ours | children, bool(children)
-        self.seen |= {process: found[process] for process in ours if process in found}
+        self.seen |= processor_times(os.getpid())
 
 
 def one_step_study(trials: int) -> Study:
