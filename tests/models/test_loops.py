@@ -13,6 +13,8 @@ from loopscale.core.seeds import stream
 from loopscale.models.algoformer import Algoformer, AlgoformerNet
 from loopscale.models.base import Model
 from loopscale.models.looped import Looped, LoopedNet
+from loopscale.tasks.base import Task
+from loopscale.training.live_memory import LiveMemory
 from loopscale.training.trial import Trial
 
 PROMPT = Prompt(length=8, dim_in=3, dim_out=1)
@@ -166,3 +168,16 @@ def test_a_trial_whose_truncation_leaves_a_weight_untrained_is_an_error(kind: st
     else:
         trial({"window": 2}, **once)
     trial({"window": 2}, positions="none", **once)
+
+
+@pytest.mark.parametrize("kind", ["looped", "algoformer"])
+def test_an_evaluation_keeps_the_state_of_one_loop(kind: str):
+    task = Task.model_validate({"kind": "linear_regression", "dim": 2, "points": 20})
+    net = Model.model_validate({"kind": kind, "width": 64, "heads": 2}).build(task.prompt, stream("weights"))
+    batch = task.sample(32, stream("prompts"))
+    peaks = list[int]()
+    for loops in (4, 40):
+        with torch.no_grad(), LiveMemory() as memory:
+            net.answers(batch, loops)
+        peaks.append(memory.peak)
+    assert peaks[1] < 1.2 * peaks[0]

@@ -47,12 +47,12 @@ class Batch:
     """The input of classical algorithms, such as a `Regression`."""
     asked: int = field(init=False)
     """Number of tokens up to the last query. A batch on a GPU takes the number from its original on the CPU, because
-    reading the queries would wait for the GPU."""
+    reading the queries would wait for the GPU. Without an original it is the number of all tokens."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "asked", int(self.queries.max()) + 1 if self.queries.device.type == "cpu" else 0
-        )
+        known = self.queries.device.type == "cpu"
+        asked = int(self.queries.max()) + 1 if known else self.tokens.shape[1]
+        object.__setattr__(self, "asked", asked)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. These prompts are drawn on the CPU, so all devices see the same numbers."""

@@ -64,14 +64,20 @@ class AlgoformerNet(TransformerNet):
     def outputs(
         self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
     ) -> Answers:
-        """The post-transformer runs after supervised loops only, as in eq. 6, and once for all of them."""
+        """The post-transformer runs after supervised loops only, as in eq. 6. In training it runs once for all of them.
+
+        Without gradients it runs loop by loop, so that an evaluation of many loops keeps the state of one loop.
+        """
         prompt = self.pre(self.read_in(tokens))
         if not self.has_post:
             return torch.stack(
                 [self.read_out(state, at) for state in self.loop(prompt, steps, first, truncate, at)]
             )
-        states = torch.cat(list(self.loop(prompt, steps, first, truncate)))
-        return self.read_out(self.post(states, at), at).unflatten(0, (-1, len(tokens)))
+        states = self.loop(prompt, steps, first, truncate)
+        if not torch.is_grad_enabled():
+            return torch.stack([self.read_out(self.post(state, at), at) for state in states])
+        together = torch.cat(list(states))
+        return self.read_out(self.post(together, at), at).unflatten(0, (-1, len(tokens)))
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:
