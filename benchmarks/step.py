@@ -6,11 +6,16 @@
     python benchmarks/step.py --size a --device cuda --json
 
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
-The loss covers the x tokens. The sides are this code, a plain PyTorch reference of the same size
-(`nn.TransformerEncoderLayer`, norm_first, causal mask, looped or stacked), with --against this project's code at
-another commit, with --compile this code through torch's compiler, and on a GPU this code as a CUDA graph. --products
-chooses the library of this code's products instead of the faster library. Each side runs in its own process, so that
-its peak memory is its own. The sides take turns of a few steps, so that other work on the machine slows all alike.
+The loss covers the x tokens. The sides are:
+
+- ours: this code;
+- plain: `nn.TransformerEncoderLayer`s of the same size (norm_first, causal mask), looped or stacked;
+- earlier, with --against: this project's code at another commit;
+- compiled, with --compile: this code through torch's compiler;
+- graph, on a GPU: this code as a CUDA graph.
+
+--products chooses the library of this code's products instead of the faster library. Each side runs in its own process,
+so that its peak memory is its own. The sides take turns of a few steps, so that other work slows all alike.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.

@@ -1,7 +1,7 @@
 """Linear layers whose products run in the faster of two libraries.
 
-torch computes float32 products on a CPU with MKL. MKL is fast on Intel processors, and slow on others: on an AMD EPYC
-with AVX-512 MKL reached 72 to 101 GFLOP/s on one thread, and oneDNN, which torch also contains, 170 to 220. Every
+torch computes float32 products on a CPU with MKL, which is fast on Intel processors and slow on others. oneDNN is also
+part of torch. On one thread of an AMD EPYC with AVX-512, MKL reached 72 to 101 GFLOP/s and oneDNN 170 to 220. Every
 process measures both before its first product. `benchmarks/step.py` prints the rates.
 """
 

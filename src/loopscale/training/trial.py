@@ -86,9 +86,9 @@ class Training(Config):
     """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
     about a quarter more work, the same numbers."""
     compile: Compile = "auto"
-    """Whether torch's compiler makes the code of the net, equal to rounding. auto: for trials on a CPU that take more
-    than ten times as long as the compilation, where compiled code is faster. A curriculum changes the shapes of
-    prompts, and is never compiled."""
+    """Whether torch's compiler makes the code of the net. The results are equal to rounding. auto compiles on a CPU
+    where compiled code is faster, if the trial takes more than ten times as long as the compilation. A curriculum
+    changes the shapes of prompts, so it is never compiled."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None

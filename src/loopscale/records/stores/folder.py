@@ -232,10 +232,8 @@ class _Sessions:
         """Let this thread's sessions join one transaction, which ends with the context. An error undoes all of it."""
         with self.engine.connect() as connection:
             driver = connection.connection.dbapi_connection
-            before, driver.isolation_level = (
-                driver.isolation_level,
-                None,
-            )  # else sqlite3 begins transactions itself
+            before = driver.isolation_level
+            driver.isolation_level = None  # otherwise sqlite3 begins transactions itself
             try:
                 for command in ("PRAGMA foreign_keys = ON", "PRAGMA busy_timeout = 20000", "BEGIN IMMEDIATE"):
                     driver.execute(command)
