@@ -1,16 +1,22 @@
 """Survival fits against lifelines, on simulated and on recorded trainings."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter, LogNormalAFTFitter, WeibullAFTFitter
 
+from loopscale.analysis.notebook import results
+from loopscale.analysis.references import task_of
+from loopscale.regret import floor
 from loopscale.stats.contrasts import Array
+from loopscale.stats.emergence import Emergence, EmergenceRule, emergence
 from loopscale.stats.survival import Distribution, accelerated_failure_time, survival_curve
 
 LIFELINES = {"lognormal": (LogNormalAFTFitter, "mu_"), "weibull": (WeibullAFTFitter, "lambda_")}
+RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
 DISTRIBUTIONS: tuple[Distribution, ...] = ("lognormal", "weibull")
 
 
@@ -81,3 +87,42 @@ def test_the_survival_curve_is_that_of_lifelines_if_reports_differ_between_runs(
     # The table of lifelines has the share after a fall in the row of the next step.
     table = other.survival_function_.iloc[:, 0]
     assert curve.share == pytest.approx([table[table.index > step].iloc[0] for step in curve.by], abs=2e-3)
+
+
+def recorded() -> tuple[Array, Array, Array]:
+    """log2 T, log2 width, log κ and log rate of the runs of two studies, and the emergence of their last query."""
+    rows = dict[str, tuple[list[float], Emergence]]()
+    for name in ("compute", "conditioning"):
+        study = results(f"scaling/reduced/{name}", RECORDS / f"scaling_{name}")
+        for trial in study.trained:
+            if trial.outcome != "finished":
+                continue
+            steps, errors = trial.history("error_last")
+            share = floor(task_of(trial.settings)).shares(errors, "last")
+            found = emergence(steps.astype(float), share, EmergenceRule(consecutive=1))
+            assert found is not None
+            get = trial.settings
+            axes = np.log(
+                [get["training.loops"], get["model.width"], get["task.condition"], get["training.lr"]]
+            )
+            rows[trial.trial] = ((axes / [math.log(2), math.log(2), 1, 1]).tolist(), found)
+    columns = np.array([row[0] for row in rows.values()])
+    return columns, *np.array([(row[1].after, row[1].by) for row in rows.values()]).T
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
+def test_the_fit_of_recorded_trainings_is_that_of_lifelines():
+    columns, after, by = recorded()
+    assert (len(by), np.isfinite(by).sum()) == (124, 81)
+    for distribution in DISTRIBUTIONS:
+        fitter, name = LIFELINES[distribution]
+        frame = pd.DataFrame(columns, columns=["loops", "width", "condition", "rate"])
+        frame["after"], frame["by"] = np.maximum(after, 1e-3), by
+        other = fitter().fit_interval_censoring(frame, "after", "by")
+        summary = other.summary.loc[name].drop("Intercept").loc[list(frame.columns[:4])]
+        fit = accelerated_failure_time(columns, after, by, distribution)
+        assert fit is not None
+        assert fit.log_likelihood == pytest.approx(other.log_likelihood_, abs=1e-4)
+        assert fit.coefficients == pytest.approx(summary["coef"].to_numpy(), abs=1e-3)
+        assert fit.errors == pytest.approx(summary["se(coef)"].to_numpy(), rel=1e-2)
