@@ -208,6 +208,18 @@ def test_the_regret_of_predicting_zero_is_the_reducible_error():
     assert (np.abs(zero.regret[0] - expected) <= 4 * zero.sem[0]).all()
 
 
+def test_the_summary_has_the_mean_and_the_last_query_with_their_noise():
+    curve = regret_curve(solver("ridge", penalty=0.5), NOISY, 2, prompts=256)
+    ends, sets = curve.summary(2), list[dict[str, float]]()
+    assert (ends["regret"], ends["regret_last"]) == (curve.regret[1].mean(), curve.regret[1, -1])
+    for number in range(40):  # the noise hardly differs, and the prompts do
+        task = posed("linear_regression", dim=3, points=6, noise=0.5 + 1e-6 * number)
+        sets.append(regret_curve(solver("ridge", penalty=0.5), task, 1, prompts=256).summary(1))
+    for name in ("regret", "regret_last"):
+        scatter = np.std([values[name] for values in sets], ddof=1)
+        assert np.mean([values[f"{name}_sem"] for values in sets]) == pytest.approx(scatter, rel=0.4)
+
+
 def test_the_squared_distance_is_less_noisy_than_the_difference_of_errors():
     known = floor(NOISY, "evaluate", 1024)
     other = Floor("exact", "ridge", known.errors, known.ignorances)

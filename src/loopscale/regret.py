@@ -24,7 +24,7 @@ from torch import Tensor
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, prompt_set, suited
 from loopscale.solvers.base import Solver
-from loopscale.stats.emergence import LEAST_ROOM, reducible_share
+from loopscale.stats.emergence import reducible_share
 from loopscale.tasks.base import Errors, Prediction, Task
 
 STEPS = 50
@@ -65,8 +65,7 @@ class Floor:
     @property
     def has_room(self) -> bool:
         """Whether enough of the ignorance is reducible, on average over queries."""
-        floor, ignorance = float(self.errors.mean()), float(self.ignorances.mean())
-        return ignorance - floor > LEAST_ROOM * ignorance
+        return bool(np.isfinite(self.shares(self.error.mean(keepdims=True))).all())
 
     def regret(self, task: Task, prediction: Prediction, batch: Batch, start: int = 0) -> Errors:
         """The regret of every prompt of a batch at every query.
@@ -99,6 +98,18 @@ class RegretCurve:
     regret: Float64[np.ndarray, "loops points"]
     sem: Float64[np.ndarray, "loops points"]
     """Standard error of `regret` over prompts."""
+    mean_sem: Float64[np.ndarray, " loops"]
+    """Standard error of the mean over queries. The regrets of one prompt are correlated."""
+
+    def summary(self, loop: int) -> dict[str, float]:
+        """The mean over queries and the last query at `loop` (counted from 1), with standard errors over prompts."""
+        row = loop - 1
+        return {
+            "regret": float(self.regret[row].mean()),
+            "regret_sem": float(self.mean_sem[row]),
+            "regret_last": float(self.regret[row, -1]),
+            "regret_last_sem": float(self.sem[row, -1]),
+        }
 
 
 def floor(task: Task, purpose: Purpose = "validate", prompts: int = VALIDATION_PROMPTS) -> Floor:
@@ -117,7 +128,8 @@ def regret_curve(
         regrets.append(known.regret(task, predictor.predict(batch, loops), batch, start).double())
         start += len(batch.targets)
     every = torch.cat(regrets, dim=1).numpy()
-    return RegretCurve(every.mean(axis=1), every.std(axis=1, ddof=1) / np.sqrt(prompts))
+    sem, mean_sem = (values.std(axis=1, ddof=1) / np.sqrt(prompts) for values in (every, every.mean(axis=2)))
+    return RegretCurve(every.mean(axis=1), sem, mean_sem)
 
 
 @lru_cache(maxsize=8)

@@ -33,6 +33,11 @@ def test_each_course_has_its_word():
     assert 0.1 < states[0].share < 0.15
 
 
+def test_without_a_floor_there_is_no_answer():
+    unknown = History(STEPS, LEVEL, math.nan, 1.0)
+    assert [state.word for state in learning_states([unknown])] == ["no floor"]
+
+
 def test_the_rule_of_emergence_is_a_setting():
     (state,) = learning_states([history(LEVEL, 0)], EmergenceRule(below=0.05))
     assert state.word == "not learnt"

@@ -1,5 +1,6 @@
 """Whether the nets of a study have learnt, and whether their training is over: one state for each training."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +9,7 @@ from loopscale.stats.contrasts import Array
 from loopscale.stats.emergence import Emergence, EmergenceRule, emergence, reducible_share
 from loopscale.stats.trend import Trend, report_scatter, trend
 
-Word = Literal["no room", "not learnt", "falling", "over", "unclear"]
+Word = Literal["no floor", "no room", "not learnt", "falling", "over", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class History:
     error: Array
     """The validation error, averaged over queries [reports]."""
     floor: float
+    """NaN if unknown."""
     ignorance: float
 
     @property
@@ -32,17 +34,18 @@ class History:
 class LearningState:
     """What the reports of one training say."""
 
+    floor_known: bool
     share: float
-    """The reducible share of the last report; NaN if the task has no room."""
+    """The reducible share of the last report; NaN if the task has no floor or no room."""
     emergence: Emergence | None
-    """None if the task has no room."""
+    """None if the task has no floor or no room."""
     trend: Trend | None
     """None if the training has too few reports. Under a cosine schedule the trend describes this schedule alone."""
 
     @property
     def word(self) -> Word:
         if self.emergence is None:
-            return "no room"
+            return "no room" if self.floor_known else "no floor"
         if not self.emergence.emerged:
             return "not learnt"
         return self.trend.ending if self.trend else "unclear"
@@ -66,6 +69,7 @@ def learning_states(histories: Sequence[History], rule: EmergenceRule | None = N
     scatter = report_scatter(pooled)
     return [
         LearningState(
+            not math.isnan(history.floor),
             float(history.share[-1]),
             found,
             trend(*reports, scatter) if found and scatter else None,
