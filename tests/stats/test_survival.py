@@ -61,6 +61,18 @@ def test_units_of_the_columns_and_of_the_steps_do_not_matter():
     assert other.level == pytest.approx(fit.level + math.log(1000))
 
 
+def test_a_run_without_information_changes_nothing():
+    columns, after, by = simulated(9, each=10)
+    fit = some(accelerated_failure_time(columns, after, by))
+    more = some(
+        accelerated_failure_time(
+            np.append(columns, [[3.0]], axis=0), np.append(after, 0), np.append(by, np.inf)
+        )
+    )
+    assert more.coefficients == pytest.approx(fit.coefficients, abs=1e-5)
+    assert more.log_likelihood == pytest.approx(fit.log_likelihood)
+
+
 def test_there_is_no_fit_if_the_likelihood_has_no_maximum():
     columns, after, by = simulated(8)
     never = np.full(16, np.inf)

@@ -2,8 +2,8 @@
 
 An accelerated-failure-time model (AFT) is log T = level + columns @ coefficients + sd * noise. The noise is standard
 normal (T is log-normal) or standard extreme-value (T is Weibull). A run that emerged between two reports adds the
-probability of this interval to the likelihood, and a censored run the probability of a later emergence. So censored
-runs stay in the fit: without them, a simulated slope of .4 is estimated as .20, and the interval covers 49 %.
+probability of this interval to the likelihood. A censored run adds the probability of a later emergence. Without the
+censored runs, a simulated slope of .4 is estimated as .20, and its interval covers 49 %.
 
 The log-likelihood is concave in (coefficients / sd, 1 / sd) (Burridge 1981), so Newton's method finds its maximum.
 
@@ -236,7 +236,7 @@ class SurvivalCurve:
 
     @property
     def median(self) -> float:
-        """The first step at which at most half of the runs are on the plateau; inf if there is none."""
+        """The first step with at most half of the runs on the plateau; inf if more runs stay."""
         low = np.flatnonzero(self.share <= 0.5 + 1e-9)
         return float(self.by[low[0]]) if len(low) else math.inf
 

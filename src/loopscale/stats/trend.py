@@ -22,8 +22,8 @@ from loopscale.stats.contrasts import Array, PooledVariance, student
 WINDOW = 0.5
 """The window begins at this share of the steps."""
 NEGLIGIBLE = 0.2
-"""A smaller fall per doubling counts as no fall. With a scatter of .1 and 20 reports, the half width of the interval
-is .19, so a smaller margin would never be met."""
+"""A smaller fall per doubling counts as no fall. With 20 reports and a scatter of .1 in the natural logarithm, the half
+width of the interval is .19. So a smaller margin would hardly ever be met."""
 LEAST_REPORTS = 3
 """A straight line through fewer reports leaves no scatter."""
 Ending = Literal["over", "falling", "unclear"]
