@@ -14,7 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ from loopscale.models.base import Net
 from loopscale.tasks.base import Task
 
 VALIDATION_PROMPTS = 512
+Purpose = Literal["validate", "evaluate"]
+"""The two sets of prompts of a task."""
 
 BLOCK_BYTES = 2**26
 LARGEST_BLOCK = 256
@@ -122,7 +124,7 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
     total, squares, raw = zero, zero, zero
     measures, measured = defaultdict[str, Tensor](lambda: zero), defaultdict[str, int](int)
     single_errors, room = list[Tensor](), MEDIAN_BYTES
-    for block in _blocks("evaluate", task, evaluation.prompts):
+    for block in prompt_set("evaluate", task, evaluation.prompts):
         batch = suited(block, predictor, device)
         prediction = predictor.predict(batch, loops)
         error = task.error(prediction, batch).double()
@@ -178,7 +180,7 @@ def summary(curve: Curve, task: Task, loop: int) -> dict[str, float]:
     }
 
 
-def _blocks(purpose: str, task: Task, prompts: int) -> Iterator[Batch]:
+def prompt_set(purpose: Purpose, task: Task, prompts: int) -> Iterator[Batch]:
     """The set of prompts named `purpose`, block by block."""
     name, size = canonical(task), _block_size(task)
     for number, start in enumerate(range(0, prompts, size)):
@@ -188,7 +190,7 @@ def _blocks(purpose: str, task: Task, prompts: int) -> Iterator[Batch]:
 @functools.lru_cache(maxsize=4)
 def _validation_set(task: str, device: str, dtype: torch.dtype) -> tuple[Batch, ...]:
     """Cached, because a trial validates hundreds of times. The cache is small, because an actor runs many trials."""
-    blocks = _blocks("validate", Task.model_validate_json(task), VALIDATION_PROMPTS)
+    blocks = prompt_set("validate", Task.model_validate_json(task), VALIDATION_PROMPTS)
     return tuple(block.for_nets(device, dtype) for block in blocks)
 
 

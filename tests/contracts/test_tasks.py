@@ -5,6 +5,7 @@ import torch
 from pydantic import ValidationError
 
 from loopscale.core.seeds import stream
+from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
 
 FORMATS = ("decoder", "encoder")
@@ -195,3 +196,31 @@ def test_invalid_values_are_refused_with_the_name_of_the_setting(task: Task, set
     for value in (-1, float("inf"), float("nan")) + ((0,) if setting != "noise" else ()):
         with pytest.raises(ValidationError, match=setting):
             Task.model_validate({"kind": task.kind, setting: value})
+
+
+@EVERY
+def test_a_task_names_its_floor_or_a_reference(task: Task):
+    rule, problem = task.floor_rule, task.sample(1, stream(0)).problem
+    assert rule is not None
+    solver = Solver.model_validate(rule.solver) if rule.solver else None
+    assert solver is None or solver.accepts(problem)
+    if rule.how == "bayes":
+        assert type(task).raw_error is Task.raw_error
+        assert solver is None or (solver.room_below(task) == 0 and not solver.oracle)
+    if rule.how == "bound":
+        assert solver is not None
+        assert solver.room_below(task) is not None
+    if rule.how == "reference":
+        assert solver is not None
+        assert not solver.oracle
+
+
+@EVERY
+def test_no_other_fixed_guess_is_better(task: Task):
+    small = task.easier(dim=4, points=8)
+    batch, guess = small.sample(2000, stream("other guesses")), small.fixed_guess
+    noise = torch.randn(guess.shape, generator=stream("direction")) * batch.targets.std()
+    for other in (0.5 * guess, 1.5 * guess, guess + 0.3 * noise, guess - 0.3 * noise):
+        errors = [small.error(each.expand(batch.targets.shape), batch).mean(-1) for each in (guess, other)]
+        ahead = (errors[0] - errors[1]).double()
+        assert ahead.mean() <= 3 * ahead.std() / len(ahead) ** 0.5

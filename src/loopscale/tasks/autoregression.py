@@ -40,6 +40,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
+from loopscale.tasks.base import FloorRule
 from loopscale.tasks.graded import GradedTask
 from loopscale.tasks.regression import VectorRegression, only_first
 from loopscale.tasks.representation_regression import Representation
@@ -103,6 +104,11 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     @property
     def _share(self) -> float:
         return self.at_work / self.dim
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        return FloorRule("bayes", {"kind": "ridge", "features": "representation"})
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -1,7 +1,9 @@
 """The base class of tasks."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -15,6 +17,18 @@ Errors = Float[Tensor, "*steps batch points"]
 """One number per query."""
 Measures = dict[str, Float[Tensor, "*steps batch"]]
 """One number per prompt, by the name of the measure."""
+
+
+@dataclass(frozen=True)
+class FloorRule:
+    """How the least possible error of a task is known. The room `regret` computes the error itself."""
+
+    how: Literal["bayes", "exact", "bound", "reference"]
+    """bayes: the solver is the Bayes predictor, and the error is a squared error. exact: the least error is 0. bound:
+    no predictor is below the solver's error by more than the solver's `room_below`. reference: the solver is the best
+    known algorithm, and a net may be better."""
+    solver: dict[str, Any] | None = None
+    """The settings of the solver; `None` for the prediction 0."""
 
 
 class Task(Family, package="loopscale.tasks"):
@@ -61,6 +75,17 @@ class Task(Family, package="loopscale.tasks"):
     def variances(self) -> float | Float[Tensor, " points"]:
         """The raw error of predicting zero at every query. A tensor if this error differs between queries."""
         return self.variance
+
+    @property
+    def floor_rule(self) -> FloorRule | None:
+        """How the least possible error is known; `None` if neither a floor nor a reference is known."""
+        return None
+
+    @property
+    def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
+        """The best prediction that depends on the query's number alone, for targets [points, dim_out]. Its error is
+        the ignorance of the task. By default 0, which is right if a target and its negative are equally likely."""
+        return torch.zeros(self.sample(1, torch.Generator().manual_seed(0)).targets.shape[1:])
 
     @abstractmethod
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -27,6 +27,7 @@ An easier task has fewer coordinates per state and fewer chains. Every chain kee
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -37,9 +38,13 @@ from torch.nn.functional import leaky_relu
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Measures, Prediction
+from loopscale.core.seeds import stream
+from loopscale.tasks.base import FloorRule, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.graded import GradedTask
+
+SIMULATED = 2**14
+"""Number of chains in the simulation of the mean states."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,18 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
         """Variance of an entry of W^l. A leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
         return 2 / ((1 + self.slope**2) * self.at_work)
 
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        if self.weights == "gaussian":
+            return FloorRule("bayes", {"kind": "layer_bayes"})
+        return FloorRule("reference", {"kind": "layer_least_squares"})
+
+    @property
+    @override
+    def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
+        return _mean_states(self.model_dump_json())
+
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         active = self.at_work
@@ -131,3 +148,15 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
         """`chain_step_1`, `chain_step_2` ..: the error at s^1, s^2 .., averaged over chains."""
         by_step = self.error(prediction, batch).unflatten(-1, (-1, self.depth)).mean(-2)
         return {f"chain_step_{step + 1}": by_step[..., step] for step in range(self.depth)}
+
+
+@lru_cache(maxsize=4)
+def _mean_states(settings: str) -> Float[Tensor, "queries dim"]:
+    """The mean of every state, from a simulation with a fixed seed. All chains and coordinates have the same mean."""
+    task = ChainOfThought.model_validate_json(settings)
+    batch = task.sample(max(1, SIMULATED // task.points), stream("mean states"))
+    by_layer = (
+        batch.targets[..., : task.at_work].double().unflatten(1, (task.points, task.depth)).mean((0, 1, 3))
+    )
+    mean = by_layer.repeat(task.points)[:, None].expand(-1, task.dim)
+    return (mean * (torch.arange(task.dim) < task.at_work)).float()

@@ -29,10 +29,11 @@ from torch.nn.functional import one_hot, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Errors, Measures, Prediction
+from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
 from loopscale.tasks.constants import constant
+from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.point_clouds import PointCloud
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.relabelling import cluster_agreement, cross_entropy
@@ -105,6 +106,19 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         steps = self.components - 1
         raw = [self.imbalance ** (-k / steps) for k in range(self.components)]
         return tuple(weight / sum(raw) for weight in raw)
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        if self.tables:
+            return FloorRule("reference", {"kind": "gaussian_mixture_em"})
+        return FloorRule("bound", {"kind": "mixture_posterior"})
+
+    @property
+    @override
+    def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
+        """Below 1, because names are free: the first point may give its cluster the first name."""
+        return fitted_guess(self.model_dump_json())
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -4,6 +4,7 @@ An eigenvector has no sign, so all measures ignore the sign. The order of the es
 eigenvalues. Only `unordered` matches estimates to eigenvectors in the best order.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,14 @@ def squared_distance(
     truth = truth.to(guess.dtype)
     sign = torch.where((guess.detach() * truth).sum(-1, keepdim=True) < 0, -1, 1).to(guess.dtype)
     return (guess - sign * truth).square().sum(-1)
+
+
+def mean_cosine(dim: int) -> float:
+    """The mean of |cos| of the angle between an axis and a uniform unit vector.
+
+    A fixed guess v of this length has the least mean squared distance up to sign: 1 - |v|².
+    """
+    return math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)
 
 
 def vector_agreement(

@@ -16,6 +16,7 @@ are independent Gaussians, or lie on a sphere, where η is the same in every pro
 
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import pi
 from typing import Literal
 
 import torch
@@ -25,8 +26,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Errors, Measures, Prediction
+from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
 from loopscale.tasks.constants import constant
+from loopscale.tasks.eigenvectors import mean_cosine
+from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
@@ -142,6 +145,27 @@ class MixtureRegression(RegressionTask, kind="mixture_regression", allow_inf_nan
         if self.target == "components":
             return 0.0
         return self.label_noise**2 + self.signal * (1 - self.concentration)
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        """For labels of ±β with equal weights, the prediction 0 is the Bayes predictor."""
+        if self.target == "label" and self.concentration == 0:
+            return FloorRule("bayes")
+        return FloorRule("reference", {"kind": "mixture_em", "restarts": 8})
+
+    @property
+    @override
+    def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
+        """0 for labels. The order of components is free, and so is the sign of ±β, so a fixed guess gains from both."""
+        zero = torch.zeros(len(self.seen), self.prompt.dim_out)
+        if self.target == "label":
+            return zero
+        if not self.symmetric:
+            return fitted_guess(self.model_dump_json(), same=True)
+        sphere = self.prior == "sphere"
+        cosine = mean_cosine(self.at_work) * self.at_work**0.5 if sphere else (2 / pi) ** 0.5
+        return zero + self.w_scale * cosine * torch.eye(self.dim)[0]
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

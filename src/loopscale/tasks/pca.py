@@ -27,10 +27,16 @@ from torch.nn.functional import normalize, pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.base import Errors, Measures, Prediction
+from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
 from loopscale.tasks.bases import bases
 from loopscale.tasks.constants import constant
-from loopscale.tasks.eigenvectors import Eigenvectors, leading, squared_distance, vector_agreement
+from loopscale.tasks.eigenvectors import (
+    Eigenvectors,
+    leading,
+    mean_cosine,
+    squared_distance,
+    vector_agreement,
+)
 from loopscale.tasks.point_clouds import PointCloud, mean_and_size
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.tables import check_size, excerpts
@@ -111,6 +117,17 @@ class PrincipalComponentAnalysis(PointCloud, kind="pca"):
         dim = self.at_work
         raw = [(1 - self.gap) ** min(i, self.components) for i in range(dim)]
         return tuple(dim * value / sum(raw) for value in raw)
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        return FloorRule("exact" if self.target == "sample" else "reference", {"kind": "eigendecomposition"})
+
+    @property
+    @override
+    def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
+        """The first axis, shortened. Eigenvectors are uniform on the sphere, so every direction is as good."""
+        return mean_cosine(self.at_work) * torch.eye(self.dim)[:1].repeat(self.asked, 1)
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -29,6 +29,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
+from loopscale.tasks.base import FloorRule
 from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
 MONTE_CARLO = 2**18
@@ -74,6 +75,11 @@ class RepresentationRegression(NoisyRegressionTask, kind="representation_regress
     @override
     def variance(self) -> float:
         return self.w_scale**2 * _mean_square(self.representation, self.active) + self.noise_variance
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        return FloorRule("bayes", {"kind": "ridge", "features": "representation"})
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

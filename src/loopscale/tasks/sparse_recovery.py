@@ -20,6 +20,7 @@ enumerated. `oracle_support` reads the true support and can fall below the Bayes
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import comb
 from typing import Literal
 
 import torch
@@ -30,10 +31,12 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import Measures
+from loopscale.tasks.base import FloorRule, Measures
 from loopscale.tasks.induced import induced_weights
 from loopscale.tasks.regression import NoisyRegressionTask, Regression, only_first, pose
 
+MOST_HYPOTHESES = 3_000
+"""The posterior of more supports costs minutes for a set of prompts, so a reference takes the place of the floor."""
 PROBED = 4
 """β is probed in one of this many prompts, because a probe needs one prediction per coordinate of β."""
 
@@ -99,6 +102,14 @@ class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=
     @override
     def variance(self) -> float:
         return self.present * (self.w_scale * self.x_scale) ** 2 + self.noise_variance
+
+    @property
+    @override
+    def floor_rule(self) -> FloorRule:
+        hypotheses = comb(self.at_work, self.present) * (2**self.present if self.values == "signs" else 1)
+        if hypotheses <= MOST_HYPOTHESES:
+            return FloorRule("bayes", {"kind": "sparse_posterior"})
+        return FloorRule("reference", {"kind": "lasso"})
 
     @override
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:

@@ -1,0 +1,167 @@
+"""Regret: how far an error is above the least possible error on the same prompts.
+
+A task names its floor (`Task.floor_rule`), and the floor is computed once for a set of prompts. If the Bayes predictor
+of a squared error is known, regret is the squared distance to its prediction. This estimate is never negative, and near
+the floor it has the least noise. An example is gradient descent after 4 steps (linear regression, d = 4, 12 pairs,
+σ = .5, regret .09). The standard deviation over sets of 512 prompts is .006 for the distance. It is .008 for a
+difference of two errors on the same prompts, and .015 for a difference to a formula. Far from the floor
+all three agree.
+
+In all other cases regret is the difference of two errors. If only a bound or a reference is known, `Floor.measure` says
+so, because a net may be below a reference.
+
+Ignorance is the error of the best fixed guess (`Task.fixed_guess`) on the same prompts. The reducible share of an
+error is 1 at ignorance and 0 at the floor (`loopscale.stats.emergence.reducible_share`).
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from loopscale.core.prompt import Batch, Predictor
+from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, prompt_set, suited
+from loopscale.solvers.base import Solver
+from loopscale.stats.emergence import reducible_share
+from loopscale.tasks.base import Errors, Prediction, Task
+
+STEPS = 50
+"""Steps of iterative solvers. More steps hardly lower their error."""
+How = Literal["bayes", "exact", "bound", "reference", "none"]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least error known on a set of prompts, over the variance of the target."""
+
+    how: How
+    """How the floor is known: see `FloorRule`. none: no floor and no reference is known."""
+    name: str
+    """The kind of the solver that has this error; "fixed guess" if no algorithm is better than a fixed guess."""
+    errors: Float64[np.ndarray, "prompts points"]
+    """NaN if `how` is none."""
+    ignorances: Float64[np.ndarray, "prompts points"]
+    """The errors of the best fixed guess."""
+    best: Float[Tensor, "prompts points dim_out"] | None = None
+    """The predictions of the Bayes predictor, if `how` is bayes."""
+
+    @property
+    def error(self) -> Float64[np.ndarray, " points"]:
+        return self.errors.mean(axis=0)
+
+    @property
+    def ignorance(self) -> Float64[np.ndarray, " points"]:
+        return self.ignorances.mean(axis=0)
+
+    @property
+    def measure(self) -> str:
+        """The name of `error - floor` in texts."""
+        if self.how == "none":
+            return "error"
+        return "regret" if self.how in ("bayes", "exact") else f"error above the {self.how} {self.name}"
+
+    @property
+    def has_room(self) -> bool:
+        """Whether enough of the ignorance is reducible, on average over queries."""
+        return bool(np.isfinite(self.shares(self.error.mean(keepdims=True))).all())
+
+    def regret(self, task: Task, prediction: Prediction, batch: Batch, start: int = 0) -> Errors:
+        """The regret of every prompt of a batch at every query.
+
+        Parameters
+        ----------
+        start
+            The place of the batch's first prompt in the set of prompts.
+        """
+        rows = slice(start, start + len(batch.targets))
+        if self.best is not None:
+            return task.error(prediction, replace(batch, targets=self.best[rows].to(prediction)))
+        error = task.error(prediction, batch)
+        return error - torch.from_numpy(self.errors[rows]).to(error)
+
+    def shares(
+        self, error: Float64[np.ndarray, " reports"], query: Literal["mean", "last"] = "mean"
+    ) -> Float64[np.ndarray, " reports"]:
+        """The reducible share of errors on this set of prompts: a training's reports of `error` or `error_last`."""
+        floor, ignorance = (
+            float(values.mean() if query == "mean" else values[-1]) for values in (self.error, self.ignorance)
+        )
+        return reducible_share(error, floor, ignorance)
+
+
+@dataclass(frozen=True)
+class RegretCurve:
+    """Regrets after every loop (row 0 is loop 1) at every query, averaged over prompts."""
+
+    regret: Float64[np.ndarray, "loops points"]
+    sem: Float64[np.ndarray, "loops points"]
+    """Standard error of `regret` over prompts."""
+    mean_sem: Float64[np.ndarray, " loops"]
+    """Standard error of the mean over queries. The regrets of one prompt are correlated."""
+
+    def summary(self, loop: int) -> dict[str, float]:
+        """The mean over queries and the last query at `loop` (counted from 1), with standard errors over prompts."""
+        row = loop - 1
+        return {
+            "regret": float(self.regret[row].mean()),
+            "regret_sem": float(self.mean_sem[row]),
+            "regret_last": float(self.regret[row, -1]),
+            "regret_last_sem": float(self.sem[row, -1]),
+        }
+
+
+def floor(task: Task, purpose: Purpose = "validate", prompts: int = VALIDATION_PROMPTS) -> Floor:
+    """The floor on a task's set of prompts. The floors of a few tasks are kept."""
+    return _floor(task.model_dump_json(), purpose, prompts)
+
+
+@torch.no_grad()
+def regret_curve(
+    predictor: Predictor, task: Task, loops: int, purpose: Purpose = "evaluate", prompts: int = 1024
+) -> RegretCurve:
+    """The regret of a predictor on a task's set of prompts."""
+    known, regrets, start = floor(task, purpose, prompts), list[Tensor](), 0
+    for block in prompt_set(purpose, task, prompts):
+        batch = suited(block, predictor, "cpu")
+        regrets.append(known.regret(task, predictor.predict(batch, loops), batch, start).double())
+        start += len(batch.targets)
+    every = torch.cat(regrets, dim=1).numpy()
+    sem, mean_sem = (values.std(axis=1, ddof=1) / np.sqrt(prompts) for values in (every, every.mean(axis=2)))
+    return RegretCurve(every.mean(axis=1), sem, mean_sem)
+
+
+@lru_cache(maxsize=8)
+@torch.no_grad()
+def _floor(settings: str, purpose: Purpose, prompts: int) -> Floor:
+    task = Task.model_validate_json(settings)
+    rule, guess = task.floor_rule, task.fixed_guess
+    solver = Solver.model_validate(rule.solver) if rule and rule.solver else None
+    errors, ignorances, best = list[Tensor](), list[Tensor](), list[Tensor]()
+    for batch in prompt_set(purpose, task, prompts):
+        fixed = guess.expand(batch.targets.shape).double()
+        prediction = torch.zeros_like(fixed) if solver is None else solver.predict(batch, STEPS)[-1]
+        errors.append(task.error(prediction, batch).double())
+        ignorances.append(task.error(fixed, batch).double())
+        best.append(prediction)
+    least, ignorance = torch.cat(errors).numpy(), torch.cat(ignorances).numpy()
+    if rule is None:
+        return Floor("none", "", np.full_like(least, np.nan), ignorance)
+    name = solver.kind if solver else "zero prediction"
+    match rule.how:
+        case "bayes":
+            return Floor("bayes", name, least, ignorance, torch.cat(best))
+        case "exact":
+            return Floor("exact", name, np.zeros_like(least), ignorance)
+        case "bound":
+            room = solver.room_below(task) if solver else None
+            if room is None:
+                raise ValueError(f"the floor of {task.kind} is a bound, but {name} has no `room_below`")
+            return Floor("bound", name, least - min(room / task.variance, float(least.mean())), ignorance)
+        case "reference" if ignorance.mean() < least.mean():
+            return Floor("reference", "fixed guess", ignorance, ignorance)
+        case "reference":
+            return Floor("reference", name, least, ignorance)
