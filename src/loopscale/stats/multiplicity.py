@@ -14,7 +14,7 @@ the verdict of another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -64,11 +64,11 @@ class ClaimVerdict:
 
 def holm(p: Array) -> Array:
     """Holm's adjusted p-values, along the last axis."""
-    count = p.shape[-1]
-    order = np.argsort(p, axis=-1, kind="stable")
-    steps = cast(Array, np.sort(p, axis=-1)) * np.arange(count, 0, -1)
+    factors: Array = np.arange(p.shape[-1], 0, -1, dtype=np.float64)
+    steps = np.sort(p, axis=-1) * factors
+    highest: Array = np.maximum.accumulate(steps, axis=-1)
     adjusted = np.empty(p.shape)
-    np.put_along_axis(adjusted, order, np.minimum(np.maximum.accumulate(steps, axis=-1), 1), axis=-1)
+    np.put_along_axis(adjusted, np.argsort(p, axis=-1, kind="stable"), np.minimum(highest, 1), axis=-1)
     return adjusted
 
 

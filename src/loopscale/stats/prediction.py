@@ -38,22 +38,39 @@ SAME_STEP = 1.01
 
 
 @dataclass(frozen=True)
-class FormPredictions:
-    """The predictions of one form for many sets of runs.
+class FormPrediction:
+    """The prediction of one form.
 
     Attributes
     ----------
+    form
+        The form's kind, and its floor if the floor is optional.
     centre
-        The predicted mean log error [...].
+        The predicted mean log error.
     variance
-        Of one run [...].
+        Of one run.
     leverage
-        The variance of the fitted curve at the predicted value, in units of `variance` [...].
+        The variance of the fitted curve at the predicted value, in units of `variance`.
     freedom
         Degrees of freedom of the variance.
-    aicc
-        [...]; infinite with too few runs.
     """
+
+    form: str
+    centre: float
+    variance: float
+    leverage: float
+    freedom: int
+    aicc: float
+
+    def interval(self, replicates: int) -> tuple[float, float]:
+        """The 95 % prediction interval of the mean log error of this many new runs."""
+        half = float(half_widths(math.sqrt(self.variance * (1 / replicates + self.leverage)), self.freedom))
+        return self.centre - half, self.centre + half
+
+
+@dataclass(frozen=True)
+class FormPredictions:
+    """The predictions of one form for many sets of runs: arrays [sets] of the values of `FormPrediction`."""
 
     form: Form
     centre: Array
@@ -66,6 +83,15 @@ class FormPredictions:
         """The 95 % prediction interval of the mean log error of this many new runs."""
         half = half_widths(np.sqrt(self.variance * (1 / replicates + self.leverage)), self.freedom)
         return self.centre - half, self.centre + half
+
+    def first(self) -> FormPrediction:
+        """The prediction of the first set."""
+        kind, floor = self.form.kind, self.form.optional and not self.form.short
+        name = f"{kind} with {self.form.names[-1]}" if floor else kind
+        centre, variance, leverage, aicc = (
+            float(part[0]) for part in (self.centre, self.variance, self.leverage, self.aicc)
+        )
+        return FormPrediction(name, centre, variance, leverage, self.freedom, aicc)
 
 
 @dataclass(frozen=True)
@@ -80,9 +106,9 @@ class Prediction:
         The log error that the form with the least AICc predicts.
     last_value, line
         Naive predictions of the log error: the mean at the last fitted value, and the straight line through the means
-        at the last two fitted values in log-log (along the axis itself if a value is not positive).
+        at the last two fitted values in log-log (along the axis itself if one of the places is not positive).
     forms
-        The forms within 6 of the best AICc, best first.
+        The predictions of the forms within 6 of the best AICc, best first.
     reason
         Why the prediction has no level; empty if the prediction is judged.
     """
@@ -91,7 +117,7 @@ class Prediction:
     centre: float
     last_value: float
     line: float
-    forms: tuple[FormPredictions, ...]
+    forms: tuple[FormPrediction, ...]
     reason: str = ""
 
     @property
@@ -102,7 +128,7 @@ class Prediction:
     def interval(self, replicates: int) -> tuple[float, float]:
         """The union of the forms' prediction intervals, for the mean log error of this many new runs."""
         ends = [form.interval(replicates) for form in self.forms]
-        return min(float(low) for low, _ in ends), max(float(high) for _, high in ends)
+        return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 @dataclass(frozen=True)
@@ -143,19 +169,18 @@ def predict(x: Array, logs: Array, at: float, forms: Sequence[Form] = FORMS) -> 
         None if the runs determine no form: the values are too few, or no value has two replicates.
     """
     usable = [form for form in forms if not form.log_axis or (x.min() > 0 and at > 0)]
-    found = predict_batch(x, logs[None], at, usable)
-    found = [one for one in found if np.isfinite(one.aicc[0])]
+    found = [one.first() for one in predict_batch(x, logs[None], at, usable)]
+    found = sorted((one for one in found if math.isfinite(one.aicc)), key=lambda one: one.aicc)
     if not found:
         return None
-    least = min(float(one.aicc[0]) for one in found)
-    near = sorted((one for one in found if one.aicc[0] - least <= NEAR), key=lambda one: float(one.aicc[0]))
+    near = tuple(one for one in found if one.aicc - found[0].aicc <= NEAR)
     values = np.unique(x)
     means = [float(logs[x == value].mean()) for value in values[-2:]]
     places = np.array([values[-2], values[-1], at])
     places = np.log(places) if places.min() > 0 else places
     slope = (means[1] - means[0]) / float(places[1] - places[0])
     line = means[1] + slope * float(places[2] - places[1])
-    return Prediction(at, float(near[0].centre[0]), means[1], line, tuple(near), why_not_judged(values, at))
+    return Prediction(at, near[0].centre, means[1], line, near, why_not_judged(values, at))
 
 
 def why_not_judged(values: Array, at: float) -> str:
