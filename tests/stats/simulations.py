@@ -3,7 +3,7 @@
 The tests of this folder use the functions with few draws, or with many if they are marked slow. The page
 docs/statistics.md holds the tables with many draws:
 
-    python -m tests.stats.simulations            # prints all tables, in three minutes on one core
+    python -m tests.stats.simulations            # prints all tables, in two minutes on one core
     python -m tests.stats.simulations --write    # replaces the tables of the page
     python -m tests.stats.simulations looks      # prints one table
 """
@@ -215,8 +215,16 @@ TRUTHS: dict[str, Callable[[Array], Array]] = {
     "power .7 + floor .03": lambda x: np.log(x**-0.7 + 0.03),
     "exponential .2": lambda x: -0.2 * x,
     "exponential .05": lambda x: -0.05 * x,
+    "exponential .5 + floor .1": lambda x: np.log(np.exp(-0.5 * x) + 0.1),
+    "exponential .1 + floor .1": lambda x: np.log(np.exp(-0.1 * x) + 0.1),
     "level": lambda x: 0.0 * x,
 }
+OTHER_TRUTHS: dict[str, Callable[[Array], Array]] = {
+    "(ln(1 + x))^-1": lambda x: -np.log(np.log1p(x)),
+    "(ln(1 + x))^-2": lambda x: -2 * np.log(np.log1p(x)),
+}
+"""Truths of no form that is fitted."""
+FORM_NAMES = "power", "exponential", "exponential + floor", "power + floor"
 
 
 def prediction_coverage(
@@ -224,21 +232,23 @@ def prediction_coverage(
 ) -> dict[str, float]:
     """The share of 95 % prediction intervals at x = 1, 2, 4 .. that cover the mean of new runs, `ahead` doublings on.
 
-    By rule: the union of near forms, the form with the best AICc, and each form alone.
+    By rule: the union of near forms, the same without the exponential with a floor, the form with the best AICc, and
+    each form alone.
     """
-    rng = np.random.default_rng([list(TRUTHS).index(truth), values, replicates, int(100 * noise), ahead])
+    truths = TRUTHS | OTHER_TRUTHS
+    rng = np.random.default_rng([list(truths).index(truth), values, replicates, int(100 * noise), ahead])
     x = np.repeat(2.0 ** np.arange(values), replicates)
     at = np.array([2.0 ** (values - 1 + ahead)])
-    curve = TRUTHS[truth]
+    curve = truths[truth]
     logs = curve(x) + noise * rng.standard_normal((draws, len(x)))
     new = curve(at)[0] + noise / math.sqrt(replicates) * rng.standard_normal(draws)
     found = predict_batch(x, logs, float(at[0]))
-    names = "power", "exponential", "power + floor"
-    ends = {name: one.interval(replicates) for name, one in zip(names, found, strict=True)}
+    ends = {name: one.interval(replicates) for name, one in zip(FORM_NAMES, found, strict=True)}
     best = np.stack([one.aicc for one in found]).argmin(0)
     stacked = np.array([one.interval(replicates) for one in found])
     ends["best AICc"] = stacked[best, 0, np.arange(draws)], stacked[best, 1, np.arange(draws)]
     ends["union"] = union(found, replicates)
+    ends["three forms"] = union([found[0], found[1], found[3]], replicates)
     return {rule: float(np.mean((low <= new) & (new <= high))) for rule, (low, high) in ends.items()}
 
 
@@ -286,6 +296,16 @@ def families_table() -> str:
                 rows.append([family, str(seeds), name, *map(percent, shares)])
     heads = ["all level: alone", "Holm", "half differ: alone", "Holm", "found by Holm"]
     return markdown(["family", "seeds", "noise", *heads], rows)
+
+
+def claims_table() -> str:
+    rows = []
+    for seeds in (3, 5, 8):
+        for effect in (0.2, 0.3, 0.5):
+            plan = PlannedClaim(seeds, ReplicateNoise(NOISE), -effect, 8)
+            chances = [replace(plan, claims=claims).chances()["less"] for claims in (1, 3, 7, 28)]
+            rows.append([str(seeds), f"{effect:g}", *map(percent, chances)])
+    return markdown(["seeds", "effect", "1 claim", "3 claims", "7 claims", "28 claims"], rows)
 
 
 def margins_table() -> str:
@@ -398,37 +418,34 @@ def predictions_table() -> str:
         for noise in (0.05, 0.15):
             for values in (4, 5, 6):
                 shares = [
-                    prediction_coverage(truth, values, replicates, noise, ahead, 1000)
+                    prediction_coverage(truth, values, replicates, noise, ahead, 500)
                     for truth in TRUTHS
                     for replicates in (3, 5)
                 ]
                 row = ["next" if ahead == 1 else "after next", f"{noise:g}", str(values)]
-                for rule in ("union", "best AICc"):
-                    found = [share[rule] for share in shares]
-                    row.append(f"{100 * min(found):.0f} to {100 * max(found):.0f}")
+                for rule in ("union", "three forms", "best AICc"):
+                    found = sorted(share[rule] for share in shares)
+                    row.append(
+                        f"{100 * found[0]:.0f} {100 * found[1]:.0f} {100 * found[len(found) // 4]:.0f}"
+                    )
                 rows.append(row)
-    return markdown(["value", "noise", "fitted values", "union", "best AICc alone"], rows)
+    heads = ["union", "without exponential + floor", "best AICc alone"]
+    return markdown(["value", "noise", "fitted values", *heads], rows)
 
 
 def wrong_forms_table() -> str:
     rows = []
-    for truth in TRUTHS:
+    for truth in (*TRUTHS, *OTHER_TRUTHS):
         shares = [prediction_coverage(truth, values, 3, 0.05, 1, 1000) for values in (4, 6)]
-        row = [truth]
-        for rule in ("power", "exponential", "power + floor", "union"):
-            row += [f"{100 * share[rule]:.0f}" for share in shares]
-        rows.append(row)
-    heads = [
-        f"{rule}, {values}"
-        for rule in ("power", "exponential", "power + floor", "union")
-        for values in (4, 6)
-    ]
-    return markdown(["truth", *heads], rows)
+        rules = (*FORM_NAMES, "union")
+        rows.append([truth, *(" ".join(f"{100 * share[rule]:.0f}" for share in shares) for rule in rules)])
+    return markdown(["truth", *FORM_NAMES, "union"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "intervals": intervals_table,
     "families": families_table,
+    "claims": claims_table,
     "margins": margins_table,
     "level": level_table,
     "looks": looks_table,

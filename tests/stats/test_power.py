@@ -208,7 +208,7 @@ def test_the_chances_of_a_law_are_those_of_the_analysis():
 @pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=["exact", "slower", "effects of seeds"])
 def test_the_chances_of_a_law_are_those_of_the_analysis_in_many_studies(law: PlannedLaw):
-    check_law(law, 1500)
+    check_law(law, 600)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, jud
 from loopscale.stats.forms.base import Form, variants
 
 POWER = 0.8
-"""The chance of a verdict for which `replicates_needed` is asked."""
+"""The wanted chance of a verdict."""
 OFF = 0.25
 """The share by which theory is off in the second question of a plan."""
 DRAWS = 10_000
