@@ -11,7 +11,6 @@ from loopscale.stats.forms.base import variants
 from loopscale.stats.prediction import (
     FORMS,
     NEAR,
-    FormPrediction,
     Prediction,
     predict,
     predict_batch,
@@ -47,7 +46,7 @@ def lowest(share: float, draws: int) -> float:
 
 def test_the_interval_of_a_power_is_that_of_a_regression():
     x, logs = runs("power 1", noise=0.2)
-    (power,) = predict_batch(x, logs[None], 32.0, [variants("power")[0]])
+    (power,) = predict_batch(x, logs[None], 32.0, 4, variants("power"))
     line = stats.linregress(np.log(x), logs)
     residual = logs - line.intercept - line.slope * np.log(x)
     off = np.log(x) - np.log(x).mean()
@@ -56,8 +55,7 @@ def test_the_interval_of_a_power_is_that_of_a_regression():
     variance = max((residual**2).sum() / 13, within / 10)
     half = stats.t.ppf(0.975, 13) * math.sqrt(variance * (1 / 4 + leverage))
     centre = line.intercept + line.slope * math.log(32)
-    low, high = power.interval(4)
-    assert (low[0], high[0]) == pytest.approx((centre - half, centre + half), rel=1e-5)
+    assert (power.low[0], power.high[0]) == pytest.approx((centre - half, centre + half), rel=1e-5)
     square = float((residual**2).sum())
     assert power.aicc[0] == pytest.approx(15 * math.log(square / 15) + 6 * 15 / 11, rel=1e-6)
 
@@ -65,24 +63,45 @@ def test_the_interval_of_a_power_is_that_of_a_regression():
 def test_values_with_more_replicates_weigh_more():
     x = np.array([1.0, 1, 2, 4, 4, 4, 8])
     logs = -np.log(x) + 0.1 * np.random.default_rng(0).standard_normal(7)
-    (power,) = predict_batch(x, logs[None], 16.0, [variants("power")[0]])
+    (power,) = predict_batch(x, logs[None], 16.0, 3, variants("power"))
     line = stats.linregress(np.log(x), logs)
     assert power.centre[0] == pytest.approx(line.intercept + line.slope * math.log(16), rel=1e-5)
 
 
-@pytest.mark.parametrize("truth", ["power 1", "power 1 + floor .1", "exponential .2"])
+@pytest.mark.parametrize(
+    "truth", ["power 1", "power 1 + floor .1", "exponential .2", "exponential .5 + floor .1"]
+)
 def test_the_true_form_predicts_a_curve_without_noise(truth: str):
     x, _ = runs(truth)
     logs = TRUTHS[truth](x) + 1e-4 * np.tile([-1, 0, 1], 5)
-    prediction = some(predict(x, logs, 32.0))
+    prediction = some(predict(x, logs, 32.0, 3))
     assert prediction.centre == pytest.approx(TRUTHS[truth](np.array([32.0]))[0], abs=1e-3)
-    low, high = prediction.interval(3)
-    assert low < prediction.centre < high
+    assert prediction.low < prediction.centre < prediction.high
+
+
+def test_new_runs_at_an_end_of_the_interval_are_just_possible():
+    """The ends by a grid search: the new mean joins the fit, and the squares rise by t² times the variance."""
+    x, logs = runs("power 1 + floor .1", values=4, noise=0.1)
+    (floor,) = predict_batch(x, logs[None], 16.0, 3, variants("power_floor"))
+    means, ahead = logs.reshape(4, 3).mean(1), 2.0 ** np.arange(5)
+    rates, floors = np.linspace(0.02, 4, 400), np.concatenate([[0.0], np.geomspace(1e-4, 3, 600)])
+    shapes = np.log((ahead ** -rates[:, None])[:, None] + floors[:, None])
+
+    def squares(y: Array, shape: Array) -> float:
+        off = y - shape
+        return float((3 * (off - off.mean(-1, keepdims=True)) ** 2).sum(-1).min())
+
+    least = squares(means, shapes[..., :4])
+    within = ((logs.reshape(4, 3) - means[:, None]) ** 2).sum()
+    variance = max((within + least) / 9, within / 8)
+    for end in (floor.low[0], floor.high[0]):
+        rise = squares(np.append(means, end), shapes) - least
+        assert rise / variance == pytest.approx(stats.t.ppf(0.975, 9) ** 2, rel=0.03)
 
 
 def test_more_new_runs_narrow_the_interval():
-    prediction = some(predict(*runs("power 1"), 32.0))
-    widths = [high - low for low, high in map(prediction.interval, (1, 3, 100))]
+    ends = [some(predict(*runs("power 1"), 32.0, count)) for count in (1, 3, 100)]
+    widths = [one.high - one.low for one in ends]
     assert widths == sorted(widths, reverse=True)
 
 
@@ -91,45 +110,45 @@ def test_more_new_runs_narrow_the_interval():
 
 def test_the_interval_is_the_union_of_the_forms_near_the_best():
     x, logs = runs("power .7 + floor .03", noise=0.15)
-    prediction = some(predict(x, logs, 32.0))
-    found = predict_batch(x, logs[None], 32.0)
+    prediction = some(predict(x, logs, 32.0, 3))
+    found = predict_batch(x, logs[None], 32.0, 3)
     least = min(float(one.aicc[0]) for one in found)
-    near = [one for one in sorted(found, key=lambda one: one.aicc[0]) if one.aicc[0] <= least + NEAR]
-    assert [one.form for one in prediction.forms] == [one.first().form for one in near]
+    near = [one.first() for one in sorted(found, key=lambda one: one.aicc[0]) if one.aicc[0] <= least + NEAR]
+    assert list(prediction.forms) == near
     assert len(near) > 1
-    ends = np.array([one.first().interval(3) for one in near])
-    assert prediction.interval(3) == pytest.approx((ends[:, 0].min(), ends[:, 1].max()))
-    low, high = union(found, 3)
-    assert prediction.interval(3) == pytest.approx((low[0], high[0]))
+    low, high = min(one.low for one in near), max(one.high for one in near)
+    assert (prediction.low, prediction.high) == (low, high)
+    assert [float(end[0]) for end in union(found)] == [low, high]
 
 
 def test_a_form_far_from_the_best_does_not_contribute():
-    prediction = some(predict(*runs("exponential .2", noise=0.02), 32.0))
+    prediction = some(predict(*runs("exponential .2", noise=0.02), 32.0, 3))
     assert {one.form for one in prediction.forms} <= {"exponential", "exponential with floor"}
 
 
 def test_many_sets_of_runs_have_the_predictions_of_each():
     x, _ = runs("power 1")
     logs = np.stack([runs("power 1 + floor .1", seed=seed, noise=0.1)[1] for seed in range(5)])
-    low, high = union(predict_batch(x, logs, 32.0), 3)
+    low, high = union(predict_batch(x, logs, 32.0, 3))
     for place, own in enumerate(logs):
-        assert some(predict(x, own, 32.0)).interval(3) == pytest.approx((low[place], high[place]), rel=1e-4)
+        alone = some(predict(x, own, 32.0, 3))
+        assert (alone.low, alone.high) == pytest.approx((low[place], high[place]), rel=1e-3)
 
 
 def test_a_value_of_zero_leaves_the_forms_without_a_logarithm():
     x = np.repeat([0.0, 1, 2, 3, 4], 2)
     logs = -0.5 * x + 0.01 * np.tile([-1, 1], 5)
-    prediction = some(predict(x, logs, 5.0))
+    prediction = some(predict(x, logs, 5.0, 2))
     assert {one.form for one in prediction.forms} <= {"exponential", "exponential with floor"}
     assert prediction.judged
-    below = some(predict(x - 4, logs, 1.0))
+    below = some(predict(x - 4, logs, 1.0, 2))
     assert (below.centre, below.line) == pytest.approx((-2.5, -2.5), abs=1e-6)
 
 
 def test_one_run_at_each_value_gives_no_prediction():
     x = 2.0 ** np.arange(6)
-    assert predict(x, -np.log(x), 64.0) is None
-    assert predict(np.repeat(x[:2], 3), np.zeros(6), 4.0) is None
+    assert predict(x, -np.log(x), 64.0, 1) is None
+    assert predict(np.repeat(x[:2], 3), np.zeros(6), 4.0, 3) is None
 
 
 # What is judged
@@ -158,7 +177,7 @@ def test_only_the_next_value_after_four_is_judged(values: list[int], at: int, re
 
 def test_an_extrapolation_is_scored_without_hit_or_miss():
     x, logs = runs("power 1", values=4)
-    prediction = some(predict(x, logs, 32.0))
+    prediction = some(predict(x, logs, 32.0, 2))
     assert not prediction.judged
     assert score(prediction, np.array([-3.4, -3.5])).hit is None
 
@@ -166,7 +185,7 @@ def test_an_extrapolation_is_scored_without_hit_or_miss():
 def test_the_score_names_a_hit_and_the_errors_of_naive_predictions():
     x = np.repeat(2.0 ** np.arange(4), 2)
     logs = -np.log(x) + 0.05 * np.tile([-1, 1], 4)
-    prediction = some(predict(x, logs, 16.0))
+    prediction = some(predict(x, logs, 16.0, 2))
     truth = -math.log(16)
     hit = score(prediction, np.array([truth, truth]))
     assert hit.hit
@@ -178,14 +197,17 @@ def test_the_score_names_a_hit_and_the_errors_of_naive_predictions():
     assert miss.log_error == pytest.approx(3.0)
 
 
-def test_a_prediction_of_one_form_has_the_edges_of_its_interval():
-    form = FormPrediction("power", -1.0, 0.04, 0.5, 10, 0.0)
-    prediction = Prediction(16.0, -1.0, -0.5, -0.9, (form,))
-    half = stats.t.ppf(0.975, 10) * math.sqrt(0.04 * (0.5 + 0.5))
-    low, high = prediction.interval(2)
-    assert (low, high) == pytest.approx((-1 - half, -1 + half))
-    assert score(prediction, np.array([high - 1e-9] * 2)).hit
-    assert not score(prediction, np.array([high + 1e-9] * 2)).hit
+def test_a_hit_ends_at_the_edges_of_the_interval():
+    prediction = some(predict(*runs("power 1"), 32.0, 2))
+    for end, outwards in ((prediction.low, -1e-9), (prediction.high, 1e-9)):
+        assert score(prediction, np.array([end - outwards] * 2)).hit
+        assert not score(prediction, np.array([end + outwards] * 2)).hit
+
+
+def test_another_number_of_runs_needs_another_prediction():
+    prediction = some(predict(*runs("power 1"), 32.0, 3))
+    with pytest.raises(ValueError, match="predict from the same fitted runs for 2"):
+        score(prediction, np.array([-3.4, -3.5]))
 
 
 # Coverage
@@ -193,9 +215,9 @@ def test_a_prediction_of_one_form_has_the_edges_of_its_interval():
 
 @pytest.mark.parametrize("truth", ["power .5", "power 1 + floor .1", "exponential .2"])
 def test_the_union_covers_the_next_value(truth: str):
-    draws = 300
+    draws = 150
     for noise in (0.05, 0.15):
-        assert prediction_coverage(truth, 4, 3, noise, 1, draws)["union"] >= lowest(0.91, draws), noise
+        assert prediction_coverage(truth, 4, 3, noise, 1, draws)["union"] >= lowest(0.93, draws), noise
 
 
 @pytest.mark.slow
@@ -206,11 +228,9 @@ def test_the_union_covers_the_next_value(truth: str):
 def test_the_union_covers_the_next_value_of_every_truth(
     truth: str, noise: float, values: int, replicates: int
 ):
-    draws = 1000
+    draws = 300
     shares = prediction_coverage(truth, values, replicates, noise, 1, draws)
-    # The floor of this truth begins to show at the sixth value, which the delta method does not foresee.
-    about_to_show = truth == "exponential .1 + floor .1" and values < 6
-    assert shares["union"] >= lowest(0.73 if about_to_show else 0.91, draws)
+    assert shares["union"] >= lowest(0.93, draws)
     assert shares["union"] >= shares["best AICc"]
 
 
@@ -228,7 +248,7 @@ def test_a_power_without_a_floor_misses_a_power_with_a_floor():
 
 @pytest.mark.slow
 def test_the_form_with_the_best_aicc_alone_covers_too_little():
-    shares = prediction_coverage("power .7 + floor .03", 4, 3, 0.15, 1, 1500)
+    shares = prediction_coverage("power .7 + floor .03", 5, 3, 0.05, 1, 600)
     assert shares["best AICc"] < 0.9 < shares["union"]
 
 
