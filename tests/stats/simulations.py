@@ -3,7 +3,7 @@
 The tests of this folder use the functions with few draws, or with many if they are marked slow. The page
 docs/statistics.md holds the tables with many draws:
 
-    python -m tests.stats.simulations            # prints all tables, in two minutes on one core
+    python -m tests.stats.simulations            # prints all tables, in six minutes on one core
     python -m tests.stats.simulations --write    # replaces the tables of the page
     python -m tests.stats.simulations looks      # prints one table
 """
@@ -436,10 +436,13 @@ def predictions_table() -> str:
 def wrong_forms_table() -> str:
     rows = []
     for truth in (*TRUTHS, *OTHER_TRUTHS):
-        shares = [prediction_coverage(truth, values, 3, 0.05, 1, 500) for values in (4, 6)]
+        shares, later = (
+            [prediction_coverage(truth, values, 3, 0.05, ahead, 500) for values in (4, 6)] for ahead in (1, 2)
+        )
         rules = (*FORM_NAMES, "union")
-        rows.append([truth, *(" ".join(f"{100 * share[rule]:.0f}" for share in shares) for rule in rules)])
-    return markdown(["truth", *FORM_NAMES, "union"], rows)
+        row = [" ".join(f"{100 * share[rule]:.0f}" for share in shares) for rule in rules]
+        rows.append([truth, *row, " ".join(f"{100 * share['union']:.0f}" for share in later)])
+    return markdown(["truth", *FORM_NAMES, "union", "union, after next"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -2,13 +2,14 @@
 
 Only the next value of the axis is judged, from four fitted values on. The interval is the union of the 95 % prediction
 intervals of all forms within 6 of the best AICc. In simulations of powers and exponentials, with and
-without floors, this interval covers 88 to 99 %. One exception is an exponential whose floor begins to show at the
-predicted value (74 %). The interval of the form with the best AICc alone covers as little as 16 %. No rule covers 90 %
-of the values after the next one if a small floor is about to show. A prediction of a later value is therefore an
-extrapolation without a level.
+without floors, this interval covers 92 to 99 %. The interval of the form with the best AICc alone covers as little as
+25 %. A prediction of a later value is an extrapolation without a level, because the value depends more on the list of
+forms. If the true form is missing, the coverage was 87 % for the next value and 63 % for the value after.
 
-The interval of one form comes from least squares on log errors and the delta method. The variance of one run is the
-larger of two: the noise of the replicates, and the scatter about the law with the replicates.
+The interval of one form comes from least squares on log errors. The variance of one run is the larger of two: the noise
+of the replicates, and the scatter about the law with the replicates. A form of two parameters is a straight line, whose
+interval is known. For a form of three parameters the new runs join the fit. The interval ends where the squares rise by
+t² times the variance. The delta method covered only 74 % if a floor begins to show at the predicted value.
 """
 
 import math
