@@ -4,7 +4,7 @@ Only the next value of the axis is judged, from four fitted values on. The inter
 intervals of all forms within 6 of the best AICc. In simulations of powers and exponentials, with and
 without floors, this interval covers 92 to 99 %. The interval of the form with the best AICc alone covers as little as
 25 %. A prediction of a later value is an extrapolation without a level, because the value depends more on the list of
-forms. If the true form is missing, the coverage was 87 % for the next value and 63 % for the value after.
+forms. If the true form is missing, the coverage was 87 % for the next value and 64 % for the value after.
 
 The interval of one form comes from least squares on log errors. The variance of one run is the larger of two: the noise
 of the replicates, and the scatter about the law with the replicates. A form of two parameters is a straight line, whose
