@@ -25,6 +25,7 @@ from loopscale.stats.contrasts import (
     student_p,
     why_none,
 )
+from tests.stats.simulations import coverage, draw_studies
 
 CELLS, SEEDS, DRAWS = (2, 3, 8, 16), (2, 3, 5, 8), 4000
 
@@ -143,6 +144,16 @@ def test_with_missing_runs_common_noise_is_the_least_squares_residual():
     fitted = design @ np.linalg.lstsq(design, logs[kept], rcond=None)[0]
     freedom = len(cells) - np.linalg.matrix_rank(design)
     assert common_noise(logs) == pytest.approx((((logs[kept] - fitted) ** 2).sum() / freedom, freedom))
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same runs", "other runs"])
+def test_many_tables_have_the_noise_of_each(same: bool):
+    rng, logs = np.random.default_rng(14), np.stack([study(seed) for seed in range(6)])
+    missing = rng.random(logs.shape) < 0.2
+    logs[missing[:1].repeat(6, axis=0) if same else missing] = np.nan
+    variances, freedoms = common_noise(logs)
+    for table, variance, freedom in zip(logs, variances, freedoms, strict=True):
+        assert common_noise(table) == pytest.approx((variance, freedom))
 
 
 def test_a_missing_run_costs_one_degree_of_freedom():
@@ -355,18 +366,6 @@ def draw(cells: int, seeds: int, spread: float, late: float, common: float) -> A
     return logs + common * rng.standard_normal((DRAWS, 1, seeds))
 
 
-def pair_coverage(logs: Array) -> Array:
-    """The share of 95 % intervals that cover 0, for each pair of cells; the noisiest pair is the last."""
-    _, cells, seeds = logs.shape
-    first, second = np.triu_indices(cells, 1)
-    gaps = logs[:, first] - logs[:, second]
-    common, behind = common_noise(logs)
-    variance, freedom = half_pooled(gaps.var(-1, ddof=1), 2 * common[:, None], seeds - 1, behind[:, None])
-    half = stats.t.ppf(0.975, freedom[0, 0]) * np.sqrt(variance / seeds)
-    assert (freedom == freedom[0, 0]).all()
-    return (np.abs(gaps.mean(-1)) <= half).mean(0)
-
-
 def tolerance(share: float) -> float:
     """Three standard errors of a simulated share."""
     return 3 * math.sqrt(share * (1 - share) / DRAWS)
@@ -381,7 +380,7 @@ def test_intervals_cover_the_differences_of_a_study(
     spread: float, late: float, lowest: float, highest: float, seeds: int
 ):
     for cells in CELLS:
-        covered = pair_coverage(draw(cells, seeds, spread, late, 0.15)).mean()
+        covered = coverage(draw(cells, seeds, spread, late, 0.15)).mean()
         assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), cells
 
 
@@ -389,14 +388,23 @@ def test_intervals_cover_the_differences_of_a_study(
     ("spread", "seeds", "lowest"), [(2, 2, 0.89), (4, 2, 0.836), (2, 5, 0.92), (4, 5, 0.89)]
 )
 def test_the_noisiest_pair_is_covered_less(spread: float, seeds: int, lowest: float):
-    shares = [pair_coverage(draw(cells, seeds, spread, 0, 0))[-1] for cells in CELLS[1:]]
+    shares = [coverage(draw(cells, seeds, spread, 0, 0))[-1] for cells in CELLS[1:]]
     assert min(shares) == pytest.approx(lowest, abs=tolerance(lowest) + 0.005)
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("spread", [1, 4])
+def test_without_a_prior_the_interval_covers_every_pair(spread: float, seeds: int):
+    for cells in CELLS[:3]:
+        covered = coverage(draw_studies([0, cells, seeds], DRAWS, cells, seeds, spread), prior=0.0)
+        # Four standard errors, because the 28 pairs of eight cells have a lowest and a highest coverage.
+        assert np.abs(covered - 0.95).max() <= 4 * math.sqrt(0.95 * 0.05 / DRAWS), cells
 
 
 def test_the_simulated_rule_is_that_of_a_contrast():
     logs = draw(3, 5, 2, 0.3, 0.15)[:200]
     covered = [low <= 0 <= high for table in logs for low, high in [some(contrast(table, 1, 2)).interval()]]
-    assert np.mean(covered) == pair_coverage(logs)[-1]
+    assert np.mean(covered) == coverage(logs)[-1]
 
 
 @pytest.mark.parametrize(("common", "lowest", "highest"), [(0.0, 0.945, 0.967), (0.15, 0.927, 0.955)])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -25,12 +25,13 @@ from loopscale.analysis.figures import cells, curves, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
-from loopscale.analysis.laws.law import Word, study_laws
+from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Results, mean
 from loopscale.analysis.table import frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
+from loopscale.stats.fitting import RATE_VERDICTS
 from loopscale.studies.mistakes import one_of
 
 COSTS = ("raw_error", "validate_error", "step", "seconds", "flops")
@@ -214,7 +215,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
     laws = [law for study in studies if not study.missing for law in study_laws(study)[0]]
     predicted = [law for law in laws if law.predicted is not None]
     words = [law.verdict.word for law in predicted if law.verdict]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in get_args(Word) if word in words)
+    counts = ", ".join(f"{words.count(word)} {word}" for word in RATE_VERDICTS if word in words)
     text = f"{len(laws)} laws are fitted; theory predicts the rate of {len(predicted)}"
     return Sentences([f"{text}: {counts}." if counts else f"{text}.", *missing])
 

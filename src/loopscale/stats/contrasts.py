@@ -7,6 +7,7 @@ errors. A table of logs has a row for each cell and a column for each seed; NaN 
 - `contrast`: two cells of one study, paired by seed.
 - `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts.
 - `contrast_of_studies`: cells of two studies, paired by seed if the seeds and the prompts are the same.
+- `contrasts`: `contrast` for many complete tables at once, for simulations.
 - `mean_interval`: the interval of one cell's mean error.
 - `why_none`: the reason, in words, why these functions return None.
 - `judge`: the verdict of an interval, which is less, more, level or undecided.
@@ -15,7 +16,8 @@ errors. A table of logs has a row for each cell and a column for each seed; NaN 
 All intervals share one rule for the noise, `half_pooled`. A simulation chose the rule (20,000 draws for each of 2, 3,
 8 and 16 cells with 2, 3, 5 and 8 seeds). With equal noise a 95 % interval covers 94.6 to 96.7 %, averaged over the
 pairs of a study. If the standard deviations of the cells differ up to 4-fold, the interval covers 93.5 to 96.3 %. The
-noisiest pair is then covered 84 % with two seeds and 89 % with five, and 77 % by the pooled variance alone.
+noisiest pair is then covered 84 % with two seeds and 89 % with five, and 77 % by the pooled variance alone. With eight
+seeds or more, or if the noise is expected to differ, `prior=0` gives every pair its own t-test, which is exact.
 
 Two or three replicates say almost nothing about their own variance. The cells of a study are trained alike, so `pool`
 learns their noise from all groups together. Logarithms are used because errors are positive and their noise is
@@ -30,15 +32,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Words = NDArray[Any]
+"""An array of verdicts."""
 LEVEL = 0.95
 """The level of all intervals: the share that covers the truth."""
+ALPHA = 0.05
+"""The chance of a false verdict, 1 - `LEVEL`."""
 DOUBT = 0.01
 """The level of the F test by which a scatter exceeds the noise of the replicates."""
 LEAST_VARIANCE = 1e-16
@@ -49,6 +55,7 @@ MOST_REPLICATES = 1000
 """The largest number that `deciding_replicates` names."""
 LARGEST_LOG = math.log(sys.float_info.max)
 Judgement = Literal["less", "more", "level", "undecided"]
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,22 @@ def student(freedom: int | float, level: float = LEVEL) -> float:
 def student_p(t: float, freedom: int | float) -> float:
     """The two-sided p-value of Student's t."""
     return 2 * float(scipy.special.stdtr(freedom, -abs(t)))
+
+
+def half_widths(error: Array | float, freedom: Array | float | int, alpha: Array | float = ALPHA) -> Array:
+    """Half of Student's interval of level 1 - alpha, for arrays of standard errors."""
+    return np.asarray(-scipy.special.stdtrit(freedom, np.asarray(alpha) / 2) * error)
+
+
+def p_values(
+    difference: Array | float, error: Array | float, freedom: Array | float | int, margin: float | None = None
+) -> Array:
+    """The p-values of verdicts: the smallest alpha at which each interval is not undecided (see `Contrast.p`)."""
+    off, error = np.abs(np.asarray(difference)), np.asarray(error)
+    reach = off if margin is None else np.maximum(off, math.log1p(margin) - off)
+    certain = np.where(reach > 0, np.inf, 0.0)
+    t = np.where(error > 0, reach / np.where(error > 0, error, 1.0), certain)
+    return np.asarray(2 * scipy.special.stdtr(freedom, -t))
 
 
 def pool(groups: Sequence[Array]) -> PooledVariance | None:
@@ -133,10 +156,11 @@ class Contrast:
         Without a margin this is the two-sided p-value of Student's t-test. With a margin the two one-sided tests of
         "level" count too. One claim needs no correction for both tests, because at most one verdict can be false.
         """
-        reach = self.reach(margin)
-        if self.error == 0:
-            return 0.0 if reach > 0 else 1.0
-        return student_p(reach / self.error, self.freedom)
+        return float(p_values(self.difference, self.error, self.freedom, margin))
+
+    def verdict(self, margin: float | None = None, alpha: float = ALPHA) -> Judgement:
+        """The verdict of the interval of level 1 - alpha."""
+        return judge(*self.interval(1 - alpha), margin)
 
     def reach(self, margin: float | None = None) -> float:
         """An interval with a smaller half width than this gives a verdict."""
@@ -173,6 +197,60 @@ def contrast(logs: Array, first: int, second: int, prior: float = PRIOR) -> Cont
     common, behind = noise.common
     variance, freedom = half_pooled(gaps.var(ddof=1), 2 * common, len(gaps) - 1, behind, prior)
     return Contrast(float(gaps.mean()), float(variance), float(freedom), len(gaps))
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Contrasts as arrays of one shape, with the attributes of `Contrast`."""
+
+    difference: Array
+    variance: Array
+    freedom: Array
+    seeds: int
+
+    @property
+    def error(self) -> Array:
+        """The standard errors of the differences."""
+        return np.sqrt(self.variance / self.seeds)
+
+    def half_width(self, alpha: Array | float = ALPHA) -> Array:
+        """Half the confidence intervals of level 1 - alpha."""
+        return half_widths(self.error, self.freedom, alpha)
+
+    def p(self, margin: float | None = None) -> Array:
+        """The p-values of the verdicts."""
+        return p_values(self.difference, self.error, self.freedom, margin)
+
+    def verdicts(self, margin: float | None = None, alpha: Array | float = ALPHA) -> Words:
+        """The verdicts of the intervals of level 1 - alpha."""
+        half = self.half_width(alpha)
+        return judge_all(self.difference - half, self.difference + half, margin)
+
+
+def contrasts(
+    logs: Array, first: NDArray[np.int_], second: NDArray[np.int_], prior: float = PRIOR
+) -> Contrasts:
+    """The contrasts of many studies at once, by the rule of `contrast`.
+
+    Parameters
+    ----------
+    logs
+        Log errors [..., cells, seeds] without missing runs, with two seeds or more.
+    first, second
+        The rows of each pair [pairs].
+
+    Returns
+    -------
+    Contrasts
+        Arrays [..., pairs].
+    """
+    seeds = logs.shape[-1]
+    gaps = logs[..., first, :] - logs[..., second, :]
+    common, behind = common_noise(logs)
+    variance, freedom = half_pooled(
+        gaps.var(-1, ddof=1), 2 * common[..., None], seeds - 1, behind[..., None], prior
+    )
+    return Contrasts(gaps.mean(-1), variance, np.broadcast_to(freedom, variance.shape), seeds)
 
 
 def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRIOR) -> Contrast | None:
@@ -296,10 +374,14 @@ def judge(low: float, high: float, margin: float | None = None) -> Judgement:
         Ratios from 1/(1 + margin) to 1 + margin do not matter. An interval inside is "level" (two one-sided tests;
         Schuirmann 1987), even if the interval leaves out 0.
     """
+    return cast(Judgement, str(judge_all(np.asarray(low), np.asarray(high), margin)))
+
+
+def judge_all(low: Array, high: Array, margin: float | None = None) -> Words:
+    """The verdicts of many intervals, by the rule of `judge`."""
     room = math.log1p(margin) if margin else 0.0
-    if -room < low and high < room:
-        return "level"
-    return "less" if high < 0 else "more" if low > 0 else "undecided"
+    within = (-room < low) & (high < room)
+    return np.select([within, high < 0, low > 0], ["level", "less", "more"], "undecided")
 
 
 def deciding_replicates(compared: Contrast, margin: float | None = None, level: float = LEVEL) -> int | None:
@@ -338,6 +420,10 @@ def common_noise(logs: Array) -> tuple[Array, Array]:
     """
     runs = np.isfinite(logs)
     kept = runs & (runs.sum(axis=-1, keepdims=True) > 1)
+    if kept.ndim > 2 and kept.size:
+        patterns = kept.reshape(-1, *kept.shape[-2:])
+        if (patterns == patterns[0]).all():
+            kept = patterns[0]  # the normal equations are solved once for all tables
     weight = kept.astype(np.float64)
     counts = np.maximum(weight.sum(axis=-1, keepdims=True), 1)
     values = np.where(kept, logs, 0.0)
@@ -352,6 +438,7 @@ def common_noise(logs: Array) -> tuple[Array, Array]:
     rank = np.linalg.matrix_rank(normal, tol=1e-8, hermitian=True)
     freedom = np.asarray(weight.sum(axis=(-2, -1)) - kept.any(axis=-1).sum(axis=-1) - rank, dtype=np.float64)
     square = (residual**2).sum(axis=(-2, -1))
+    freedom = np.broadcast_to(freedom, square.shape)
     return np.where(freedom > 0, square / np.maximum(freedom, 1), np.nan), freedom
 
 

@@ -13,21 +13,43 @@ observation of the rate, with Student's t.
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from loopscale.stats.contrasts import Array, PooledVariance, pool, student
+from loopscale.stats.contrasts import Array, PooledVariance, Words, pool, student
 from loopscale.stats.forms.base import Form
 
 TUNING = 1.345
 """Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""
+EFFICIENCY = 0.95
+"""Of Huber's loss at this threshold, relative to least squares with normal noise."""
 STEPS = 40
 LOSS_PER_VARIANCE = 0.865
 """E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
 REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
 """Distances at which the profile is computed, in half widths of the symmetric interval."""
 LEAST_LOSS = 1e-16
+LEAST_VALUES = 4
+"""Fewer values on the axis decide nothing."""
+RateVerdict = Literal["agrees", "faster", "slower", "undecided"]
+RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
+
+
+def judge_rates(low: Array, high: Array, predicted: float, margin: float) -> Words:
+    """The verdicts of many intervals of a rate.
+
+    Parameters
+    ----------
+    low, high
+        The ends of the intervals.
+    predicted
+        The rate of the theory.
+    margin
+        A rate agrees if the whole interval lies within `margin` of the predicted rate.
+    """
+    agrees = (predicted - margin <= low) & (high <= predicted + margin)
+    return np.select([agrees, low > predicted, high < predicted], RATE_VERDICTS[:3], RATE_VERDICTS[3])
 
 
 def huber(residual: Array, threshold: float) -> Array:

@@ -14,7 +14,7 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, pla
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
-from loopscale.stats.fitting import Fit, clean
+from loopscale.stats.fitting import LEAST_VALUES, Fit, RateVerdict, clean, judge_rates
 from loopscale.stats.forms.base import Form, variants
 from loopscale.theory.bounds.base import Bound
 
-LEAST_VALUES = 4
-"""Fewer values on the axis decide nothing."""
 CLOSE = 2.0
 """AICc does not tell forms apart that differ by less."""
 CLOSE_SHAPES = 3.0
@@ -38,7 +36,6 @@ ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": 
 """The names that a bound may use for axes that are no settings."""
 SQUARED = ("error", "error_last", "raw_error", "excess")
 """Measures that are means of squares."""
-Word = Literal["agrees", "faster", "slower", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Verdict:
         True if the interval holds 0 too: a flat line would agree as well.
     """
 
-    word: Word
+    word: RateVerdict
     because: str
     replicates: int | None = None
     values: int | None = None
@@ -440,15 +437,15 @@ def compare_rates(
     if low is None or high is None:
         return Verdict("undecided", "one replicate gives no interval; two would", replicates=2)
     margin = Form.choices()[form].margin(predicted)
-    if predicted - margin <= low and high <= predicted + margin:
+    word = cast(RateVerdict, str(judge_rates(np.asarray(low), np.asarray(high), predicted, margin)))
+    if word == "agrees":
         flat = low <= 0 <= high
         because = f"the interval lies within {margin:.2g} of the predicted {predicted:.3g}"
         because += "; the interval holds 0, so a flat line would agree as well" * flat
-        return Verdict("agrees", because, flat=flat)
-    if low > predicted:
-        return Verdict("faster", f"the interval lies above the predicted {predicted:.3g}")
-    if high < predicted:
-        return Verdict("slower", f"the interval lies below the predicted {predicted:.3g}")
+        return Verdict(word, because, flat=flat)
+    if word != "undecided":
+        side = "above" if word == "faster" else "below"
+        return Verdict(word, f"the interval lies {side} the predicted {predicted:.3g}")
     return _undecided(rate, low, high, predicted, margin, values, runs, curves)
 
 

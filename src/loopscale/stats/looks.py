@@ -1,0 +1,221 @@
+"""Verdicts of a study that looks at its results, and then stops or trains more replicates.
+
+A 95 % interval at each of six looks gives a false verdict in 15 % of studies. `LookSchedule` therefore spends the 5 %
+over the looks. When a share t of the most seeds is trained, alpha(t) = .05 log(1 + (e - 1) t) is spent. This is the
+function of Lan and DeMets (1983) that is close to Pocock's bounds. The bound of a look follows by recursion from the
+looks so far (Armitage, McPherson and Rowe 1969). Looks may therefore be added or left out, but not because of results.
+
+The interval of a look is Student's t at the level of this look. The intervals of all looks cover together (repeated
+confidence intervals; Jennison and Turnbull 1989). An interval is thus valid for every reason to stop.
+
+The weight of the study's noise is 2 here and 6 for a single look, because many replicates of a noisy pair are known.
+With `prior=0`, each pair has its own variance. Use 0 if the noise is expected to differ between cells.
+
+The schedule is fixed before the first run. In particular, the results must not choose the largest number of seeds.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
+
+from loopscale.stats.contrasts import ALPHA, Array, Contrast, Judgement, contrast, half_widths
+
+NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
+"""Gauss-Legendre quadrature between the bounds of a look."""
+LARGEST_BOUND = 10.0
+"""Of |W(t)|; the chance to cross the bound is below 1e-20."""
+
+
+@dataclass(frozen=True)
+class LookSchedule:
+    """When a study looks at its claims.
+
+    Attributes
+    ----------
+    seeds
+        The number of replicates of each cell at each look, ascending. The last number is the most.
+    prior
+        Weight of the study's noise, see `contrasts.half_pooled`.
+    futile
+        A claim is futile if the chance of a verdict at the last look is smaller.
+    """
+
+    seeds: tuple[int, ...] = (3, 5, 8, 12, 18, 27)
+    prior: float = 2.0
+    futile: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.seeds or self.seeds[0] < 2 or list(self.seeds) != sorted(set(self.seeds)):
+            given = ", ".join(map(str, self.seeds)) or "no number"
+            raise ValueError(f"looks at {given} seeds; give ascending numbers from 2 on")
+
+    def alphas(self, alpha: float = ALPHA) -> Array:
+        """The two-sided level of each look. Together the looks give a false verdict with chance `alpha`."""
+        return _alphas(self.seeds, alpha)
+
+    def p(self, p_values: Array) -> Array:
+        """One p-value from the p-values of the looks so far [..., looks]: the smallest alpha that gives a verdict.
+
+        The relation of both is interpolated, with an error below 1 %. A value above .5 is given as 1.
+        """
+        log_total, log_each = _inverse(self.seeds)
+        smallest = np.zeros(p_values.shape[:-1])
+        for look in range(p_values.shape[-1]):
+            log_p = np.log(np.maximum(p_values[..., look], 1e-300))
+            smallest = np.minimum(smallest, np.interp(log_p, log_each[:, look], log_total, right=0.0))
+        return np.asarray(np.exp(smallest))
+
+    def chance(
+        self,
+        difference: Array | float,
+        variance: Array | float,
+        look: int,
+        margin: float | None = None,
+        alpha: float = ALPHA,
+    ) -> Array:
+        """The chance of a verdict at the last look, if the present data are the only knowledge.
+
+        Given the present estimate, the last estimate is normal with the variance of the missing seeds (predictive power
+        under a flat prior; Spiegelhalter, Freedman and Blackburn 1986).
+
+        Parameters
+        ----------
+        difference, variance
+            Of the contrasts at `look`.
+        look
+            The index of the present look.
+        margin, alpha
+            Of the claim, see `Contrast.verdict`.
+        """
+        now, most = self.seeds[look], self.seeds[-1]
+        difference, variance = np.asarray(difference), np.asarray(variance)
+        spread = np.sqrt(np.maximum(variance * (1 / now - 1 / most), 1e-300))
+        bar = half_widths(np.sqrt(variance / most), self.prior + most - 1, self.alphas(alpha)[-1])
+        chance = _normal((difference - bar) / spread) + _normal((-difference - bar) / spread)
+        if margin is not None:
+            room = np.maximum(math.log1p(margin) - bar, 0.0)
+            level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
+            chance = np.where(room >= bar, 1.0, chance + level)
+        return np.asarray(chance)
+
+
+@dataclass(frozen=True)
+class ClaimLooks:
+    """The looks at one claim so far. `multiplicity.judge_claims` takes this object as evidence.
+
+    Attributes
+    ----------
+    contrasts
+        One contrast for each look so far.
+    """
+
+    schedule: LookSchedule
+    contrasts: tuple[Contrast, ...]
+
+    @property
+    def look(self) -> int:
+        """The index of the present look."""
+        return len(self.contrasts) - 1
+
+    def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
+        """The interval of the difference at the present look. The chance that any look's interval fails is alpha."""
+        return self.contrasts[-1].interval(1 - float(self.schedule.alphas(alpha)[self.look]))
+
+    def p(self, margin: float | None = None) -> float:
+        """The p-value of all looks so far."""
+        return float(self.schedule.p(np.array([one.p(margin) for one in self.contrasts])))
+
+    def verdict(self, margin: float | None = None, alpha: float = ALPHA) -> Judgement:
+        """The first verdict that is not undecided. Later looks do not withdraw a verdict."""
+        for one, level in zip(self.contrasts, self.schedule.alphas(alpha), strict=False):
+            word = one.verdict(margin, float(level))
+            if word != "undecided":
+                return word
+        return "undecided"
+
+    def chance(self, margin: float | None = None, alpha: float = ALPHA) -> float:
+        """The chance of a verdict at the last look; see `LookSchedule.chance`."""
+        present = self.contrasts[-1]
+        return float(self.schedule.chance(present.difference, present.variance, self.look, margin, alpha))
+
+    def is_futile(self, margin: float | None = None, alpha: float = ALPHA) -> bool:
+        """True if more replicates will probably not decide the claim."""
+        return (
+            self.verdict(margin, alpha) == "undecided" and self.chance(margin, alpha) < self.schedule.futile
+        )
+
+
+def looks_at(logs: Array, first: int, second: int, schedule: LookSchedule) -> ClaimLooks | None:
+    """The looks at two cells of a study that their shared seeds allow.
+
+    Parameters
+    ----------
+    logs
+        Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
+    first, second
+        The rows.
+
+    Returns
+    -------
+    ClaimLooks or None
+        None before the first look.
+
+    Notes
+    -----
+    A look uses the columns up to the last shared seed of the look. A seed that failed in one cell is skipped, and the
+    next seed takes its place.
+    """
+    shared = np.flatnonzero(np.isfinite(logs[first]) & np.isfinite(logs[second]))
+    reached = [seeds for seeds in schedule.seeds if seeds <= len(shared)]
+    found = [
+        contrast(logs[:, : int(shared[seeds - 1]) + 1], first, second, schedule.prior) for seeds in reached
+    ]
+    known = tuple(one for one in found if one is not None)
+    return ClaimLooks(schedule, known) if known else None
+
+
+def _normal(z: Array | float) -> Array:
+    return np.asarray(scipy.special.ndtr(z))
+
+
+@lru_cache(maxsize=256)
+def _alphas(seeds: tuple[int, ...], alpha: float) -> Array:
+    """The level of each look.
+
+    The estimate times the seeds is a Brownian motion W of the share t. `mass` is the chance to be at each of `points`
+    without a verdict so far. A bound is the root of: chance to cross = alpha(t) - alpha(t before).
+    """
+    times = np.array(seeds) / seeds[-1]
+    spent = np.diff(alpha * np.log1p((math.e - 1) * times), prepend=0.0)
+    points, mass, before = np.zeros(1), np.ones(1), 0.0
+    alphas: list[float] = []
+    for share, time in zip(spent.tolist(), times.tolist(), strict=True):
+        pace = math.sqrt(time - before)
+        bound = _bound(points, mass, pace, share)
+        steps = (NODES[:, None] * bound - points) / pace
+        density = np.exp(-(steps**2) / 2) / (pace * math.sqrt(2 * math.pi))
+        points, mass, before = NODES * bound, density @ mass * WEIGHTS * bound, time
+        alphas.append(float(2 * _normal(np.asarray(-bound / math.sqrt(time)))))
+    found = np.array(alphas)
+    found.setflags(write=False)
+    return found
+
+
+def _bound(points: Array, mass: Array, pace: float, share: float) -> float:
+    """The bound that W first crosses at this look with chance `share`."""
+
+    def excess(bound: float) -> float:
+        return float(mass @ (_normal((points - bound) / pace) + _normal(-(points + bound) / pace))) - share
+
+    return cast(float, scipy.optimize.brentq(excess, 0.0, LARGEST_BOUND))
+
+
+@lru_cache(maxsize=16)
+def _inverse(seeds: tuple[int, ...]) -> tuple[Array, Array]:
+    """Logarithms of alpha [60], and of the levels of the looks [60, looks] at each alpha."""
+    totals = np.geomspace(1e-9, 0.5, 60)
+    return np.log(totals), np.log([_alphas(seeds, float(total)) for total in totals])

@@ -1,0 +1,382 @@
+"""The chance of each verdict of a planned claim or law, and the replicates for a chance of 80 %.
+
+The functions that judge a real study judge simulated studies here:
+
+- A claim: `contrasts.half_pooled` and `Contrasts.verdicts`. If every run learns, only the mean and the variances are
+  drawn, whose distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, whole
+  tables of log errors are drawn.
+- A law of two parameters: `fitting.judge_rates` on the interval of a straight line, with the noise of the replicates.
+- Any other law: `simulate_law` draws studies and hands the runs to the caller's judge, which fits forms and floors.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loopscale.stats.contrasts import (
+    ALPHA,
+    JUDGEMENTS,
+    PRIOR,
+    Array,
+    Contrasts,
+    Words,
+    common_noise,
+    contrasts,
+    half_pooled,
+    half_widths,
+    pool,
+)
+from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, judge_rates
+from loopscale.stats.forms.base import Form, variants
+
+POWER = 0.8
+"""The wanted chance of a verdict."""
+OFF = 0.25
+"""The share by which theory is off in the second question of a plan."""
+DRAWS = 10_000
+MOST_RUNS = 8_000_000
+"""The largest number of simulated runs; the number of draws is reduced to this."""
+MOST_REPLICATES = 4096
+
+
+@dataclass(frozen=True)
+class ReplicateNoise:
+    """The noise of a run's log error.
+
+    Attributes
+    ----------
+    sd
+        Standard deviation between learnt replicates, without the effect of the seed on all cells.
+    seed_sd
+        Standard deviation of the effect of a seed on all cells.
+    learnt
+        The chance that a run learns.
+    gap
+        How much higher the mean log error of a run is that does not learn.
+    plateau_sd
+        Standard deviation between runs that do not learn.
+    """
+
+    sd: float
+    seed_sd: float = 0.0
+    learnt: float = 1.0
+    gap: float = 0.0
+    plateau_sd: float = 0.0
+
+    @classmethod
+    def of(cls, logs: Array, learnt: NDArray[np.bool_] | None = None) -> "ReplicateNoise | None":
+        """The noise of earlier runs.
+
+        Parameters
+        ----------
+        logs
+            Log errors [cells, seeds], NaN for missing runs.
+        learnt
+            True for each run that has learnt [cells, seeds]; None if all have.
+
+        Returns
+        -------
+        ReplicateNoise or None
+            None if no cell has two learnt replicates.
+        """
+        runs = np.isfinite(logs)
+        learnt = runs if learnt is None else learnt & runs
+        table = np.where(learnt, logs, np.nan)
+        total = pool([row[np.isfinite(row)] for row in table])
+        if total is None:
+            return None
+        common, freedom = common_noise(table)
+        own = float(common) if freedom > 0 else total.variance
+        stuck = runs & ~learnt
+        gaps = [
+            row[late].mean() - row[good].mean()
+            for row, late, good in zip(logs, stuck, learnt, strict=True)
+            if late.any() and good.any()
+        ]
+        plateau = pool([row[late] for row, late in zip(logs, stuck, strict=True)])
+        return cls(
+            sd=math.sqrt(own),
+            seed_sd=math.sqrt(max(total.variance - own, 0.0)),
+            learnt=float(learnt.sum() / runs.sum()),
+            gap=float(np.mean(gaps)) if gaps else 0.0,
+            plateau_sd=math.sqrt(plateau.variance) if plateau else 0.0,
+        )
+
+    @property
+    def total(self) -> float:
+        """Standard deviation between learnt replicates of one cell."""
+        return math.hypot(self.sd, self.seed_sd)
+
+    def draw(self, rng: np.random.Generator, means: Array, replicates: int, draws: int) -> Array:
+        """Log errors [draws, cells, replicates] of cells with these means [cells] of learnt runs."""
+        shape = draws, len(means), replicates
+        logs = means[:, None] + self.sd * rng.standard_normal(shape)
+        if self.learnt < 1:
+            stuck = means[:, None] + self.gap + self.plateau_sd * rng.standard_normal(shape)
+            logs = np.where(rng.random(shape) < self.learnt, logs, stuck)
+        if self.seed_sd:
+            logs += self.seed_sd * rng.standard_normal((draws, 1, replicates))
+        return logs
+
+
+@dataclass(frozen=True)
+class PlannedClaim:
+    """A planned comparison of two cells, or of a cell and an algorithm.
+
+    Attributes
+    ----------
+    replicates
+        Of each cell.
+    noise
+        Of one run.
+    effect
+        The true difference of log errors, first minus second, between learnt runs.
+    cells
+        The number of cells in the study, which all lend their noise.
+    margin
+        The margin of equivalence; None if "level" is no verdict.
+    claims
+        The number of claims in the study. Each is judged at ALPHA / claims, the strictest step of Holm's correction.
+    paired
+        False if the second side is an algorithm, which has no seed.
+    prior
+        Weight of the study's noise, see `contrasts.half_pooled`.
+    """
+
+    replicates: int
+    noise: ReplicateNoise
+    effect: float = 0.0
+    cells: int = 2
+    margin: float | None = None
+    claims: int = 1
+    paired: bool = True
+    prior: float = PRIOR
+
+    @property
+    def all_learnt(self) -> float:
+        """The chance that all runs of the compared cells learn. Otherwise the verdict may be "not learnt"."""
+        return self.noise.learnt ** (self.replicates * (2 if self.paired else 1))
+
+    def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
+        """The chance of each verdict."""
+        if self.replicates < 2:
+            return dict.fromkeys(JUDGEMENTS, 0.0) | {"undecided": 1.0}
+        rng = np.random.default_rng(seed)
+        compared = self._drawn(rng, draws) if self.noise.learnt == 1 else self._tables(rng, draws)
+        return _shares(compared.verdicts(self.margin, ALPHA / self.claims), JUDGEMENTS)
+
+    def _drawn(self, rng: np.random.Generator, draws: int) -> Contrasts:
+        """Contrasts from the distributions of mean and variances."""
+        each = self.replicates - 1
+        # Of a pair, the two cells have one contrast; every other cell adds one.
+        others = self.cells - (2 if self.paired else 1)
+        variance_of_one = 2 * self.noise.sd**2 if self.paired else self.noise.total**2
+        own = rng.chisquare(each, draws)
+        rest = rng.chisquare(others * each, draws) if others > 0 else np.zeros(draws)
+        behind = (max(others, 0) + 1) * each
+        variance, freedom = half_pooled(
+            variance_of_one * own / each, variance_of_one * (own + rest) / behind, each, behind, self.prior
+        )
+        error = math.sqrt(variance_of_one / self.replicates)
+        difference = self.effect + error * rng.standard_normal(draws)
+        return Contrasts(difference, variance, np.broadcast_to(freedom, variance.shape), self.replicates)
+
+    def _tables(self, rng: np.random.Generator, draws: int) -> Contrasts:
+        """Contrasts of whole studies, whose runs learn or do not."""
+        cells, replicates = max(self.cells, 1 + self.paired), self.replicates
+        means = np.zeros(cells)
+        means[0] = self.effect
+        logs = self.noise.draw(rng, means, replicates, _affordable(draws, cells * replicates))
+        if self.paired:
+            found = contrasts(logs, np.array([0]), np.array([1]), self.prior)
+            return Contrasts(found.difference[:, 0], found.variance[:, 0], found.freedom[:, 0], replicates)
+        own = logs.var(-1, ddof=1)
+        variance, freedom = half_pooled(
+            own[:, 0], own.mean(1), replicates - 1, cells * (replicates - 1), self.prior
+        )
+        return Contrasts(logs[:, 0].mean(1), variance, np.broadcast_to(freedom, variance.shape), replicates)
+
+
+@dataclass(frozen=True)
+class PlannedLaw:
+    """A planned comparison of a law's rate and a predicted rate, for a form of two parameters.
+
+    Attributes
+    ----------
+    values
+        On the axis.
+    replicates
+        At each value.
+    noise
+        Of one run. All runs learn; otherwise use `simulate_law`.
+    rate, predicted
+        The true rate, and the rate of the theory.
+    form
+        The kind of a form, for instance power.
+    """
+
+    values: tuple[float | int, ...]
+    replicates: int
+    noise: ReplicateNoise
+    rate: float
+    predicted: float
+    form: str = "power"
+
+    def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
+        """The chance of each verdict.
+
+        Raises
+        ------
+        ValueError
+            For a form of three parameters, and if some runs do not learn.
+        """
+        form = _straight(self.form)
+        if self.noise.learnt < 1:
+            raise ValueError("some runs do not learn; use simulate_law")
+        count = len(set(self.values))
+        if count < LEAST_VALUES or self.replicates < 2:
+            return dict.fromkeys(RATE_VERDICTS, 0.0) | {"undecided": 1.0}
+        rng = np.random.default_rng(seed)
+        axis = form.transform(np.array(sorted(set(self.values)), dtype=np.float64))
+        length = math.sqrt(float(np.sum((axis - axis.mean()) ** 2)) * self.replicates * EFFICIENCY)
+        freedom = count * (self.replicates - 1)
+        # An effect of a seed on all cells moves no slope. The replicates of one value show the effect as noise.
+        within = rng.chisquare((count - 1) * (self.replicates - 1), draws) * self.noise.sd**2
+        shared = rng.chisquare(self.replicates - 1, draws)
+        within += shared * (self.noise.sd**2 + count * self.noise.seed_sd**2)
+        half = half_widths(np.sqrt(within / freedom) / length, freedom)
+        rate = self.rate + self.noise.sd / length * rng.standard_normal(draws)
+        found = judge_rates(rate - half, rate + half, self.predicted, type(form).margin(self.predicted))
+        return _shares(found, RATE_VERDICTS)
+
+
+@dataclass(frozen=True)
+class Power:
+    """The answers of a plan about one claim or law.
+
+    Attributes
+    ----------
+    exact, off
+        The chance of each verdict if theory is exact, and if theory is off by a quarter.
+    chance_exact
+        Of "agrees" (a law) or "level" (a claim) if theory is exact.
+    chance_off
+        Of a verdict against theory (a law), or of the true difference (a claim), if theory is off by a quarter.
+    replicates_exact, replicates_off
+        For a power of 80 % of each; None above `MOST_REPLICATES`.
+    """
+
+    exact: Mapping[str, float]
+    off: Mapping[str, float]
+    chance_exact: float
+    chance_off: float
+    replicates_exact: int | None
+    replicates_off: int | None
+
+
+def claim_power(plan: PlannedClaim) -> Power:
+    """The power of a claim: "level" if both errors are the same, "less" if the first error is a quarter less.
+
+    Without a margin "level" is impossible, and `replicates_exact` is None.
+    """
+    same, less = replace(plan, effect=0.0), replace(plan, effect=math.log1p(-OFF))
+    exact, off = same.chances(), less.chances()
+    needed = (
+        replicates_needed(lambda n: replace(same, replicates=n).chances()["level"]) if plan.margin else None
+    )
+    return Power(
+        exact,
+        off,
+        exact["level"],
+        off["less"],
+        needed,
+        replicates_needed(lambda n: replace(less, replicates=n).chances()["less"]),
+    )
+
+
+def law_power(plan: PlannedLaw) -> Power:
+    """The power of a law: "agrees" if the rate is the predicted one, "faster" or "slower" if a quarter is missing."""
+    same, other = replace(plan, rate=plan.predicted), replace(plan, rate=(1 - OFF) * plan.predicted)
+
+    def against(chances: Mapping[str, float]) -> float:
+        return chances["slower"] if plan.predicted > 0 else chances["faster"]
+
+    exact, off = same.chances(), other.chances()
+    return Power(
+        exact,
+        off,
+        exact["agrees"],
+        against(off),
+        replicates_needed(lambda n: replace(same, replicates=n).chances()["agrees"]),
+        replicates_needed(lambda n: against(replace(other, replicates=n).chances())),
+    )
+
+
+def simulate_law(
+    values: Array,
+    means: Array,
+    replicates: int,
+    noise: ReplicateNoise,
+    judge: Callable[[Array, Array, NDArray[np.int_]], str],
+    draws: int = 200,
+    seed: int = 0,
+) -> dict[str, float]:
+    """The chance of each verdict that a judge gives, for any law and with runs that do not learn.
+
+    With 200 draws the standard error of a chance of .8 is .03.
+
+    Parameters
+    ----------
+    values
+        On the axis [values].
+    means
+        The true log error of learnt runs at each value. Theory is off by a quarter with three quarters of the logs.
+    judge
+        Maps places x, errors y and the index of the run, each [runs], to a verdict.
+    """
+    rng = np.random.default_rng(seed)
+    x = np.repeat(values, replicates)
+    group = np.arange(len(x))
+    words = [judge(x, np.exp(table).ravel(), group) for table in noise.draw(rng, means, replicates, draws)]
+    return {word: words.count(word) / draws for word in sorted({*RATE_VERDICTS, *words})}
+
+
+def replicates_needed(
+    chance: Callable[[int], float], power: float = POWER, most: int = MOST_REPLICATES
+) -> int | None:
+    """The fewest replicates with at least this power; None above `most`.
+
+    Parameters
+    ----------
+    chance
+        Maps replicates to the chance of the verdict, which grows with the replicates.
+    """
+    high = 2
+    while chance(high) < power:
+        if high >= most:
+            return None
+        high = min(2 * high, most)
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= power else (middle, high)
+    return high
+
+
+def _straight(kind: str) -> Form:
+    """The form's instance without an optional parameter, if two parameters are left."""
+    form = variants(kind)[0]
+    if form.size != 2:
+        raise ValueError(f"the form {kind} has {form.size} parameters; use simulate_law")
+    return form
+
+
+def _affordable(draws: int, runs: int) -> int:
+    return max(min(draws, MOST_RUNS // runs), 100)
+
+
+def _shares(found: Words, words: tuple[str, ...]) -> dict[str, float]:
+    return {word: float(np.count_nonzero(found == word) / found.size) for word in words}
