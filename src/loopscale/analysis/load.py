@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopscale.analysis.floors import Floors
+from loopscale.analysis.floors import FILE, Floors, save_floors
 from loopscale.analysis.results import Description, Results
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import NoRecords, StoreError
@@ -70,6 +70,13 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
         store=store,
         floors=Floors.of(store, compute=curves),
     )
+
+
+def export_floors(store: Store, study: str, folder: Path) -> None:
+    """Add the floors that a store knows of a study's tasks to an export, so that its readers need not compute them."""
+    results = load_results(store, study, curves=False)
+    if floors := results.floors.known(results.floor_keys()):
+        save_floors(folder / FILE, floors)
 
 
 def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
