@@ -607,12 +607,11 @@ class _Tables:
         return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
 
     def floor_keys(self) -> set[str]:
-        sets = {("evaluate", settings_key(trial.task)): trial.task for trial in self.trials}
-        sets |= {("validate", settings_key(trial.trained_task)): trial.trained_task for trial in self.trials}
-        prompts = {"evaluate": self._prompts, "validate": VALIDATION_PROMPTS}
+        evaluated = {settings_key(trial.task): trial.task for trial in self.trials}
+        trained = {settings_key(trial.trained_task): trial.trained_task for trial in self.trials}
         return {
-            floor_key(part_of(task, "task."), purpose, prompts[purpose])
-            for (purpose, _), task in sets.items()
+            *(floor_key(part_of(task, "task."), "evaluate", self._prompts) for task in evaluated.values()),
+            *(floor_key(part_of(task, "task."), "validate", VALIDATION_PROMPTS) for task in trained.values()),
         }
 
     def learning(self, trial: str) -> LearningState | None:
