@@ -3,9 +3,7 @@
 0 done, 1 failed or lost trials, 2 a mistake in the command or the study, 3 interrupted.
 """
 
-import atexit
 import contextlib
-import gc
 import io
 import os
 import sys
@@ -33,6 +31,7 @@ from loopscale.cli import (
 )
 from loopscale.cli.errors import FAILED, MISTAKE, STOPPED, error_message
 from loopscale.cli.options import StorageOption, StoreOption, StorePlace
+from loopscale.core.garbage import search_rarely
 from loopscale.core.visible import visible
 
 app = typer.Typer(
@@ -88,15 +87,9 @@ def before_verb(
         print(context.get_help())
 
 
-# Python searches all objects for cycles once more when a program ends. With torch that takes .4 s, and frees nothing
-# that the operating system would not free. Frozen objects are not searched.
-atexit.register(gc.freeze)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. A user's mistake prints one line, a bug its traceback."""
-    # Imports make a million lasting objects. Rarer collections save .6 s of `plan`.
-    gc.set_threshold(200_000, 20, 100)
+    search_rarely()
     for stream in (sys.stdout, sys.stderr):  # a terminal without Δ is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
