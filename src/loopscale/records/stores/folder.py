@@ -148,8 +148,8 @@ class FolderStore(TrackingStore):
             what = f"{self.root} has a run {str(bad)[:80]!r}, as MLflow names none"
             raise StoreError(what, "restore the store from a copy, or give another --store")
         runs = {row[0]: Run(*row, experiment=experiment) for row in rows}
-        # SQLite makes a new text for every cell. Most texts repeat, and 100,000 runs take half the memory if equal texts
-        # are one object.
+        # SQLite makes a new text for every cell, and most texts repeat. With one object for equal texts, 100,000 runs
+        # take half the memory.
         texts = dict[str, str]()
         for table in ("tags", "latest_metrics", *(["params"] if params else [])):
             query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
