@@ -150,7 +150,7 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     yield from _laws(study, layout, tasks)
     if study.claims:
         yield from claim_faults(
-            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, *_task_measures(tasks)]))
+            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, "emerged_at", *_task_measures(tasks)]))
         )
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
