@@ -25,7 +25,7 @@ from loopscale.theory.bounds.base import Bound
 
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
-ERRORS = ("error", "error_last", "raw_error", "excess")
+ERRORS = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 
 
 def faults_before_crossing(study: StudySchema) -> Iterator[Fault]:
@@ -224,8 +224,8 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
 
 
 def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
-    """A law is of an error, or of another measure of the task of some cell."""
-    known = dict.fromkeys(ERRORS)
+    """A law is of an error, of the step of emergence, or of another measure of the task of some cell."""
+    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, "emerged_at"))
     if law.along not in CURVE_AXES and law.of not in known:
         known |= dict.fromkeys(_task_measures(tasks))
     if law.of not in known:

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from loopscale.analysis.answers.comparisons import EXACT, compare_with_baseline
+from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean, settings_label
 from loopscale.analysis.table import Column, Interval, frame
 from loopscale.stats.contrasts import (
@@ -30,7 +31,6 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
     why_none,
 )
-from loopscale.stats.learning import Learnt
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import CellSide, ClaimSpec, SolverSide
 
@@ -79,9 +79,14 @@ class Sides:
     whole: bool = False
 
     @property
-    def learnt(self) -> Learnt:
-        """How many runs of the cells have left the plateau."""
-        return sum((cell.learnt for cell in self.cells), Learnt(0, 0))
+    def runs(self) -> list[TrialResult]:
+        """The runs of the cells."""
+        return [run for cell in self.cells for run in cell.runs]
+
+    @property
+    def plateau(self) -> str:
+        """The runs on the plateau, in words; empty if all have left the plateau, or if their states are unknown."""
+        return on_plateau(self.runs)
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,8 @@ class JudgedClaim:
     @property
     def learnt_in_words(self) -> str | None:
         """The runs that have learnt, as in `4 of 6`; None if the records do not say."""
-        learnt = self.sides.learnt
-        return f"{learnt.emerged} of {learnt.of}" if learnt.of else None
+        counted = learnt(self.sides.runs)
+        return f"{counted.emerged} of {counted.of}" if counted.of else None
 
     @property
     def ratio_in_words(self) -> str:
@@ -154,7 +159,7 @@ class JudgedClaim:
     @property
     def remarks(self) -> list[str]:
         """Sentences beside the verdict, without their full stops."""
-        remarks = [self.sides.learnt.words.capitalize()] if self.word == "not learnt" else []
+        remarks = [self.sides.plateau] if self.word == NOT_LEARNT else []
         remarks += self.sides.notes
         if self.word == "undecided" and self.alone != "undecided":
             remarks.append(f"Alone the claim would be decided, but not as one of {self.family} claims")
@@ -209,8 +214,8 @@ def _judged(spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int) -
     word = "not run" if sides.ratio is None else VERDICTS[verdict.verdict]
     if sides.ratio == math.inf:
         word = "does not hold"
-    if sides.ratio is not None and not sides.learnt.all:
-        word = "not learnt"
+    if sides.ratio is not None and sides.plateau:
+        word = NOT_LEARNT
     needed = None
     if word == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds whatever the other claims show.
