@@ -31,6 +31,7 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
     why_none,
 )
+from loopscale.stats.floors import MeanFloor
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import CellSide, ClaimSpec, SolverSide
 
@@ -254,7 +255,7 @@ def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
     """The comparison that a claim asks for.
 
     If a claim is of a regret and no floor is known, the errors are compared. The errors are also compared if the
-    algorithm is the floor, or if a net is not above the floor, because then regrets have no ratio.
+    algorithm is the floor, or if a side is not above the floor, because then regrets have no ratio.
     """
     one, other = spec.sides
     first = _cell(results, one)
@@ -274,13 +275,20 @@ def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
     floors = [floor for cell in answered if (floor := results.floor(cell)) and floor.how != "none"]
     if len(floors) < len(answered):
         return pair.sides(error, note="No floor is known, so errors are compared")
-    measures = {floor.measure for floor in floors}
+    if isinstance(other, SolverSide) and other.settings["kind"] == floors[0].name:
+        return pair.sides(
+            error, note=f"The algorithm is the {_floor_word(floors[0])}, so errors are compared"
+        )
+    measures = {floor.measure.replace("_", " ") for floor in floors}
     sides = pair.sides(spec.of, measures.pop() if len(measures) == 1 else "error above the floor")
     if sides.whole:
         return sides
-    return pair.sides(
-        error, note=f"A side is at the floor ({floors[0].name}) or below, so errors are compared"
-    )
+    return pair.sides(error, note=f"A side is not above the {_floor_word(floors[0])}, so errors are compared")
+
+
+def _floor_word(floor: MeanFloor) -> str:
+    word = "floor" if floor.how in ("bayes", "exact") else floor.how
+    return f"{word} {floor.name.replace('_', ' ')}"
 
 
 def _cell(results: Results, side: CellSide) -> CellResult | None:

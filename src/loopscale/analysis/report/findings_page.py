@@ -91,20 +91,22 @@ class Section:
         return f"[{self.name.replace(REDUCED, '/')}]({FILE}#{anchor})"
 
 
-def sections(root: Path, keep_floors: bool = False) -> list[Section]:
-    """The findings of every study in `notebooks/data`, by name.
+def study_files(root: Path) -> dict[str, Path]:
+    """The exports in `notebooks/data` by the names of their studies, sorted."""
+    exports = [about.parent for about in (root / "notebooks" / "data").glob(f"*/{ABOUT}")]
+    named = [(name, export) for export in exports for name in open_store(export).experiments().values()]
+    return dict(sorted(named))
+
+
+def section_of(export: Path, file: Path, keep_floors: bool = False) -> Section:
+    """The findings of one study, with the claims of its file.
 
     `keep_floors` writes floors that had to be computed beside the records, so that they are not computed again.
     """
-    found: list[Section] = []
-    for about in sorted((root / "notebooks" / "data").glob(f"*/{ABOUT}")):
-        for name in sorted(open_store(about.parent).experiments().values()):
-            file = root / "studies" / f"{name}.yaml"
-            results = find_results(str(file), about.parent)
-            if keep_floors:
-                results.floors.keep = about.parent / FLOORS
-            found.append(Section(name, study_findings(results)))
-    return sorted(found, key=lambda section: section.name)
+    results = find_results(str(file), export)
+    if keep_floors:
+        results.floors.keep = export / FLOORS
+    return Section(results.name, study_findings(results))
 
 
 def findings_page(found: Sequence[Section], root: Path) -> str:
@@ -225,23 +227,28 @@ def _ranges(settings: Sequence[dict[str, Any]]) -> dict[str, str]:
     return spans
 
 
-def readme_section(found: Sequence[Section]) -> str:
-    """The section of findings in README.md, between its markers."""
-    claims = Counter(claim.word for section in found for claim in section.findings.claims)
-    total = ", ".join(f"{claims[word]} {word}" for word in WORDS if claims[word])
-    lines = [
-        BEGIN,
-        "",
-        f"{sum(claims.values())} claims of {sum(bool(section.findings.claims) for section in found)} studies: {total}.",
-        f"[{FILE}]({FILE}) lists every claim and every law, with its interval and the cost of deciding it.",
-        "",
-        "| study | question | claims | laws | runs that have learnt |",
-        "|---|---|---|---|---|",
-    ]
+def readme_total(words: Sequence[str], studies: int) -> str:
+    """The number of verdicts of all studies, as a sentence."""
+    counts = Counter(words)
+    total = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    return f"{len(words)} claims of {studies} studies: {total}."
+
+
+def readme_table(found: Sequence[Section]) -> list[str]:
+    """The table of studies in README.md, a line for each row."""
+    lines = ["| study | question | claims | laws | runs that have learnt |", "|---|---|---|---|---|"]
     for section in found:
         question = str(section.results.study["question"])
         lines.append(_row([section.link, question, section.counts, section.law_counts, section.learnt]))
-    return "\n".join([*lines, "", END])
+    return lines
+
+
+def readme_section(found: Sequence[Section]) -> str:
+    """The section of findings in README.md, between its markers."""
+    words = [claim.word for section in found for claim in section.findings.claims]
+    total = readme_total(words, sum(bool(section.findings.claims) for section in found))
+    page = f"[{FILE}]({FILE}) lists every claim and every law, with its interval and the cost of deciding it."
+    return "\n".join([BEGIN, "", total, page, "", *readme_table(found), "", END])
 
 
 def with_section(readme: str, section: str) -> str:
@@ -255,7 +262,10 @@ def with_section(readme: str, section: str) -> str:
 
 def write_findings(root: Path) -> None:
     """Write FINDINGS.md and the section of README.md in a checkout of the project."""
-    found = sections(root, keep_floors=True)
+    found = [
+        section_of(export, root / "studies" / f"{name}.yaml", keep_floors=True)
+        for name, export in study_files(root).items()
+    ]
     (root / FILE).write_text(findings_page(found, root), encoding="utf-8")
     readme = root / "README.md"
     readme.write_text(
