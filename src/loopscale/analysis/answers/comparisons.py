@@ -67,7 +67,9 @@ class Comparison:
         The number of replicates that would decide an undecided comparison, if the ratio stays the same. None above
         1,000, and for every other verdict.
     why
-        The reason if there is no interval, or if the runs have not learnt.
+        The reason if there is no interval.
+    plateau
+        The runs on the plateau, in words, if the verdict is "not learnt".
     """
 
     first: str
@@ -79,6 +81,7 @@ class Comparison:
     seeds: int = 0
     replicates: int | None = None
     why: str = ""
+    plateau: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The ratio, its interval, the verdict, and the number of replicates that would decide."""
@@ -94,7 +97,7 @@ class Comparison:
         if self.ratio is None:
             return "no ratio: too little has finished"
         if self.low is None or self.high is None:
-            return f"{self.ratio:.3g} (no interval{f': {self.why}' if self.why else ''})"
+            return f"{self.ratio:.3g} (no interval: {self.why})"
         return f"{self.ratio:.3g} (95 % interval {self.low:.3g} to {self.high:.3g})"
 
     @property
@@ -171,7 +174,7 @@ def _gated(compared: Comparison, runs: Sequence[TrialResult], of: str = "error")
     plateau = on_plateau(runs, of)
     if not plateau or compared.word == "no answer":
         return compared
-    return replace(compared, word="not learnt", replicates=None, why=plateau)
+    return replace(compared, word="not learnt", replicates=None, plateau=plateau)
 
 
 def baseline_error(baseline: TrialResult, step: int, query: Query = "mean") -> float:
@@ -238,16 +241,16 @@ class Best:
     error_low: float | None = None
     error_high: float | None = None
     error_last: float | None = None
-    regret: float | None = None
-    regret_low: float | None = None
-    regret_high: float | None = None
-    learnt: str = ""
     replicates: int = 0
     trial: str | None = None
     state: str = ""
     flops: float | None = None
     front: bool = False
     against_best: Comparison | None = None
+    regret: float | None = None
+    regret_low: float | None = None
+    regret_high: float | None = None
+    learnt: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)

@@ -201,7 +201,7 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
 def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
     compared = compare_cells(results, second, first)
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
-    others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.why}"}
+    others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
     verdict = (decided | others).get(compared.word, "no verdict")
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
@@ -213,7 +213,8 @@ def _standing(standing: Standing) -> str:
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
-    return f"That is {number(standing.ratio)} times{interval} {algorithm}."
+    verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.word == NOT_LEARNT else ""
+    return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 
 
 def replicate_noise(results: Results) -> PooledVariance | None:

@@ -171,7 +171,7 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
     if len(known) == 1:
         compared = known[0].comparison
         verdict = "" if compared.word == "no interval" else f": {compared.word}"
-        verdict += f", {compared.why}" if compared.word == "not learnt" else ""
+        verdict += f", {compared.plateau}" if compared.word == "not learnt" else ""
         yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
     else:
         words = ("less", "more", "undecided", "not learnt", "no interval")

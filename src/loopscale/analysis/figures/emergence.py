@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.figures.style import blank, colour_of, safe, scatter
 from loopscale.analysis.laws.emergence import emergences
-from loopscale.analysis.results import Results, TrialResult
+from loopscale.analysis.results import Results, TrialResult, plain
 from loopscale.stats.survival import survival_curve
 
 
@@ -29,7 +29,7 @@ def on_plateau(results: Results, path: str | None = None) -> go.Figure:
 def _groups(results: Results, path: str | None) -> dict[str, list[TrialResult]]:
     groups: dict[str, list[TrialResult]] = {}
     for cell in results.answered:
-        name = cell.label if path is None else f"{path.rpartition('.')[2]} = {cell.values.get(path)}"
+        name = cell.label if path is None else f"{path.rpartition('.')[2]} = {plain(cell.values.get(path))}"
         groups.setdefault(name or "runs", []).extend(cell.runs)
     return groups
 

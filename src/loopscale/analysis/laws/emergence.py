@@ -68,7 +68,7 @@ def fit_emergence(forms: Sequence[str], x: Array, runs: Sequence[TrialResult]) -
     if not fits:
         emerged = int(np.isfinite(by).sum())
         raise ValueError(
-            f"{emerged} of {len(by)} runs emerged at {len(np.unique(places))} values: too few for a law"
+            f"{emerged} of {len(by)} runs emerged, at {len(np.unique(places))} values of the axis, and determine no law"
         )
     return min(fits, key=lambda fit: fit.aicc)
 
