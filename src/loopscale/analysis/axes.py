@@ -19,6 +19,8 @@ CURVES = ("loop", "point")
 FLOPS, PROMPTS = "flops", "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
 """The prompts seen in training are the product of these settings."""
+BUDGETS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps."""
 COSTLY = ("model.", "training.")
 """Prefixes of the settings that determine the FLOPs of training on a given task."""
 
@@ -78,7 +80,11 @@ def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     if along == FLOPS:
         varied = {path for path in numeric_settings(results) if path.startswith(COSTLY)}
     else:
-        varied = {along, *in_step(results, along), *(FACTORS_OF_PROMPTS if along == PROMPTS else ())}
+        varied = {
+            along,
+            *in_step(results, along),
+            *((*FACTORS_OF_PROMPTS, *BUDGETS) if along == PROMPTS else ()),
+        }
     groups: dict[str, list[CellResult]] = {}
     for cell, label in zip(results.cells, labels_without(results.cells, varied), strict=True):
         groups.setdefault(label, []).append(cell)

@@ -21,7 +21,7 @@ from loopscale.analysis.results import Array, Results, TrialResult
 from loopscale.evaluate import VALIDATION_PROMPTS
 from loopscale.studies.settings import put
 from loopscale.tasks.base import Task
-from loopscale.training.cost import StepFlops, step_flops
+from loopscale.training.cost import StepCosts, step_flops
 from loopscale.training.trial import Trial
 
 Basis = Literal["steps", "flops", "seconds"]
@@ -44,7 +44,7 @@ class Price:
         today: counted from the settings. record: the settings are unknown to this version, so the record's own count.
     """
 
-    step_flops: StepFlops
+    step_flops: StepCosts
     pace: float = float("nan")
     counted: Literal["today", "record"] = "today"
 
@@ -141,7 +141,7 @@ def as_trial(trial: TrialResult) -> Trial | None:
 def _recorded_price(trial: TrialResult) -> Price:
     steps = trial.settings.get("training.steps")
     step = trial["flops"] / steps if steps else float("nan")
-    return _at_own_pace(trial, Price(StepFlops((0,), (step,)), counted="record"))
+    return _at_own_pace(trial, Price(StepCosts((0,), (step,)), counted="record"))
 
 
 def _at_own_pace(trial: TrialResult, price: Price) -> Price:
