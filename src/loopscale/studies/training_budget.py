@@ -10,6 +10,7 @@ rate. A resumed study reads the prices from its record, so another machine or an
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -149,8 +150,8 @@ def _checked_steps(trial: Trial, budget: Literal["flops", "seconds"], price: Ste
 
 def _rounded_up(number: float) -> str:
     """Three digits, not below the number."""
-    text = f"{number:.3g}"
-    return text if float(text) >= number else f"{number * 1.005:.3g}"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
+    return f"{math.ceil(number / unit) * unit:.3g}"
 
 
 def shape(trial: Trial) -> str:
