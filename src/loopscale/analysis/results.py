@@ -174,6 +174,11 @@ class TrialResult:
         return self._tables.floor(self.task, "evaluate")
 
     @property
+    def validation_floor(self) -> MeanFloor | None:
+        """The floor of the task of training on the validation prompts; None if the floor has not been computed."""
+        return self._tables.floor(self.trained_task, "validate")
+
+    @property
     def learning(self) -> LearningState | None:
         """Whether the net has learnt and its training is over. None without reports, or if no floor was computed."""
         return self._tables.learning(self.trial)

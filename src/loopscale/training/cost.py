@@ -166,6 +166,10 @@ class StepCosts:
         inside = np.clip(np.asarray(steps, dtype=np.float64)[..., None], self.starts, ends) - self.starts
         return np.asarray(inside @ np.array(self.costs))
 
+    def times(self, factor: float) -> "StepCosts":
+        """The costs in another unit."""
+        return StepCosts(self.starts, tuple(factor * cost for cost in self.costs))
+
     def affordable(self, budget: float) -> int:
         """The largest number of steps that cost at most `budget`."""
         at_starts = self.after(self.starts)
