@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean, settings_key
+from loopscale.analysis.results import BUDGETS, CellResult, Results, TrialResult, mean, settings_key
 from loopscale.studies.cells import labels
 
 CURVES = ("loop", "point")
@@ -19,8 +19,6 @@ CURVES = ("loop", "point")
 FLOPS, PROMPTS = "flops", "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
 """The prompts seen in training are the product of these settings."""
-BUDGETS = ("training.flops", "training.seconds")
-"""Settings from which a study derives the steps."""
 COSTLY = ("model.", "training.")
 """Prefixes of the settings that determine the FLOPs of training on a given task."""
 

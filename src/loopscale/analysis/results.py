@@ -31,6 +31,8 @@ NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome",
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
+BUDGETS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps."""
 EVALUATED = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 

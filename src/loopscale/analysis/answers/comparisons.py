@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from loopscale.analysis.axes import BUDGETS
 from loopscale.analysis.results import (
+    BUDGETS,
     CellResult,
     Query,
     Results,

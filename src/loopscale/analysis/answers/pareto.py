@@ -61,8 +61,8 @@ class Stretch:
     basis: CostBasis
     label: str
     measure: str
-    low: float
-    high: float
+    from_cost: float
+    to_cost: float
     first: float
     last: float
     ends_complete: bool
@@ -76,8 +76,8 @@ COLUMNS: list[Column[Stretch]] = [
     Column.attribute("label", "cell"),
     Column.attribute("task"),
     Column(("cost",), "cost", lambda stretch: UNITS[stretch.basis]),
-    Column.attribute("low", "from"),
-    Column.attribute("high", "to"),
+    Column.attribute("from_cost", "from"),
+    Column.attribute("to_cost", "to"),
     Column.attribute("measure"),
     Column.attribute("first", "at its beginning"),
     Column.attribute("last", "at its end"),
