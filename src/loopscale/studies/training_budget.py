@@ -1,12 +1,16 @@
 """Training at equal cost: `training.flops` or `training.seconds` in place of `training.steps`.
 
-Every trial of a study gets as many steps as its budget pays for, with a complete schedule: warm-up, learning rate and
-curriculum know the derived number of steps. A tuned setting that changes the cost of a step changes the steps, so every
-point of a cell has the same budget. Only whole steps are trained, so a trial costs less than one step under the budget.
+Every trial of a study gets as many steps as its budget pays for. Its schedule is complete, because warm-up, learning
+rate and curriculum know the derived steps. A tuned setting may change the cost of a step. Then every point of a cell has
+the same budget and its own steps. A trial costs less than its budget, by less than one step.
 
-The price of a step is fixed at the first start of a study, and recorded with the study. FLOPs are counted from the
-settings. The price in seconds is the time of a step alone on the machine of the first start, or follows from a given
-rate. A resumed study reads the prices from its record, so another machine or another version derives the same steps.
+The first run of a study fixes the price of a step and records it with the study. FLOPs are counted from the settings.
+The price in seconds is the time of a step alone on the machine of the first run, or follows from a given rate. Later
+runs read the prices, so another machine or another version derives the same steps. A shape that the record lacks, such
+as a tuned width inside its range, is priced by today's count and by the recorded speed.
+
+The steps name a trial and not the budget: a trial with a budget is the same trial as one with as many given steps. The
+budget names a cell, because the steps may differ among its points.
 """
 
 import json
@@ -32,7 +36,7 @@ class WrongBudget(ValueError):
     Attributes
     ----------
     distance
-        How far the budget is from a valid one. Of several cells, the farthest tells what is needed.
+        The factor between the budget and a valid budget. The mistake of the cell with the largest factor is reported.
     """
 
     def __init__(self, budget: str, what: str, remedy: str, distance: float = 0.0) -> None:

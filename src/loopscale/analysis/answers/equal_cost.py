@@ -1,7 +1,7 @@
 """Errors at a given cost, read from the history of each training.
 
-FLOPs are counted from the settings of a trial by today's counter, because records hold counts of several ages, which
-differ by up to three quarters. Seconds are those of the speed that the first run of the study has recorded. A study
+FLOPs are counted from the settings of a trial by today's counter. Records hold counts of several ages, which differ by
+up to three quarters. Seconds are those of the speed that the first run of the study has recorded. A study
 without a recorded speed has the pace of each cell: its training time over its FLOPs, the median over its trials. So the
 clock of one busy machine decides no comparison.
 
@@ -40,8 +40,8 @@ class Price:
     flops, seconds
         The cost of the steps; NaN if unknown.
     counted
-        today: FLOPs are counted from the settings. record: this version does not know the settings, and FLOPs are those
-        of the record, by the counter of its age.
+        today: FLOPs are counted from the settings. record: this version does not know the settings, so FLOPs are the
+        recorded count.
     """
 
     flops: StepCosts

@@ -39,7 +39,7 @@ class Front:
     Attributes
     ----------
     measure
-        The measure in words: `regret`, `error above the reference ...`, or `error` if no floor is known.
+        The name of the measure in texts, as `MeanFloor.measure` gives it.
     points
         All points of all cells.
     best

@@ -1,5 +1,7 @@
 """Regret against the cost of training, with the Pareto front of all cells."""
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.pareto import CostPoint, Front
@@ -43,9 +45,7 @@ def _draw_front(figure: go.Figure, front: Front) -> None:
     )
 
 
-def _draw(
-    figure: go.Figure, index: int, points: list[CostPoint], name: str, mode: str, **style: object
-) -> None:
+def _draw(figure: go.Figure, index: int, points: list[CostPoint], name: str, mode: str, **style: Any) -> None:
     costs, values = ([getattr(point, part) for point in points] for part in ("cost", "value"))
     hover = [f"step {point.step:,}" for point in points]
     series(figure, index, rounded(costs), values, name, mode, text=hover, **style)
