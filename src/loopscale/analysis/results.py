@@ -32,6 +32,8 @@ NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome",
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
+BUDGETS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps."""
 EVALUATED = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
@@ -173,6 +175,11 @@ class TrialResult:
     def floor(self) -> MeanFloor | None:
         """The floor of the evaluation task on the evaluation prompts; None if the floor has not been computed."""
         return self._tables.floor(self.task, "evaluate")
+
+    @property
+    def validation_floor(self) -> MeanFloor | None:
+        """The floor of the task of training on the validation prompts; None if the floor has not been computed."""
+        return self._tables.floor(self.trained_task, "validate")
 
     @property
     def learning(self) -> LearningState | None:

@@ -25,7 +25,10 @@ from loopscale.theory.bounds.base import Bound
 FORMS = tuple(Form.choices())
 CURVE_AXES = ("loop", "point")
 """Axes of the curve that every trial records. A law may run along them as well as along a scientific axis."""
-DERIVED_AXES = {"prompts": ("training.steps", "training.batch_size"), "flops": ("model.", "training.")}
+DERIVED_AXES = {
+    "prompts": ("training.steps", "training.flops", "training.seconds", "training.batch_size"),
+    "flops": ("model.", "training."),
+}
 """Axes that follow from settings: prompts seen in training, and FLOPs of training. The study must vary a numeric
 setting whose path begins with one of the texts."""
 
