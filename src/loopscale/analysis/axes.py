@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean, settings_key
+from loopscale.analysis.results import BUDGETS, CellResult, Results, TrialResult, mean, settings_key
 from loopscale.studies.cells import labels
 
 CURVES = ("loop", "point")
@@ -78,7 +78,11 @@ def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     if along == FLOPS:
         varied = {path for path in numeric_settings(results) if path.startswith(COSTLY)}
     else:
-        varied = {along, *in_step(results, along), *(FACTORS_OF_PROMPTS if along == PROMPTS else ())}
+        varied = {
+            along,
+            *in_step(results, along),
+            *((*FACTORS_OF_PROMPTS, *BUDGETS) if along == PROMPTS else ()),
+        }
     groups: dict[str, list[CellResult]] = {}
     for cell, label in zip(results.cells, labels_without(results.cells, varied), strict=True):
         groups.setdefault(label, []).append(cell)

@@ -5,11 +5,12 @@ A run that stands on the plateau says nothing of the question, so a law or compa
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from loopscale.analysis.results import CellResult, TrialResult
 from loopscale.stats.learning import Learnt
 
-NOT_LEARNT = "not learnt"
+NOT_LEARNT: Literal["not learnt"] = "not learnt"
 """The verdict on runs that stand on the plateau."""
 UNGATED = ("emerged_at",)
 """Measures of the plateau itself. A run that never emerges is censored there."""

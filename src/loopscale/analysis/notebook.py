@@ -18,11 +18,15 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from loopscale.analysis.answers.claims import claims_table, judged_claims
 from loopscale.analysis.answers.comparisons import STANDINGS, best, best_columns, standings
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
+from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
+from loopscale.analysis.answers.pareto import CostBasis, fronts, stretches
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
+from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.law import study_laws
@@ -114,6 +118,10 @@ class StudyResults(Results):
         table = pd.DataFrame(rows, columns=["task", "by", *shown]).set_index(["task", "by"])
         return table.droplevel("task") if len(self.tasks) < 2 else table
 
+    def claims(self) -> pd.DataFrame:
+        """The claims of the study's file with their verdicts, corrected for their number."""
+        return claims_table(judged_claims(self))
+
     def laws(self) -> pd.DataFrame:
         """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""
         fitted, unfitted = study_laws(self)
@@ -189,6 +197,21 @@ class StudyResults(Results):
         if path is not None and path not in known:
             raise ValueError(f"{path} is no scientific setting of {self.name}; {one_of(path, known)}")
         return self._figure(lambda: emergence.on_plateau(self, path))
+
+    def pareto(self, basis: CostBasis = "flops", task: str | None = None) -> go.Figure:
+        """Regret against the cost of training (`flops` or `seconds`), with the front of all cells."""
+        self.cells_of_task(task)
+
+        def draw() -> go.Figure:
+            of_task = (front for front in fronts(self, basis) if front.task == (task or ""))
+            return next(map(cost_front, of_task), go.Figure())
+
+        return self._figure(draw)
+
+    def pareto_table(self, basis: CostBasis = "flops") -> pd.DataFrame:
+        """The cell that is best between which costs of training, by task."""
+        made = [] if self.missing else fronts(self, basis)
+        return frame(FRONTS, [stretch for front in made for stretch in stretches(front)])
 
     def nets(self, cell: str = "") -> Iterator[TrainedNet]:
         """The trained nets of a cell's replicates. `cell` is a label or a key, and is optional for a single cell.

@@ -20,6 +20,7 @@ from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -31,6 +32,8 @@ NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome",
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
+BUDGETS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps."""
 EVALUATED = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
@@ -172,6 +175,11 @@ class TrialResult:
     def floor(self) -> MeanFloor | None:
         """The floor of the evaluation task on the evaluation prompts; None if the floor has not been computed."""
         return self._tables.floor(self.task, "evaluate")
+
+    @property
+    def validation_floor(self) -> MeanFloor | None:
+        """The floor of the task of training on the validation prompts; None if the floor has not been computed."""
+        return self._tables.floor(self.trained_task, "validate")
 
     @property
     def learning(self) -> LearningState | None:
@@ -330,6 +338,11 @@ class Results:
     def two_objectives(self) -> bool:
         """True if the search trades error against FLOPs."""
         return len((self.study.get("search") or {}).get("objectives") or ()) > 1
+
+    @cached_property
+    def claim_specs(self) -> tuple[ClaimSpec, ...]:
+        """The claims of the study's file, or the recorded claims if there is no file (see `load.with_claims`)."""
+        return tuple(map(ClaimSpec.model_validate, self.study.get("claims") or ()))
 
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.best import as_object, show_best
+from loopscale.cli.best import as_object, show_best, show_claims
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     JsonOption,
@@ -17,6 +17,7 @@ from loopscale.cli.options import (
     StoreOption,
     StudyArgument,
     WorkersOption,
+    check_rate,
     open_store,
     parse_assignments,
     store_place,
@@ -60,6 +61,7 @@ class Summary:
             "answer": self.findings.sentences,
             "best": [as_object(row) for row in self.findings.answers],
             "against": [standing.to_dict() for standing in self.findings.standings],
+            "claims": [claim.to_dict() for claim in self.findings.claims],
             "laws": [law.to_dict() for law in self.findings.laws],
             "unfitted": [vars(law) for law in self.findings.unfitted],
             "impossible": [vars(result) for result in self.findings.impossible],
@@ -89,6 +91,13 @@ def command(
             help="The study's share of a cluster, relative to the weights of the other studies there.",
         ),
     ] = 1.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            help="FLOP/s of one trial, for training.seconds. [dim]Default: measured at the first run[/dim]",
+        ),
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -102,6 +111,7 @@ def command(
     """
     goes_on = f"`loopscale run {study}` goes on from here"
     changes = parse_assignments(overrides)
+    check_rate(rate)
     try:
         from loopscale.runner.decide.conductor import Interrupted, NoWorkers
         from loopscale.runner.decide.limits import BudgetSpent
@@ -118,7 +128,7 @@ def command(
             raise UsageError(str(problem)) from problem
         place = open_store(context, store, storage, create=True)
         try:
-            conductor = run(loaded, place, workers, address, show_progress, weight, tell)
+            conductor = run(loaded, place, workers, address, show_progress, weight, tell, rate)
         except Interrupted:
             raise KeyboardInterrupt from None
         except BudgetSpent as problem:
@@ -170,6 +180,7 @@ def _show(summary: Summary, store: str | None) -> None:
     show_best(findings.results, findings.answers)
     if findings.standings:
         _show_standings(findings.standings)
+    show_claims(findings.claims)
     for law in findings.laws:
         say(law_line(law))
     for law in findings.unfitted:

@@ -7,7 +7,9 @@ from dataclasses import astuple, dataclass
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +29,18 @@ from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
     name: Training.model_fields[name].default
-    for name in ("lr", "steps", "warmup", "schedule", "decay", "decay_every", "clip", "curriculum")
+    for name in (
+        "lr",
+        "steps",
+        "flops",
+        "seconds",
+        "warmup",
+        "schedule",
+        "decay",
+        "decay_every",
+        "clip",
+        "curriculum",
+    )
 }
 """Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
@@ -138,14 +151,65 @@ def cost(trial: Trial) -> Cost:
     )
 
 
+@dataclass(frozen=True)
+class StepCosts:
+    """The cost of a training's steps, in FLOPs or seconds. Steps cost more along a curriculum, and else the same."""
+
+    starts: tuple[int, ...]
+    """Steps before each stage of the curriculum, from 0."""
+    costs: tuple[float, ...]
+    """The cost of one step in each stage."""
+
+    def after(self, steps: Any) -> NDArray[np.float64]:
+        """The cost of the first `steps` steps; `steps` has any shape."""
+        ends = np.append(self.starts[1:], np.inf)
+        inside = np.clip(np.asarray(steps, dtype=np.float64)[..., None], self.starts, ends) - self.starts
+        return np.asarray(inside @ np.array(self.costs))
+
+    def times(self, factor: float) -> "StepCosts":
+        """The costs in another unit."""
+        return StepCosts(self.starts, tuple(factor * cost for cost in self.costs))
+
+    def affordable(self, budget: float) -> int:
+        """The largest number of steps that cost at most `budget`."""
+        at_starts = self.after(self.starts)
+        stage = int(np.searchsorted(at_starts, budget, side="right")) - 1
+        return self.starts[stage] + int((budget - at_starts[stage]) / self.costs[stage] * (1 + 1e-12))
+
+
+def step_costs(trial: Trial, price: Callable[[Trial], float]) -> StepCosts:
+    """The cost of a trial's steps, if `price` is the cost of one step on full prompts.
+
+    Only the pairs of a stage count. Coordinates that are zero cost as much as others.
+    """
+    curriculum = trial.training.curriculum
+    if curriculum is None:
+        return StepCosts((0,), (price(trial),))
+    task = trial.task.model_dump()
+    points = range(curriculum.points, task["points"], curriculum.points_by)
+    stages = [trial.task.easier(task["dim"], number) for number in points]
+    starts = tuple(curriculum.every * number for number in range(len(points) + 1))
+    costs = (price(trial.model_copy(update={"task": stage})) for stage in (*stages, trial.task))
+    return StepCosts(starts, tuple(costs))
+
+
+def step_flops(trial: Trial) -> StepCosts:
+    """The FLOPs of a trial's steps. Trials of equal shape are counted once."""
+    return step_costs(trial, _step_flops)
+
+
 def training_flops(trial: Trial) -> float:
-    """`cost(trial).flops_total`, faster: trials of equal shape are counted once."""
+    """FLOPs of all steps of a trial, with the smaller prompts of its curriculum."""
+    return float(step_flops(trial).after(trial.training.steps))
+
+
+def _step_flops(trial: Trial) -> float:
     alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
-    return _step_flops(alike.model_dump_json()) * trial.training.steps
+    return _counted_step(alike.model_dump_json())
 
 
 @cache
-def _step_flops(trial: str) -> float:
+def _counted_step(trial: str) -> float:
     return float(_by_loops(Trial.model_validate_json(trial))[0].step.flops)
 
 

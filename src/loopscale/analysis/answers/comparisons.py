@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from loopscale.analysis.learning import learnt_words, on_plateau
 from loopscale.analysis.results import (
+    BUDGETS,
     CellResult,
     Query,
     Results,
@@ -318,9 +319,12 @@ def front_columns(results: Results) -> list[Column[Best]]:
 
 
 def _cell_and_settings(results: Results) -> list[Column[Best]]:
+    """The label, the tuned settings, and the steps if a study derives the steps from a budget."""
+    budgeted = any(path in trial.settings for path in BUDGETS for trial in results.trained)
+    paths = [*results.tuned, *(["training.steps"] if budgeted else [])]
     return [
         Column(("label",), "cell", lambda best: best.label),
-        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in results.tuned),
+        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in paths),
     ]
 
 
