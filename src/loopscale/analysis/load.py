@@ -31,6 +31,7 @@ PARTS = {
     "replicates": int,
     "planned": int,
     "plan": list,
+    "predictions": dict,
 }
 """The parts of a study's description that may be present, with their types."""
 

@@ -73,6 +73,11 @@ def tag_of(of: str, along: str, cell: str) -> str:
     return f"{PREDICTION}{of}/{along}/{cell}"
 
 
+def prediction_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags that hold a prediction."""
+    return {name: text for name, text in tags.items() if name.startswith(PREDICTION)}
+
+
 def predict_from(fitted: Mapping[float, tuple[float, ...]], at: float, replicates: int) -> Prediction | None:
     """The prediction at a value of the axis from log errors by value; None if they determine no form."""
     x = np.array([value for value, logs in fitted.items() for _ in logs])
@@ -83,9 +88,9 @@ def predict_from(fitted: Mapping[float, tuple[float, ...]], at: float, replicate
 def recorded_predictions(tags: Mapping[str, str]) -> dict[str, RecordedPrediction]:
     """The predictions among the tags of a parent run, by tag. Damaged tags are left out."""
     found: dict[str, RecordedPrediction] = {}
-    for tag, text in tags.items():
+    for tag, text in prediction_tags(tags).items():
         parts = tag.split("/")
-        if not tag.startswith(PREDICTION) or len(parts) != 4:
+        if len(parts) != 4:
             continue
         try:
             found[tag] = _read(*parts[1:], json.loads(text))
