@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from loopscale.records.model import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.model import CURVE, EVALUATED, FLOOR, OVER, RUNG, STATUS, Note, Record, flatten
 from loopscale.records.tables import encode_curve
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.held_out import HeldOutCells
@@ -333,7 +333,11 @@ class Conductor:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
             tags |= self._evaluated_task_tag(job, had_ended)
-            artifacts = ((CURVE, encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
+            regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
+            content = encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret)
+            artifacts = ((CURVE, content),)
+            if report.floor:
+                tags[FLOOR] = report.floor
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
         if report.host:

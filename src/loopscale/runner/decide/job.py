@@ -69,6 +69,8 @@ class Report:
     metrics: dict[str, float] | None = None
     """Metrics of the final evaluation, such as `evaluate/error`."""
     curve: Curve | None = None
+    floor: str = ""
+    """How the floor of the curve's prompts is known, and the algorithm, such as `bayes ridge`."""
     host: str = ""
     hardware: str = ""
     """The GPU, or the processor, of the training."""
