@@ -126,7 +126,7 @@ def ends(records: list[Record]) -> set[tuple]:
 
 def resumed(study: Study, store: Store) -> Conductor:
     """A driver that knows the records only."""
-    return Conductor(study, store.records(), store, None, store.predictions())
+    return store.resumed(study)
 
 
 def complete(

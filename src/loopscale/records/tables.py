@@ -302,6 +302,20 @@ def encode_curve(
     return parquet_bytes(pa.table(columns))
 
 
+def decode_curve(content: bytes) -> dict[str, Grid]:
+    """The arrays [loops, points] of a curve's file by column: the inverse of `encode_curve`."""
+    table = parquet.read_table(io.BytesIO(content))
+    loop, point = (table[name].to_numpy() for name in ("loop", "point"))
+    loops, row = np.unique(loop, return_inverse=True)
+    points, column = np.unique(point, return_inverse=True)
+    grids: dict[str, Grid] = {}
+    for name in table.column_names:
+        if name not in ("loop", "point", "run", "trial"):
+            grids[name] = np.full((len(loops), len(points)), np.nan)
+            grids[name][row, column] = table[name].to_numpy()
+    return grids
+
+
 def parquet_bytes(table: "pa.Table") -> bytes:
     file = io.BytesIO()
     parquet.write_table(table, file, compression="zstd")

@@ -30,6 +30,7 @@ from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving
 from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, validation_faults
 from loopscale.studies.trees import is_tree, leaves
+from loopscale.studies.until_checks import until_faults
 from loopscale.studies.where import paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
@@ -164,6 +165,7 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
         yield from claim_faults(
             study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, *_task_measures(tasks)]))
         )
+    yield from until_faults(study, layout)
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
 

@@ -19,6 +19,7 @@ from loopscale.studies.searches.tpe import TPE
 from loopscale.studies.settings import with_kind
 from loopscale.studies.space import Space
 from loopscale.studies.trees import is_tree
+from loopscale.studies.until import UntilDecided, read_until
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
@@ -165,5 +166,7 @@ class StudySchema(Config):
     laws: tuple[LawSpec, ...] = ()
     claims: tuple[ClaimSpec, ...] = ()
     """What the study claims of its cells. Verdicts are corrected for the number of claims."""
+    until: Annotated[UntilDecided | None, BeforeValidator(read_until)] = None
+    """`decided`: train replicates until every claim and law is decided, level or futile. Absent: `replicates` only."""
     resources: Resources = Resources()
     budget: Budget = Budget()

@@ -171,6 +171,8 @@ class CellRun:
 
     def __init__(self, study: Study, cell: Cell, records: Iterable[Record]) -> None:
         self.study, self.cell = study, cell
+        self.replicates = study.replicates
+        """The ordered replicates of the best point. `until.StudyLooks` may order more."""
         self.space = study.space(cell)
         self.rungs = Rungs(study.scheduler)
         self.jobs: dict[str, Job] = {}
@@ -197,7 +199,7 @@ class CellRun:
     @property
     def planned(self) -> int:
         """Planned number of trials of the cell."""
-        return self.sampler.size + self.study.replicates
+        return self.sampler.size + self.replicates
 
     @property
     def is_over(self) -> bool:
@@ -222,6 +224,12 @@ class CellRun:
         )
 
     @property
+    def replicate_jobs(self) -> list[Job]:
+        """The replicates of the best point."""
+        point = self.best.point if self.best else {}
+        return [job for job in self.jobs.values() if job.role == "replicate" and job.point == point]
+
+    @property
     def _wants_points(self) -> bool:
         return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
 
@@ -230,7 +238,7 @@ class CellRun:
         if self.space and not self.best:
             return []
         point = self.best.point if self.best else {}
-        seeds = range(1, self.study.replicates + 1)
+        seeds = range(1, self.replicates + 1)
         return [seed for seed in seeds if _replicate_id(point, seed) not in self._replicated]
 
     def new_job(self) -> Job | None:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from loopscale.records.decisions import Decision, decision_note
 from loopscale.records.model import CURVE, EVALUATED, FLOOR, OVER, RUNG, STATUS, Note, Record, flatten
-from loopscale.records.tables import encode_curve
+from loopscale.records.tables import Grid, decode_curve, encode_curve
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.held_out import HeldOutCells
 from loopscale.runner.decide.job import Baseline, Fault, Idle, Job, Report
 from loopscale.runner.decide.limits import BudgetSpent, Meter, Share
+from loopscale.runner.decide.until import StudyLooks
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 
@@ -27,8 +29,8 @@ MAX_RETRIES = 3
 MAX_LOST_HOSTS = 50
 """Number of further workers in one run for a trial whose host died, because the trial is not at fault."""
 
-PREDICTION_SECONDS = 600.0
-"""Longest wait until the store has a prediction. No predicted trial starts before."""
+RECORD_SECONDS = 600.0
+"""Longest wait until the store has a prediction, or the decisions of a look. No trial that follows starts before."""
 
 MAX_SILENT_DEATHS = 4
 """Number of worker deaths before the first report after which the study stops: no worker can start here."""
@@ -70,6 +72,7 @@ class Conductor:
         writer: NoteSink,
         meter: Meter | None = None,
         predictions: Iterable[str] = (),
+        decisions: Iterable[Decision] = (),
     ) -> None:
         """Restore the study from the `records` of its earlier runs.
 
@@ -79,6 +82,8 @@ class Conductor:
             Limits the study to its budget.
         predictions
             The tags of the recorded predictions of held-out cells.
+        decisions
+            The recorded decisions of `until: decided`.
         """
         self.study, self.writer, self.meter = study, writer, meter
         self.stopping = False
@@ -89,6 +94,8 @@ class Conductor:
         """Whether the last call of `next` found a job that could start."""
         self.checkpoint_step: Callable[[str], int] | None = None
         """Returns the step of a trial's checkpoint, 0 without a checkpoint. The owner of the checkpoints sets it."""
+        self.read_curve: Callable[[str], bytes | None] | None = None
+        """Returns the recorded curve of a trial. The owner of the records sets it."""
         self.commit_tags: dict[str, str] = {}
         """Tags of the git commit, for each trial that starts."""
         self.reasons: dict[str, str] = {}
@@ -105,6 +112,12 @@ class Conductor:
         self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
         self.baselines = _baseline_jobs(study, records)
         self._jobs_by_key = {job.key: job for job in self.jobs()}
+        self.looks = (
+            StudyLooks(study, self.cell_runs, self.baselines, decisions, self._curve) if study.until else None
+        )
+        """Judges the claims of a study with `until: decided`, and orders replicates."""
+        self._curves: dict[str, dict[str, Grid] | None] = {}
+        """Curves that the looks have read, by key."""
         self._held_out = HeldOutCells(study, self.cell_runs, predictions, self._outdated)
         self._queue = JobQueue(
             self.baselines.values(), list(self.cell_runs.values()), self._outdated, self._held_out.waiting
@@ -164,6 +177,8 @@ class Conductor:
         self.has_startable = bool(job)
         if not job and not self._running and self._reopen_overwritten():
             return self.next()
+        if not job and not self._running and self._look():
+            return self.next()
         if not job:
             return Idle.WAIT if self._running else Idle.DONE
         if not affordable:
@@ -191,7 +206,7 @@ class Conductor:
         predictions = self._held_out.predict()
         for prediction in predictions:
             self.writer.write(prediction.note())
-        if predictions and not self.writer.flush(PREDICTION_SECONDS):
+        if predictions and not self.writer.flush(RECORD_SECONDS):
             raise Unrecorded(
                 "the store has not taken the prediction of held-out trials, which therefore wait"
             )
@@ -199,6 +214,29 @@ class Conductor:
         for key in free:
             self._queue.free(key)
         return bool(free)
+
+    def _look(self) -> bool:
+        """Judge the study's claims and laws. Returns whether replicates were ordered.
+
+        Raises Unrecorded if the store does not take the decisions.
+        """
+        if self.looks is None:
+            return False
+        judged = self.looks.judge()
+        if judged.decisions:
+            self.writer.write(decision_note(judged.decisions))
+            if not self.writer.flush(RECORD_SECONDS):
+                raise Unrecorded("the store has not taken the decisions of a look; its replicates wait")
+        for key in judged.cells:
+            self._queue.free(key)
+        return bool(judged.cells)
+
+    def _curve(self, job: Job) -> dict[str, Grid] | None:
+        """The curve of a job, from its report or from the records."""
+        if job.key not in self._curves:
+            content = self.read_curve(job.key) if self.read_curve else None
+            self._curves[job.key] = decode_curve(content) if content else None
+        return self._curves[job.key]
 
     def budget_spent(self) -> BudgetSpent:
         """Error of a study that stops at its budget, with the use, the trials that remain, and the remedy."""
@@ -332,6 +370,10 @@ class Conductor:
         if report.curve is not None:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
+            self._curves.pop(job.key, None)
+            if self.looks:
+                grids = {"error": curve.error} | ({"regret": curve.regret.regret} if curve.regret else {})
+                self._curves[job.key] = grids
             tags |= self._evaluated_task_tag(job, had_ended)
             regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
             content = encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret)

@@ -67,7 +67,7 @@ class HeldOutCells:
         """None for a cell whose law cannot be fitted, for example because no trial has finished."""
         fitted: dict[float, tuple[float, ...]] = {}
         for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
-            values = [_measured(job, test.of) for job in self._cell_runs[key].answers]
+            values = [job.measure(test.of) for job in self._cell_runs[key].answers]
             logs = [math.log(value) for value in values if 0 < value < math.inf]
             fitted[place] = (*fitted.get(place, ()), *logs)
         for key in cells:
@@ -77,7 +77,3 @@ class HeldOutCells:
 
 def _any(laws: Iterable[Mapping[str, object]]) -> bool:
     return any(law["hold_out"] is not None for law in laws)
-
-
-def _measured(job: Job, of: str) -> float:
-    return job.reported_error if of == "error" else job.measures.get(of, math.nan)

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import EVALUATE, OVER, Record, Role
+from loopscale.records.model import EVALUATE, LEARNING, OVER, Record, Role
 from loopscale.solvers.base import Solver
+from loopscale.stats.emergence import reducible_share
 from loopscale.studies.schema import Resources
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, as_before
@@ -106,7 +107,7 @@ class Job:
     step: int = 0
     error: float = float("inf")
     measures: dict[str, float] = field(default_factory=dict[str, float])
-    """Measures of the last evaluation by name, such as `error`."""
+    """Measures of the last evaluation by name, such as `error`, and what the training recorded of itself."""
     rungs: dict[int, float] = field(default_factory=dict[int, float])
     """Error at each of the scheduler's rungs that the trial has reached."""
     state: Literal["waiting", "running", "over"] = "waiting"
@@ -143,6 +144,20 @@ class Job:
         """The error of the last evaluation; before an evaluation, of the last validation."""
         return self.measures.get("error", self.error)
 
+    def measure(self, of: str) -> float:
+        """A measure of the last evaluation, NaN if the job has none."""
+        return self.reported_error if of == "error" else self.measures.get(of, math.nan)
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether the net has left the plateau; None if the task has no room, or if the records do not say."""
+        least, ignorance = (
+            self.measures.get(f"validate_{name}", math.nan) for name in ("floor", "ignorance")
+        )
+        if math.isnan(float(reducible_share(least, least, ignorance))):
+            return None
+        return "emerged_at" in self.measures
+
     def restore(self, record: Record) -> None:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
         over, self.recorded = record.outcome in OVER, True
@@ -156,10 +171,11 @@ class Job:
         )
 
     def take_measures(self, metrics: Mapping[str, float]) -> None:
-        """Take the measures of an evaluation from among the metrics of a report or a record."""
-        prefix = EVALUATE
+        """Take the measures of an evaluation and of learning from among the metrics of a report or a record."""
         self.measures |= {
-            n.removeprefix(prefix): value for n, value in metrics.items() if n.startswith(prefix)
+            name.removeprefix(EVALUATE): value
+            for name, value in metrics.items()
+            if name.startswith(EVALUATE) or name in LEARNING
         }
 
     def make_order(self, evaluation: Evaluation, checkpoints: str, resources: Resources) -> Order:

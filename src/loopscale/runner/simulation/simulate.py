@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loopscale.records.model import STUDY, Note, Record, Run
+from loopscale.records.decisions import Decision, recorded_decisions
+from loopscale.records.model import CURVE, STUDY, Note, Record, Run
 from loopscale.records.predictions import RecordedPrediction, recorded_predictions
 from loopscale.records.study_records import as_records
 from loopscale.runner.decide.conductor import Conductor
@@ -49,8 +50,31 @@ class MemoryRecords:
 
     def predictions(self) -> dict[str, RecordedPrediction]:
         """The recorded predictions, by tag."""
-        tags = {name: text for note in self.notes if note.key == STUDY for name, text in note.tags.items()}
-        return recorded_predictions(tags)
+        return recorded_predictions(self._study_tags())
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """The recorded decisions of `until: decided`."""
+        return recorded_decisions(self._study_tags())
+
+    def curve(self, key: str) -> bytes | None:
+        """The recorded curve of a trial."""
+        curves = [
+            content
+            for note in self.notes
+            if note.key == key
+            for path, content in note.artifacts
+            if path == CURVE and isinstance(content, bytes)
+        ]
+        return curves[-1] if curves else None
+
+    def resumed(self, study: Study) -> Conductor:
+        """A driver that knows the records only."""
+        conductor = Conductor(study, self.records(), self, None, self.predictions(), self.decisions())
+        conductor.read_curve = self.curve
+        return conductor
+
+    def _study_tags(self) -> dict[str, str]:
+        return {name: text for note in self.notes if note.key == STUDY for name, text in note.tags.items()}
 
     def records(self) -> list[Record]:
         runs: dict[str, Run] = {}
@@ -232,6 +256,5 @@ class Simulation:
             self._leave(attempt)
         self._events.clear()
         self.records.lose_last(self._random.randint(0, MAX_LOST_NOTES))
-        records = self.records.records()
-        self.conductor = Conductor(self.study, records, self.records, None, self.records.predictions())
+        self.conductor = self.records.resumed(self.study)
         self._fill_slots()
