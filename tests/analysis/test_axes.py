@@ -84,3 +84,22 @@ def test_a_law_along_flops_uses_the_cells_that_no_other_cell_beats():
 def with_all_settings(planted: Planted) -> Results:
     """Results with a column for every setting of the rows, as in the mirror."""
     return Results(planted.study, pd.DataFrame(planted.rows), *planted.tables[1:])
+
+
+def test_cells_of_a_budget_lie_on_one_law_along_the_prompts_and_the_flops_that_they_pay_for():
+    planted = Planted(noise=0.02)
+    for flops, steps in ((1e9, 100), (2e9, 200), (4e9, 400), (8e9, 800)):
+        values = {"training.flops": flops}
+        cell = planted.cell(f"{flops:g}", **values)
+        for number in range(3):
+            columns = {"flops": flops * 0.999, "step": steps}
+            planted.trial(cell, "replicate", number, 5 * steps**-0.5 * (1 + 0.01 * number), **columns)
+    rows = planted.results.trials
+    rows["training.flops"] = [float(label) for label in rows["label"]]
+    rows["training.steps"], rows["training.batch_size"] = rows["step"], 16
+    for along in ("prompts", "flops", "training.flops"):
+        planted.study["laws"] = [{"of": "error", "along": along, "form": ["power"]}]
+        [law], missing = study_laws(planted.changed(trials=rows))
+        assert not missing
+        assert law.rate == pytest.approx(0.5, abs=0.02)
+        assert len(law.x) == 4

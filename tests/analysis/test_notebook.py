@@ -25,6 +25,9 @@ FIGURES = [
 ]
 
 
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     file = tmp_path_factory.mktemp("project") / "studies" / "tiny.yaml"
@@ -195,3 +198,14 @@ def test_a_figure_shows_one_of_several_tasks(project: Path, root: Path):
         two.against_loops()
     drawn = two.against_loops("task.noise=0.5")
     assert {trace.legendgroup for trace in drawn.data} - {None} == {"loops=2"}
+
+
+def test_the_front_of_models_is_a_figure_and_a_table():
+    study = results("algoformer/reduced/figure2a", beside=DATA)
+    for basis, unit in (("flops", "FLOPs"), ("seconds", "s")):
+        table = study.pareto_table(basis)
+        assert list(table.index) == ["gpt2", "algoformer"]
+        assert set(table["cost"]) == {unit}
+        front = next(study.pareto(basis).select_traces({"name": "Pareto front"}))
+        assert min(front.x) == pytest.approx(table["from_cost"].min(), rel=1e-3)
+        assert max(front.x) == pytest.approx(table["to_cost"].max(), rel=1e-3)

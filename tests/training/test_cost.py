@@ -193,4 +193,4 @@ def test_affordable_steps_use_the_budget_up_to_less_than_a_step(make, kind: str)
         for steps in (0, 1, 2, 3, 4, 9, 10, 1000, 10**7 + 1):
             exactly = float(counted.after(steps))
             assert counted.affordable(exactly) == steps
-            assert counted.affordable(exactly + 0.9 * counted.flops[0]) == steps
+            assert counted.affordable(exactly + 0.9 * counted.costs[0]) == steps

@@ -33,6 +33,8 @@ NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome",
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
+BUDGETS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps."""
 EVALUATED = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
@@ -174,6 +176,11 @@ class TrialResult:
     def floor(self) -> MeanFloor | None:
         """The floor of the evaluation task on the evaluation prompts; None if the floor has not been computed."""
         return self._tables.floor(self.task, "evaluate")
+
+    @property
+    def validation_floor(self) -> MeanFloor | None:
+        """The floor of the task of training on the validation prompts; None if the floor has not been computed."""
+        return self._tables.floor(self.trained_task, "validate")
 
     @property
     def learning(self) -> LearningState | None:
@@ -350,7 +357,10 @@ class Results:
         return self._tables.floor_keys()
 
     def learning_states(self) -> dict[str, LearningState]:
-        """The state of every finished training by its key. The scatter between reports is pooled over replicates."""
+        """The state of every finished training by its key.
+
+        The scatter between reports is pooled over the replicates, or over the best tuning trial of each cell.
+        """
         states = {trial.trial: trial.learning for trial in self.trained if trial.outcome == "finished"}
         return {trial: state for trial, state in states.items() if state}
 
@@ -607,12 +617,12 @@ class _Tables:
         return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
 
     def floor_keys(self) -> set[str]:
-        sets = {("evaluate", settings_key(trial.task)): trial.task for trial in self.trials}
-        sets |= {("validate", settings_key(trial.trained_task)): trial.trained_task for trial in self.trials}
-        prompts = {"evaluate": self._prompts, "validate": VALIDATION_PROMPTS}
+        evaluated = {settings_key(trial.task): trial.task for trial in self.trials}
+        nets = [trial for trial in self.trials if trial.role != "baseline"]
+        trained = {settings_key(trial.trained_task): trial.trained_task for trial in nets}
         return {
-            floor_key(part_of(task, "task."), purpose, prompts[purpose])
-            for (purpose, _), task in sets.items()
+            *(floor_key(part_of(task, "task."), "evaluate", self._prompts) for task in evaluated.values()),
+            *(floor_key(part_of(task, "task."), "validate", VALIDATION_PROMPTS) for task in trained.values()),
         }
 
     def learning(self, trial: str) -> LearningState | None:
@@ -628,10 +638,14 @@ class _Tables:
 
     @cached_property
     def _scatter(self) -> PooledVariance | None:
-        finished = [
-            trial for trial in self.trials if trial.outcome == "finished" and trial.role != "baseline"
-        ]
-        pooled = [trial for trial in finished if trial.role == "replicate"] or finished
+        """The scatter between reports, pooled over replicates; without any, over the best tuning trial of each cell."""
+        finished = [trial for trial in self.trials if trial.finished and trial.role != "baseline"]
+        pooled = [trial for trial in finished if trial.role == "replicate"]
+        if not pooled:
+            by_cell = dict[str, TrialResult]()
+            for trial in sorted(finished, key=lambda trial: trial["error"], reverse=True):
+                by_cell[trial.cell] = trial
+            pooled = list(by_cell.values())
         return pooled_scatter([history for trial in pooled if (history := self._reports(trial))])
 
     def _reports(self, trial: TrialResult) -> History | None:

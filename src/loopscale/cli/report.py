@@ -37,14 +37,18 @@ def command(
     [bold]Example[/bold]  loopscale report quickstart --out quickstart.html
     """
     from loopscale.analysis.answers.findings import study_findings
+    from loopscale.analysis.answers.pareto import stretches
+    from loopscale.analysis.report.study_page import cost_fronts
     from loopscale.cli.recorded import recorded
 
     place = open_store(context, store, storage)
-    findings = study_findings(recorded(place, study))
+    results = recorded(place, study)
+    findings = study_findings(results)
     file, attached = write_report(place, findings, out)
     if as_json:
         claims = [claim.to_dict() for claim in findings.claims]
-        show_json({"file": file, "attached": attached, "claims": claims})
+        pareto = [vars(stretch) for front in cost_fronts(results) for stretch in stretches(front)]
+        show_json({"file": file, "attached": attached, "claims": claims, "pareto": pareto})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 

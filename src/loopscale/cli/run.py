@@ -17,6 +17,7 @@ from loopscale.cli.options import (
     StoreOption,
     StudyArgument,
     WorkersOption,
+    check_rate,
     open_store,
     parse_assignments,
     store_place,
@@ -90,6 +91,13 @@ def command(
             help="The study's share of a cluster, relative to the weights of the other studies there.",
         ),
     ] = 1.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            help="FLOP/s of one trial, for training.seconds. [dim]Default: measured at the first run[/dim]",
+        ),
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -103,6 +111,7 @@ def command(
     """
     goes_on = f"`loopscale run {study}` goes on from here"
     changes = parse_assignments(overrides)
+    check_rate(rate)
     try:
         from loopscale.runner.decide.conductor import Interrupted, NoWorkers
         from loopscale.runner.decide.limits import BudgetSpent
@@ -119,7 +128,7 @@ def command(
             raise UsageError(str(problem)) from problem
         place = open_store(context, store, storage, create=True)
         try:
-            conductor = run(loaded, place, workers, address, show_progress, weight, tell)
+            conductor = run(loaded, place, workers, address, show_progress, weight, tell, rate)
         except Interrupted:
             raise KeyboardInterrupt from None
         except BudgetSpent as problem:

@@ -65,9 +65,10 @@ def command(
     from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast
     from loopscale.runner.simulation.simulate import SimulatedCluster
+    from loopscale.studies.plan import with_speed
     from loopscale.studies.spec import Study
 
-    loaded = Study.load(study, changes)
+    loaded = with_speed(Study.load(study, changes), rate)
     prices = _prices(cluster) if cluster else None
     cluster_size = SimulatedCluster(_slots(loaded, gpus, workers), start_up, faults, kill, seed)
     recorded = read_recorded_trials(curves) if curves else []

@@ -5,8 +5,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from loopscale.records.model import RUNG, STUDY, STUDY_FILE, NoRecords, Record, Run, StoreError, parent_among
+from loopscale.records.model import (
+    RUNG,
+    STUDY,
+    STUDY_FILE,
+    STUDY_JSON,
+    NoRecords,
+    Record,
+    Run,
+    StoreError,
+    parent_among,
+)
 from loopscale.records.predictions import PREDICTION
 from loopscale.records.stores.base import Store
 
@@ -38,6 +49,17 @@ def recorded_studies(store: Store, study: str | None) -> list[str]:
         known = ", ".join(studies) or "nothing"
         raise NoRecords(f"no records of {study} in {store.name}", f"there are records of {known}")
     return studies if study is None else [study]
+
+
+def recorded_description(store: Store, study: str) -> dict[str, Any]:
+    """The study as its last driver recorded it; empty if the study has no records. Raises StoreError."""
+    parent = store.parent_run(study)
+    content = store.read_artifact(parent.id, STUDY_JSON) if parent else None
+    try:
+        return dict(json.loads(content or "{}"))
+    except (ValueError, TypeError) as problem:
+        what = f"the description {STUDY_JSON} of {study} in {store.name} is damaged ({str(problem)[:200]})"
+        raise StoreError(what, "mend the artifact of the parent run") from problem
 
 
 def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:

@@ -33,6 +33,7 @@ from loopscale.studies.settings import (
     with_kind,
 )
 from loopscale.studies.space import Axis
+from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
 from loopscale.studies.trees import is_tree, leaves
 from loopscale.studies.where import holds
 from loopscale.tasks.base import Task
@@ -169,6 +170,15 @@ class Layout:
     corners: dict[str, list[Trial]] = field(default_factory=dict[str, list[Trial]])
     """Trials at the ends of the ranges."""
     faults: list[Fault] = field(default_factory=list[Fault])
+    prices: Prices = field(default_factory=Prices)
+    """The prices of steps, from which a budget of training derives the steps."""
+    wrong_budgets: dict[Place, WrongBudget] = field(default_factory=dict[Place, WrongBudget])
+    """For every wrong budget, the error of the cell that needs the largest change."""
+
+    def add_wrong_budget(self, place: Place, error: WrongBudget) -> None:
+        known = self.wrong_budgets.get(place)
+        if known is None or error.distance > known.distance:
+            self.wrong_budgets[place] = error
 
     @property
     def shared_settings(self) -> dict[str, Any]:
@@ -176,19 +186,19 @@ class Layout:
         return dict(leaves(next(iter(self.trials.values())).settings))
 
 
-def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout:
+def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis], prices: Prices) -> Layout:
     """Cross the axes, and validate the trials of every cell at the ends of the ranges.
 
     `axes` and `space` are the scientific axes and nuisance ranges of the study that have no fault.
     """
-    layout, combinations = Layout(), dict[str, Combination]()
+    layout, combinations = Layout(prices=prices), dict[str, Combination]()
     for index in itertools.product(*(range(len(values)) for values in axes.values())):
         combination = Combination(study.fixed, axes, index)
         try:
-            if _meets(study.where, combination):
+            if _meets(study.where, combination, prices):
                 _add(combination, space, layout, combinations)
             else:
-                layout.faults += _setting_faults(combination)
+                layout.faults += _setting_faults(combination, prices)
         except NoComponentError as problem:
             place: Place = ("scientific" if problem.path in axes else "nuisance", problem.path)
             what = f"{problem.path} cannot be set: {problem}"
@@ -196,6 +206,7 @@ def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout
         except _InvalidCondition as problem:
             layout.faults += problem.faults
             return layout
+    layout.faults += [error.fault._replace(place=at) for at, error in layout.wrong_budgets.items()]
     if not combinations and not layout.faults:
         what = f"no cell is left where {study.where}"
         layout.faults.append(Fault(("where",), what, "loosen the condition"))
@@ -212,7 +223,7 @@ class _InvalidCondition(Exception):
         self.faults = faults
 
 
-def _meets(where: str, combination: Combination) -> bool:
+def _meets(where: str, combination: Combination, prices: Prices) -> bool:
     if not where.strip():
         return True
     tree = combination.tree({})
@@ -227,7 +238,7 @@ def _meets(where: str, combination: Combination) -> bool:
     except ValueError as problem:
         # The cause may be a wrong value that cannot be compared.
         fault = Fault.from_text(("where",), problem, remedy="write a comparison")
-        faults = _setting_faults(combination) or [fault]
+        faults = _setting_faults(combination, prices) or [fault]
     raise _InvalidCondition(faults)
 
 
@@ -238,17 +249,19 @@ def _add(
     tree = combination.tree({})
     ranges = {path: axis for path, axis in space.items() if has_setting(tree, path)}
     lowest = {path: axis.ends[0] for path, axis in ranges.items()}
-    trial = _valid_trial(combination, lowest, ranges, layout.faults)
+    trial = _valid_trial(combination, lowest, ranges, layout)
     if trial is None:
         return
     ranges = {path: axis for path, axis in ranges.items() if contains(trial.settings, path)}
-    key = identity(trial, without=tuple(ranges))
+    # A budget names the cell, because a tuned setting may change the steps that the budget pays for.
+    derived = ("training.steps",) if trial.training.budget else ()
+    key = identity(trial, without=(*ranges, *derived))
     if key in combinations:
         _check_equal_cells(combination, combinations[key], trial, layout, key)
         return
     combinations[key] = combination
     layout.spaces[key], layout.trials[key] = ranges, trial
-    corners = (_valid_trial(combination, lowest | point, ranges, layout.faults) for point in _corners(ranges))
+    corners = (_valid_trial(combination, lowest | point, ranges, layout) for point in _corners(ranges))
     layout.corners[key] = [trial, *filter(None, corners)]
 
 
@@ -283,27 +296,35 @@ def _corners(space: Mapping[str, Axis]) -> Iterator[dict[str, Any]]:
 
 
 def _valid_trial(
-    combination: Combination, point: Mapping[str, Any], space: Mapping[str, Axis], faults: list[Fault]
+    combination: Combination, point: Mapping[str, Any], space: Mapping[str, Axis], layout: Layout
 ) -> Trial | None:
-    """The trial at a point, or `None` after adding its faults."""
+    """The trial at a point, or `None` after adding its faults to the layout."""
     tree = combination.tree(point)
-    trial, wrong = _trial_or_faults(tree)
-    faults.extend(_in_study(fault, combination, space, tree) for fault in wrong)
+    try:
+        trial, wrong = _trial_or_faults(tree, layout.prices)
+    except WrongBudget as error:
+        layout.add_wrong_budget(_in_study(error.fault, combination, space, tree).place, error)
+        return None
+    layout.faults.extend(_in_study(fault, combination, space, tree) for fault in wrong)
     return trial
 
 
-def _setting_faults(combination: Combination) -> list[Fault]:
+def _setting_faults(combination: Combination, prices: Prices) -> list[Fault]:
     """Wrong kinds and wrong single settings, also of combinations that the condition leaves out."""
     tree = combination.tree({})
-    _, faults = _trial_or_faults(tree)
+    try:
+        _, faults = _trial_or_faults(tree, prices)
+    except WrongBudget:
+        return []
     return [_in_study(fault, combination, {}, tree) for fault in faults if len(fault.place) > 1]
 
 
-def _trial_or_faults(tree: Mapping[str, Any]) -> tuple[Trial | None, list[Fault]]:
+def _trial_or_faults(tree: Mapping[str, Any], prices: Prices) -> tuple[Trial | None, list[Fault]]:
+    """The trial of a tree, or its faults. Raises WrongBudget."""
     if faults := list(_kind_faults(tree)):
         return None, faults
     try:
-        trial = Trial.model_validate(tree)
+        trial = Trial.model_validate(with_steps(tree, prices))
     except ValidationError as problem:
         return None, validation_faults(problem, Trial, tree)
     faults = list(coercions(tree, trial)) or size_faults(trial)

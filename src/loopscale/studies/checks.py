@@ -34,10 +34,12 @@ from loopscale.studies.until_checks import until_faults
 from loopscale.studies.where import paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
+from loopscale.training.trial import BUDGETS
 
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
-ERRORS = ("error", "error_last", "raw_error", "excess")
+BUDGET_PATHS = tuple(f"training.{name}" for name in BUDGETS)
+ERRORS = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 
 
 def faults_before_crossing(study: StudySchema) -> Iterator[Fault]:
@@ -89,6 +91,9 @@ def _axis_path(role: str, path: str) -> Iterator[Fault]:
     elif role == "nuisance" and head == "task":
         what = f"{path} is tuned, but tuning would only find the easiest task"
         yield Fault(place, what, f"put {path} under scientific")
+    elif role == "nuisance" and path in BUDGET_PATHS:
+        what = f"{path} is tuned, but tuning would only find the largest budget"
+        yield Fault(place, what, f"put {path} under fixed or scientific")
     elif role == "nuisance" and path.endswith(".kind"):
         what = f"{path} is tuned, but a study compares kinds in separate cells"
         yield Fault(place, what, f"put {path} under scientific")
@@ -163,11 +168,12 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     yield from law_faults or _hold_outs(study, layout)
     if study.claims:
         yield from claim_faults(
-            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, *_task_measures(tasks)]))
+            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, "emerged_at", *_task_measures(tasks)]))
         )
     yield from until_faults(study, layout)
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
+    yield from _equal_cost(study, layout)
 
 
 def _unused_ranges(study: StudySchema, layout: Layout) -> Iterator[Fault]:
@@ -223,7 +229,7 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
         place: Place = ("laws", n, "along")
         if settings := DERIVED_AXES.get(law.along):
             if not any(path.startswith(settings) for path in numeric):
-                names = " or ".join(name.rstrip(".") for name in settings)
+                names = " or ".join(name.rstrip(".") for name in settings if name not in BUDGET_PATHS)
                 what = f"a law runs along {law.along}, which are the same in every cell"
                 yield Fault(place, what, f"vary a number of {names}")
             continue
@@ -295,8 +301,8 @@ def _other_hold_out(law: LawSpec, other: LawSpec) -> bool:
 
 
 def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
-    """A law is of an error, or of another measure of the task of some cell."""
-    known = dict.fromkeys(ERRORS)
+    """A law is of an error, of the step of emergence, or of another measure of the task of some cell."""
+    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, "emerged_at"))
     if law.along not in CURVE_AXES and law.of not in known:
         known |= dict.fromkeys(_task_measures(tasks))
     if law.of not in known:
@@ -390,3 +396,22 @@ def _steps(study: StudySchema, layout: Layout) -> Iterator[Fault]:
     if study.evaluate.loops < loops:
         what = f"evaluate.loops is {study.evaluate.loops}, and a trial has {loops} loops or layers"
         yield Fault(("evaluate", "loops"), what, f"write {loops} or more")
+
+
+def _equal_cost(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """Trials with a budget cannot be compared at equal steps, or by their FLOPs."""
+    for key, space in layout.spaces.items():
+        steps = {trial.training.steps for trial in layout.corners[key]}
+        budget = layout.trials[key].training.budget
+        if budget and space and study.scheduler.prunes and len(steps) > 1:
+            what = (
+                f"{study.scheduler.kind} compares trials at equal steps, but training.{budget} gives the trials of a "
+                f"cell {min(steps):,} to {max(steps):,} steps"
+            )
+            remedy = "write scheduler: {kind: none}, or tune no setting that changes the cost of a step"
+            yield Fault(("scheduler",), what, remedy)
+            return
+        if budget and "flops" in study.search.objectives:
+            what = f"search.objectives has flops, but training.{budget} gives every trial the same budget"
+            yield Fault(("search", "objectives"), what, "write objectives: [error], or training.steps")
+            return

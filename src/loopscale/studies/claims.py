@@ -135,6 +135,8 @@ class ClaimSpec(Config):
         if (solver or loops) and self.of not in OF_CURVES:
             why = "algorithms" if solver else "single loops"
             raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, OF_CURVES)}")
+        if self.basis != "steps" and self.of not in OF_CURVES:
+            raise ValueError(f"{self.of} is not recorded during training; {one_of(self.of, OF_CURVES)}")
         if sides[0] == sides[1]:
             raise ValueError("both sides are the same; name another cell, or another number of loops")
         return self

@@ -9,13 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import held_out_tests
+from loopscale.studies.mistakes import Mistake, Mistakes
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
+from loopscale.studies.training_budget import Prices
 from loopscale.training.device import unverified
-from loopscale.training.trial import Trial
 
 START_SECONDS = 20.0
 """From the start of a run to its first training step, and from the last trial to the end: Ray, imports, records."""
@@ -119,6 +122,8 @@ def plan_study(
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     threads = min(study.resources.threads, os.cpu_count() or 1)
     speed = GivenRate(rate) if rate else _measure(study, threads, 1 if offer else workers)
+    derived_here = study.unpriced
+    study = study.at_prices(Prices(speed=speed)) if derived_here else study
     counts = zip(study.cells(), cell_counts(study), strict=True)
     cells = tuple(_cell_plan(study, cell, count, speed) for cell, count in counts)
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
@@ -129,6 +134,11 @@ def plan_study(
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
+    if derived_here:
+        remarks.append(
+            "the steps follow from training.seconds at this speed; the first run measures and records its own, or "
+            "takes --rate"
+        )
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
@@ -162,9 +172,25 @@ def plan_study(
     )
 
 
-def _measure(study: Study, threads: int, workers: int) -> MeasuredSpeed:
+def with_speed(study: Study, rate: float | None = None) -> Study:
+    """The study with a speed, if its trials have a budget of seconds and no speed is known.
+
+    The speed is that of one trial alone: `rate` in FLOP/s, by default measured here. Raises Mistakes.
+    """
+    if not study.unpriced:
+        return study
+    device = "cuda" if study.resources.gpu else "cpu"
+    if rate is None and device == "cuda" and not torch.cuda.is_available():
+        what = "training.seconds needs the speed of a trial on a GPU, and this machine has no GPU"
+        raise Mistakes([Mistake(study.name, None, what, "give the FLOP/s of one trial as --rate")])
+    threads = min(study.resources.threads, os.cpu_count() or 1)
+    speed = GivenRate(rate) if rate else _measure(study, threads, 1, device)
+    return study.at_prices(Prices(study.prices.recorded, speed))
+
+
+def _measure(study: Study, threads: int, workers: int, device: str = "cpu") -> MeasuredSpeed:
     trials = [trial for corners in study.layout.corners.values() for trial in corners]
-    return measured_speed(trials, study.evaluate, threads, workers)
+    return measured_speed(trials, study.evaluate, threads, workers, device)
 
 
 def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], speed: GivenRate | MeasuredSpeed) -> CellPlan:
@@ -272,11 +298,11 @@ def _pruning(study: Study) -> Iterator[str]:
         f"{scheduler.kind} stops trials by their early errors: where curves cross it costs "
         "regret (6 to 10 % in simulations); replicates are never stopped"
     )
-    ends = [end for trial in study.layout.trials.values() if (end := _curriculum_end(trial)) is not None]
-    if ends and scheduler.first_rung < max(ends):
+    end = max(trial.curriculum_end for trial in study.layout.trials.values())
+    if scheduler.first_rung < end:
         yield (
             f"the first rung, step {scheduler.first_rung:,}, lies within the curriculum, which "
-            f"ends at step {max(ends):,}: before that errors say little, and pruning is blind"
+            f"ends at step {end:,}: before that errors say little, and pruning is blind"
         )
 
 
@@ -320,13 +346,3 @@ def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[
             f"a trial takes {tensors + PROCESS_GIB:.3g} GiB, {PROCESS_GIB:g} of them its process, and "
             f"resources.memory is {resources.memory:g}: it would end out of memory"
         )
-
-
-def _curriculum_end(trial: Trial) -> int | None:
-    """The step from which a trial trains on the whole task; `None` without a curriculum."""
-    curriculum, task = trial.training.curriculum, trial.task.model_dump()
-    if curriculum is None:
-        return None
-    dims = -(-max(0, task.get("dim", 0) - curriculum.dim) // curriculum.dim_by)
-    points = -(-max(0, task.get("points", 0) - curriculum.points) // curriculum.points_by)
-    return max(dims, points) * curriculum.every

@@ -26,7 +26,10 @@ from loopscale.theory.bounds.base import Bound
 FORMS = tuple(Form.choices())
 CURVE_AXES = ("loop", "point")
 """Axes of the curve that every trial records. A law may run along them as well as along a scientific axis."""
-DERIVED_AXES = {"prompts": ("training.steps", "training.batch_size"), "flops": ("model.", "training.")}
+DERIVED_AXES = {
+    "prompts": ("training.steps", "training.flops", "training.seconds", "training.batch_size"),
+    "flops": ("model.", "training."),
+}
 """Axes that follow from settings: prompts seen in training, and FLOPs of training. The study must vary a numeric
 setting whose path begins with one of the texts."""
 
@@ -79,7 +82,8 @@ class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
     of: str = "error"
-    """An error, or another measure of the task. Other measures have no curve along loops or points."""
+    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), or another measure of the
+    task. Only errors and regret have a curve along loops or points."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[

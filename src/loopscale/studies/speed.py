@@ -43,6 +43,10 @@ class GivenRate:
     """FLOP/s of one trial, beside the other trials of its machine."""
     slow_down: ClassVar[float] = 1.0
 
+    def step(self, trial: Trial) -> float:
+        """Time of one training step on full prompts."""
+        return trial_cost(trial).flops_step / self.rate
+
     def seconds(self, trial: Trial, evaluation: Evaluation) -> float:
         """Time of the trial with its validation and evaluation."""
         counted = trial_cost(trial)
@@ -59,6 +63,10 @@ class MeasuredSpeed:
     slow_down: float = 1.0
     """The time of a step beside the other trials of this machine, relative to a step alone."""
 
+    def step(self, trial: Trial) -> float:
+        """Time of one training step on full prompts, alone on the machine."""
+        return self._predicted(trial, lambda t: trial_cost(t).step.size, lambda s: s.step)
+
     def seconds(self, trial: Trial, evaluation: Evaluation) -> float:
         """Time of the trial with its validation and evaluation, beside other trials."""
         validated, evaluated = _forward_passes(trial, evaluation)
@@ -66,7 +74,7 @@ class MeasuredSpeed:
         batch = trial.training.batch_size
         loops = trial.steps_per_prompt
         seconds = (
-            steps * self._predicted(trial, lambda t: trial_cost(t).step.size, lambda s: s.step)
+            steps * self.step(trial)
             + validated * batch * self._predicted(trial, _prompt_size, lambda s: s.validation)
             + evaluated * batch * loops * self._predicted(trial, _loop_size, lambda s: s.evaluation)
         )
@@ -84,15 +92,15 @@ class MeasuredSpeed:
 
 
 def measured_speed(
-    trials: Sequence[Trial], evaluation: Evaluation, threads: int = 1, workers: int = 1
+    trials: Sequence[Trial], evaluation: Evaluation, threads: int = 1, workers: int = 1, device: str = "cpu"
 ) -> MeasuredSpeed:
-    """Measure a few of the trials on `threads` threads of this machine's CPU, for `workers` trials at a time."""
+    """Measure a few of the trials on `threads` threads of this machine, for `workers` trials at a time."""
     chosen = spread(trials)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         smaller = [_fewer_prompts(trial, MEASURED_FLOPS / len(chosen)) for trial in chosen]
-        shapes = tuple((trial, measure(trial, evaluation)) for trial in smaller)
+        shapes = tuple((trial, measure(trial, evaluation, device=device)) for trial in smaller)
         dearest, seconds = shapes[0]
         return MeasuredSpeed(shapes, slow_down(dearest, seconds.step, workers))
     finally:

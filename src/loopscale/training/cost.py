@@ -29,7 +29,18 @@ from loopscale.training.trial import Training, Trial
 
 IRRELEVANT = {
     name: Training.model_fields[name].default
-    for name in ("lr", "steps", "warmup", "schedule", "decay", "decay_every", "clip", "curriculum")
+    for name in (
+        "lr",
+        "steps",
+        "flops",
+        "seconds",
+        "warmup",
+        "schedule",
+        "decay",
+        "decay_every",
+        "clip",
+        "curriculum",
+    )
 }
 """Settings of `training` that do not change the cost of a step, at their defaults. Many of them are tuned."""
 
@@ -141,41 +152,50 @@ def cost(trial: Trial) -> Cost:
 
 
 @dataclass(frozen=True)
-class StepFlops:
-    """FLOPs of the steps of a training. They grow along a curriculum, and are otherwise the same at every step."""
+class StepCosts:
+    """The cost of a training's steps, in FLOPs or seconds. Steps cost more along a curriculum, and else the same."""
 
     starts: tuple[int, ...]
     """Steps before each stage of the curriculum, from 0."""
-    flops: tuple[float, ...]
-    """FLOPs of one step in each stage."""
+    costs: tuple[float, ...]
+    """The cost of one step in each stage."""
 
     def after(self, steps: Any) -> NDArray[np.float64]:
-        """FLOPs of the first `steps` steps; `steps` has any shape."""
+        """The cost of the first `steps` steps; `steps` has any shape."""
         ends = np.append(self.starts[1:], np.inf)
         inside = np.clip(np.asarray(steps, dtype=np.float64)[..., None], self.starts, ends) - self.starts
-        return np.asarray(inside @ np.array(self.flops))
+        return np.asarray(inside @ np.array(self.costs))
 
-    def affordable(self, flops: float) -> int:
-        """The largest number of steps that cost at most `flops`."""
+    def times(self, factor: float) -> "StepCosts":
+        """The costs in another unit."""
+        return StepCosts(self.starts, tuple(factor * cost for cost in self.costs))
+
+    def affordable(self, budget: float) -> int:
+        """The largest number of steps that cost at most `budget`."""
         at_starts = self.after(self.starts)
-        stage = int(np.searchsorted(at_starts, flops, side="right")) - 1
-        return self.starts[stage] + int((flops - at_starts[stage]) / self.flops[stage] * (1 + 1e-12))
+        stage = int(np.searchsorted(at_starts, budget, side="right")) - 1
+        return self.starts[stage] + int((budget - at_starts[stage]) / self.costs[stage] * (1 + 1e-12))
 
 
-def step_flops(trial: Trial) -> StepFlops:
-    """The FLOPs of the steps of a trial. Trials of equal shape are counted once.
+def step_costs(trial: Trial, price: Callable[[Trial], float]) -> StepCosts:
+    """The cost of a trial's steps, if `price` is the cost of one step on full prompts.
 
     Only the pairs of a stage count. Coordinates that are zero cost as much as others.
     """
     curriculum = trial.training.curriculum
     if curriculum is None:
-        return StepFlops((0,), (_step_flops(trial),))
+        return StepCosts((0,), (price(trial),))
     task = trial.task.model_dump()
     points = range(curriculum.points, task["points"], curriculum.points_by)
     stages = [trial.task.easier(task["dim"], number) for number in points]
     starts = tuple(curriculum.every * number for number in range(len(points) + 1))
-    flops = (_step_flops(trial.model_copy(update={"task": stage})) for stage in (*stages, trial.task))
-    return StepFlops(starts, tuple(flops))
+    costs = (price(trial.model_copy(update={"task": stage})) for stage in (*stages, trial.task))
+    return StepCosts(starts, tuple(costs))
+
+
+def step_flops(trial: Trial) -> StepCosts:
+    """The FLOPs of a trial's steps. Trials of equal shape are counted once."""
+    return step_costs(trial, _step_flops)
 
 
 def training_flops(trial: Trial) -> float:

@@ -19,10 +19,14 @@ UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile", "graph")
 LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
+BUDGETS = ("flops", "seconds")
+"""Settings of `training` that replace `steps`. A study derives the steps from the budget. Only the steps count for the
+key, so the trial is the same as a trial with as many steps."""
+
 LATER: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row"},
     "model": {"causal": True, "registers": 0},
-    "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"},
+    "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"} | dict.fromkeys(BUDGETS),
 }
 """Settings added after the first release, with the value that reproduces older trials. At this value a setting does not
 count for the key, so older trials keep their keys."""
@@ -48,6 +52,12 @@ class Training(Config):
 
     steps: PositiveInt = 1000
     """Steps of Adam. Every step draws a new batch."""
+    flops: PositiveFloat | None = None
+    """FLOPs of the whole training, in place of `steps`: every cell gets the same budget and as many steps as it pays
+    for. A study derives the steps. Validation and evaluation are not counted."""
+    seconds: PositiveFloat | None = None
+    """Seconds of the whole training, in place of `steps`. The first run of a study measures the speed and records it,
+    so the derived steps do not depend on later machines."""
     batch_size: PositiveInt = 64
     """Prompts per step."""
     lr: PositiveFloat = 1e-3
@@ -101,11 +111,18 @@ class Training(Config):
                 f"window {self.window} is more than the {self.loops} loops; "
                 f"write a window of {self.loops} or less, or {self.window} loops or more"
             )
+        if self.budget and "steps" not in self.model_fields_set:
+            raise ValueError(f"{self.budget} is a budget, from which a study derives the steps; write steps")
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup {self.warmup} does not fit into {self.steps} steps; write {self.steps} or less"
             )
         return self
+
+    @property
+    def budget(self) -> Literal["flops", "seconds"] | None:
+        """The setting from which the steps are derived; None if the steps are given."""
+        return "flops" if self.flops is not None else "seconds" if self.seconds is not None else None
 
 
 class Trial(Config):
@@ -236,6 +253,16 @@ class Trial(Config):
         )
 
     @property
+    def curriculum_end(self) -> int:
+        """The number of steps before the first step on the whole task; 0 without a curriculum."""
+        curriculum, task = self.training.curriculum, self.task.model_dump()
+        if curriculum is None:
+            return 0
+        dims = -(-max(0, task["dim"] - curriculum.dim) // curriculum.dim_by)
+        points = -(-max(0, task["points"] - curriculum.points) // curriculum.points_by)
+        return max(dims, points) * curriculum.every
+
+    @property
     def settings(self) -> dict[str, Any]:
         """All settings that the outcome depends on, with defaults. Settings that do not apply are left out."""
         tree = self.model_dump(mode="json")
@@ -246,7 +273,7 @@ class Trial(Config):
     @property
     def key(self) -> str:
         """The identity of the trial: a hash of its settings, 16 hexadecimal digits."""
-        return identity(self)
+        return identity(self, without=tuple(f"training.{name}" for name in BUDGETS))
 
     @property
     def steps_per_prompt(self) -> int:

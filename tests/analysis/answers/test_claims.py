@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from loopscale.analysis.answers.claims import (
     judged_claims,
     ratios_to_solver,
 )
+from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, study_prices
 from loopscale.analysis.answers.findings import study_findings
+from loopscale.analysis.floors import Floors
+from loopscale.analysis.load import find_results
 from loopscale.analysis.results import Results
 from loopscale.studies.claims import ClaimSpec
 from tests.analysis.planted import Planted, comparison
 
 Settings = Mapping[str, Any]
+DATA = Path(__file__).parents[3] / "notebooks" / "data"
 
 
 def kind(name: str, **more: Any) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def test_an_undecided_claim_names_the_replicates_that_would_decide_it_and_their_
     assert open_claim.more_trials == 2 * (needed - 3)
     assert claims_table([open_claim])["decided by"].tolist() == [needed]
     planted.study["claims"] = [claim(kind("a"), kind("b"), text="a is better").model_dump(mode="json")]
-    question = study_findings(planted.results).open[0]
+    (question,) = [each for each in study_findings(planted.results).open if each.what.startswith("Claim")]
     assert (question.what, question.replicates) == ("Claim: a is better", needed)
     assert question.seconds == pytest.approx(3.0 * 2 * (needed - 3))  # every planted trial takes 3 s
     sure = judged(comparison(noise=0.03).results, kind("algoformer"), kind("looped"))
@@ -105,7 +110,7 @@ def test_an_undecided_claim_names_the_replicates_that_would_decide_it_and_their_
 
 
 def test_a_single_replicate_gives_no_interval():
-    planted = with_newton(planted_cells(0, 0.05, runs=1, a=0.1, b=0.9))
+    planted = with_newton(planted_cells(0, 0.05, runs=1, a=0.1, b=0.2))
     single = judged(planted.results, kind("a"), kind("b"))
     assert (single.word, single.interval) == ("undecided", None)
     assert single.sentence.endswith("(no interval: fewer than two replicates) times that of b.")
@@ -195,7 +200,7 @@ def test_a_claim_without_trials_is_not_run():
 def test_an_integer_and_an_equal_float_name_the_same_cell():
     planted = Planted()
     for noise in (0.0, 0.5):
-        planted.replicated(planted.cell(f"noise={noise:g}", **{"task.noise": noise}), 0.1 + noise)
+        planted.replicated(planted.cell(f"noise={noise:g}", **{"task.noise": noise}), 0.1 + noise / 5)
     for zero in (0, 0.0):
         assert judged(planted.results, {"task.noise": zero}, {"task.noise": 0.5}).word == "holds"
 
@@ -289,3 +294,78 @@ def test_a_table_of_claims_has_a_row_for_each_claim():
     assert list(table["verdict"]) == ["holds", "not run"]
     assert np.isnan(table.loc["it beats Newton", "ratio"])
     assert claims_table([]).empty
+
+
+def test_a_claim_compares_regrets_where_a_floor_is_known():
+    records = planted_cells(1, 0.03, a=0.2, b=0.3).results
+    errors = records.trials["error"]
+    known = replace(records, trials=records.trials.assign(regret=errors - 0.1, regret_last=errors / 4))
+    spec = ClaimSpec(text="a is better", first=kind("a"), second=kind("b"))
+    (found,) = judged_claims(known, [spec])
+    logs = np.log(known.trials.set_index("cell")["regret"])
+    assert ratio(found) == pytest.approx(np.exp(logs["cell0"].mean() - logs["cell1"].mean()))
+    assert (found.word, found.sides.of, found.remarks) == ("holds", "regret", [])
+    below = known.trials.assign(regret=known.trials["regret"] - 0.11)  # a net below the floor has no regret
+    (fallen,) = judged_claims(replace(known, trials=below), [spec])
+    assert fallen.sides.of == "error"
+    assert ratio(fallen) == pytest.approx(ratio(judged(records, kind("a"), kind("b"))))
+    (remark,) = fallen.remarks
+    assert remark.startswith("A side is not above the floor")
+
+
+def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
+    length = find_results("mixture_regression/reduced/length", DATA / "mixture_length")
+    pair = {"task.components": 2, "task.symmetric": True, "task.snr": 8}
+    specs = [
+        ClaimSpec(text="points", first=pair | {"task.points": 33}, second=pair | {"task.points": 5}),
+        ClaimSpec(
+            text="EM",
+            first=pair | {"task.points": 33},
+            second={"solver": {"kind": "mixture_em", "penalty": None, "gradient_steps": None}},
+        ),
+    ]
+    points, em = judged_claims(length, specs)
+    assert em.sides.of == "error"
+    assert em.remarks == ["The algorithm is the reference mixture em, so errors are compared"]
+    assert points.sides.of == "error above the reference mixture em"
+    chains = find_results("algoformer/reduced/figure2c", DATA / "figure2c")
+    unknown = replace(
+        chains, floors=Floors(compute=False), trials=chains.trials.drop(columns="regret", errors="ignore")
+    )
+    (found,) = judged_claims(unknown, [ClaimSpec(text="a", first=kind("algoformer"), second=kind("looped"))])
+    assert (found.sides.of, found.remarks) == ("error", ["No floor is known, so errors are compared"])
+
+
+def test_a_claim_on_runs_that_stand_on_the_plateau_is_not_learnt():
+    chains = find_results("algoformer/reduced/figure2c", DATA / "figure2c")
+    (found,) = judged_claims(chains, [ClaimSpec(text="a", first=kind("algoformer"), second=kind("looped"))])
+    assert (found.word, found.alone, found.learnt_in_words) == ("not learnt", "holds", "3 of 6")
+    assert found.remarks == ["3 of 6 runs stand on the plateau"]
+    assert found.replicates is None
+    assert claims_table([found])["learnt"].tolist() == ["3 of 6"]
+
+
+def test_at_equal_flops_a_claim_reads_the_histories_and_is_indicative():
+    series = find_results("algoformer/reduced/figure2b", DATA / "figure2b")
+    spec = claim(kind("algoformer"), kind("gpt2"), basis="flops")
+    (found,) = judged_claims(series, [spec])
+    runs = {cell.label: cell.runs for cell in found.sides.cells}
+    priced = study_prices(series)
+    budget = common_budget([run for each in runs.values() for run in each], priced, "flops")
+    errors = [
+        [error_at_cost(run, flops=budget, price=priced[run.trial]) for run in each] for each in runs.values()
+    ]
+    expected = np.exp(np.mean(np.log(errors[0])) - np.mean(np.log(errors[1])))
+    assert ratio(found) == pytest.approx(expected)
+    assert ratio(found) > 1.02 * ratio(
+        judged(series, kind("algoformer"), kind("gpt2"))
+    )  # AlgoFormer's steps cost more
+    assert found.remarks[0].startswith("Indicative: validation errors at equal flops")
+
+
+def test_nets_that_were_trained_for_equal_flops_are_compared_at_the_end():
+    records = planted_cells(1, 0.03, a=0.2, b=0.3).results
+    equal = replace(records, trials=records.trials.assign(**{"training.flops": 1e12}))
+    found = judged(equal, kind("a"), kind("b"), basis="flops")
+    assert (found.word, found.remarks) == ("holds", [])
+    assert ratio(found) == ratio(judged(records, kind("a"), kind("b")))

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.comparisons import best, front, standings
+from loopscale.analysis.answers.comparisons import best, best_columns, front, standings
 from tests.analysis.planted import Planted, comparison
 
 
@@ -17,6 +17,16 @@ def test_best_lists_cells_in_the_studys_order_with_the_mean_of_replicates_and_it
         assert answer.error == pytest.approx(runs.mean())
         assert answer.error_low < answer.error < answer.error_high
         assert (answer.replicates, answer.state) == (3, "3 of 3 replicated")
+
+
+def test_best_shows_the_steps_that_a_study_has_derived_from_a_budget():
+    planted = comparison()
+    trials = planted.tables[0].assign(**{"training.steps": 320})
+    for columns, shown in (({}, False), ({"training.flops": 1e9}, True)):
+        results = planted.changed(trials=trials.assign(**columns))
+        steps = [column for column in best_columns(results) if column.names == ("training.steps",)]
+        assert len(steps) == shown
+    assert [steps[0].value(answer) for answer in best(results)] == [320] * 3
 
 
 def test_a_cell_without_replicates_shows_its_best_tuning_trial_without_an_interval():

@@ -11,7 +11,6 @@ from loopscale.analysis.answers.equal_cost import (
     error_at_cost,
     history_by_cost,
     price_of,
-    prices,
     study_prices,
 )
 from loopscale.analysis.load import find_results
@@ -96,7 +95,7 @@ def test_cells_are_compared_in_one_count_if_one_cell_cannot_be_counted_today():
     rows = planted.results.trials.assign(**{"training.steps": 100, "training.window": 6})
     known, unknown = planted.changed(trials=rows).trained
     assert price_of(known).counted == "today"
-    priced = prices([known, unknown])
+    priced = study_prices(planted.changed(trials=rows))
     assert {price.counted for price in priced.values()} == {"record"}
     for trial in (known, unknown):
         assert priced[trial.trial].after(50, "flops") == pytest.approx(3.5e9)

@@ -12,13 +12,14 @@ net is better.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.answers.comparisons import compare_with_baseline
+from loopscale.analysis.answers.comparisons import EXACT, compare_with_baseline
+from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean, settings_label
 from loopscale.analysis.table import Column, Interval, frame
 from loopscale.stats.contrasts import (
@@ -29,6 +30,7 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
     why_none,
 )
+from loopscale.stats.floors import MeanFloor
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import VERDICTS, WORDS, CellSide, ClaimSpec, SolverSide, Word
 
@@ -53,6 +55,8 @@ class Sides:
         The reason if there is no interval.
     notes
         What a reader must know about the comparison: another measure than the claim's, or an indicative basis.
+    whole
+        True if every run of the cells has a value above 0.
     """
 
     first: str
@@ -63,6 +67,17 @@ class Sides:
     contrast: Contrast | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
+    whole: bool = False
+
+    @property
+    def runs(self) -> list[TrialResult]:
+        """The runs of the cells."""
+        return [run for cell in self.cells for run in cell.runs]
+
+    @property
+    def plateau(self) -> str:
+        """The runs on the plateau, in words; empty if all have left the plateau, or if their states are unknown."""
+        return on_plateau(self.runs)
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,12 @@ class JudgedClaim:
         return len(self.sides.cells) * (self.replicates - self.sides.contrast.seeds)
 
     @property
+    def learnt_in_words(self) -> str | None:
+        """The runs that have learnt, as in `4 of 6`; None if the records do not say."""
+        counted = learnt(self.sides.runs)
+        return f"{counted.emerged} of {counted.of}" if counted.of else None
+
+    @property
     def ratio_in_words(self) -> str:
         """The ratio with its interval, in words."""
         ratio, interval = self.sides.ratio, self.interval
@@ -129,7 +150,8 @@ class JudgedClaim:
     @property
     def remarks(self) -> list[str]:
         """Sentences beside the verdict, without their full stops."""
-        remarks = list(self.sides.notes)
+        remarks = [self.sides.plateau] if self.word == NOT_LEARNT else []
+        remarks += self.sides.notes
         if self.word == "undecided" and self.alone != "undecided":
             remarks.append(f"Alone the claim would be decided, but not as one of {self.family} claims")
         if self.word == "undecided" and self.sides.contrast:
@@ -151,6 +173,7 @@ COLUMNS: list[Column[JudgedClaim]] = [
     Column(("verdict",), "verdict", lambda claim: claim.word),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
     Column(("low", "high"), "95 % interval", lambda claim: claim.interval),
+    Column(("learnt",), "learnt", lambda claim: claim.learnt_in_words),
     Column(("measure",), "measure", lambda claim: claim.sides.of),
     Column(("of",), "of", lambda claim: claim.sides.first),
     Column(("over",), "over", lambda claim: claim.sides.second),
@@ -182,6 +205,8 @@ def _judged(spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int) -
     word = "not run" if sides.ratio is None else VERDICTS[verdict.verdict]
     if sides.ratio == math.inf:
         word = "does not hold"
+    if sides.ratio is not None and sides.plateau:
+        word = NOT_LEARNT
     needed = None
     if word == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds whatever the other claims show.
@@ -217,64 +242,49 @@ def count_words(claims: Sequence[JudgedClaim]) -> str:
 
 
 def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
-    """The comparison that a claim asks for."""
+    """The comparison that a claim asks for.
+
+    If a claim is of a regret and no floor is known, the errors are compared. The errors are also compared if the
+    algorithm is the floor, or if a side is not above the floor, because then regrets have no ratio.
+    """
     one, other = spec.sides
     first = _cell(results, one)
     if isinstance(other, SolverSide):
-        return _with_solver(results, spec, one, first, other)
-    second = _cell(results, other)
-    labels = _label(one), _label(other)
-    if first is None or second is None or not (first.runs and second.runs):
-        return Sides(*labels)
-    if first is second:
-        return _with_itself(results, spec, labels, first)
-    of, words, notes = _measure(spec, (first, second))
-    logs = results.logs(of).copy()
-    for side, cell in ((one, first), (other, second)):
-        if side.loop:
-            logs[cell.index] = _logs_after(results, cell, side.loop, of)[cell.index]
-    rows = logs[first.index], logs[second.index]
-    compared = contrast(logs, first.index, second.index)
-    return _sides(labels, words, (first, second), compared, rows, notes)
+        second = _baseline(first, other) if first else None
+        cells = (first,)
+    else:
+        second = _cell(results, other)
+        cells = (first,) if first is second else (first, second)
+    answered = [cell for cell in cells if cell and cell.runs]
+    if second is None or len(answered) < len(cells):
+        return Sides(_label(one), _label(other) if isinstance(other, CellSide) else _solver_label(other))
+    pair = _Pair(results, spec, tuple(answered), second)
+    if not spec.of.startswith("regret"):
+        return pair.sides(spec.of)
+    error = spec.of.replace("regret", "error")
+    floors = [floor for cell in answered if (floor := results.floor(cell)) and floor.how != "none"]
+    if len(floors) < len(answered):
+        return pair.sides(error, note="No floor is known, so errors are compared")
+    if isinstance(other, SolverSide) and other.settings["kind"] == floors[0].name:
+        return pair.sides(
+            error, note=f"The algorithm is the {_floor_word(floors[0])}, so errors are compared"
+        )
+    measures = {floor.measure.replace("_", " ") for floor in floors}
+    sides = pair.sides(spec.of, measures.pop() if len(measures) == 1 else "error above the floor")
+    if sides.whole:
+        return sides
+    return pair.sides(error, note=f"A side is not above the {_floor_word(floors[0])}, so errors are compared")
+
+
+def _floor_word(floor: MeanFloor) -> str:
+    word = "floor" if floor.how in ("bayes", "exact") else floor.how
+    return f"{word} {floor.name.replace('_', ' ')}"
 
 
 def _cell(results: Results, side: CellSide) -> CellResult | None:
     """The recorded cell of a side; None if the records have no such cell, or several."""
     cells = [cell for cell in results.cells if side.names(cell.values)]
     return cells[0] if len(cells) == 1 else None
-
-
-def _label(side: CellSide) -> str:
-    label = settings_label(side.settings) or "the only cell"
-    return f"{label} after {side.loop} loops" if side.loop else label
-
-
-def _measure(spec: ClaimSpec, cells: Sequence[CellResult]) -> tuple[str, str, tuple[str, ...]]:
-    """The measure that is compared, its name in texts, and a note if it is not the measure of the claim."""
-    of = spec.of.replace("regret", "error")
-    return of, of.replace("_", " "), ()
-
-
-def _with_solver(
-    results: Results, spec: ClaimSpec, one: CellSide, cell: CellResult | None, other: SolverSide
-) -> Sides:
-    """A cell and an algorithm on the same prompts, after equally many steps unless the claim says otherwise.
-
-    The algorithm has no seed, so all noise is that of nets.
-    """
-    name = str(other.settings["kind"]).replace("_", " ")
-    baseline = _baseline(cell, other) if cell else None
-    if cell is None or not cell.runs or baseline is None:
-        return Sides(_label(one), name)
-    steps = other.step or one.loop or cell.runs[0].loop
-    labels = _label(one), f"{baseline.solver} after {steps} steps"
-    of, words, notes = _measure(spec, (cell,))
-    value = _value_after(baseline, of, steps)
-    logs = _logs_after(results, cell, one.loop, of) if one.loop else results.logs(of)
-    if not (math.isfinite(value) and value > 0):
-        return Sides(*labels, words)
-    compared = contrast_with_value(logs, cell.index, value)
-    return _sides(labels, words, (cell,), compared, (logs[cell.index] - math.log(value),), notes)
 
 
 def _baseline(cell: CellResult, side: SolverSide) -> TrialResult | None:
@@ -290,43 +300,136 @@ def _baseline(cell: CellResult, side: SolverSide) -> TrialResult | None:
     return None
 
 
-def _with_itself(results: Results, spec: ClaimSpec, labels: tuple[str, str], cell: CellResult) -> Sides:
-    """One cell after two numbers of loops, run by run. The noise is that of all cells after as many times T loops.
-
-    If a run overflows, the ratio is infinite and the claim does not hold.
-    """
-    of, words, notes = _measure(spec, (cell,))
-    trained = cell.runs[0].loop
-    shares = [(side.loop or trained) / trained for side in spec.sides if isinstance(side, CellSide)]
-
-    def change(other: CellResult, trial: TrialResult) -> float:
-        if "training.loops" not in trial.settings or not trial.curve:
-            return math.nan
-        after, before = (_value_after(trial, of, max(1, round(share * trial.loop))) for share in shares)
-        return math.inf if math.isnan(after) else after / before
-
-    logs = results.table_by_seed(change)
-    if np.isposinf(logs[cell.index]).any():
-        return Sides(*labels, words, (cell,), math.inf, why="a net overflows", notes=notes)
-    compared = contrast_with_value(logs, cell.index, 1.0)
-    return _sides(labels, words, (cell,), compared, (logs[cell.index],), notes)
+def _label(side: CellSide) -> str:
+    label = settings_label(side.settings) or "the only cell"
+    return f"{label} after {side.loop} loops" if side.loop else label
 
 
-def _sides(
-    labels: tuple[str, str],
-    of: str,
-    cells: tuple[CellResult, ...],
-    compared: Contrast | None,
-    rows: tuple[Array, ...],
-    notes: tuple[str, ...],
-) -> Sides:
-    """The data of a claim from the rows of both sides, or from one row relative to a value."""
-    if compared:
-        return Sides(*labels, of, cells, compared.ratio()[0], compared, notes=notes)
-    means = [mean(row[np.isfinite(row)]) for row in rows]
-    difference = means[0] - (means[1] if len(means) > 1 else 0.0)
-    ratio = None if math.isnan(difference) else math.exp(difference)
-    return Sides(*labels, of, cells, ratio, why=why_none(*rows) or "the noise is not known", notes=notes)
+def _solver_label(side: SolverSide) -> str:
+    return str(side.settings["kind"]).replace("_", " ")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two sides that have answers."""
+
+    results: Results
+    spec: ClaimSpec
+    cells: tuple[CellResult, ...]
+    second: CellResult | TrialResult
+
+    def sides(self, of: str, words: str = "", note: str = "") -> Sides:
+        """The comparison by one measure; `words` is its name in texts."""
+        words = words or of.replace("_", " ")
+        if isinstance(self.second, TrialResult):
+            sides = self._with_solver(of, self.second)
+        elif self.second is self.cells[0]:
+            sides = self._with_itself(of)
+        else:
+            sides = self._with_cell(of)
+        return replace(sides, of=words, notes=(*sides.notes, *([note] if note else [])))
+
+    def _with_cell(self, of: str) -> Sides:
+        """Two cells, seed by seed."""
+        first, second = self.cells
+        one, other = self.spec.sides
+        assert isinstance(other, CellSide)
+        notes = ()
+        if self.spec.basis == "steps" or self._trained_for_cost:
+            logs = self.results.logs(of).copy()
+            for side, cell in ((one, first), (other, second)):
+                if side.loop:
+                    logs[cell.index] = _logs_after(self.results, cell, side.loop, of)[cell.index]
+        else:
+            logs = self._logs_at_cost(of)
+            notes = (
+                f"Indicative: validation errors at equal {self.spec.basis}, in the middle of a schedule",
+            )
+        rows = logs[first.index], logs[second.index]
+        compared = contrast(logs, first.index, second.index)
+        return self._sides((_label(one), _label(other)), compared, rows, notes)
+
+    @property
+    def _trained_for_cost(self) -> bool:
+        """True if all nets were trained for the same cost in the unit of the basis, with complete schedules."""
+        path = f"training.{self.spec.basis}"
+        costs = {run.settings.get(path) for cell in self.cells for run in cell.runs}
+        return len(costs) == 1 and None not in costs
+
+    def _logs_at_cost(self, of: str) -> Array:
+        """The logarithms of a measure at the largest cost that all runs of both cells have reached, [cells, seeds]."""
+        from loopscale.analysis.answers.equal_cost import (  # imports torch, which most claims do not need
+            common_budget,
+            error_at_cost,
+            study_prices,
+        )
+
+        basis, priced = self.spec.basis, study_prices(self.results)
+        budget = common_budget((run for cell in self.cells for run in cell.runs), priced, basis)
+        budgets = {basis: budget}
+
+        def value(_: CellResult, trial: TrialResult) -> float:
+            if not common_budget([trial], priced, basis) >= budget:
+                return math.nan
+            return error_at_cost(trial, **budgets, of=of, price=priced[trial.trial])  # pyright: ignore[reportArgumentType]
+
+        return self.results.table_by_seed(value)
+
+    def _with_solver(self, of: str, baseline: TrialResult) -> Sides:
+        """A cell and an algorithm on the same prompts, after equally many steps unless the claim says otherwise.
+
+        The algorithm has no seed, so all noise is that of nets.
+        """
+        cell, (one, other) = self.cells[0], self.spec.sides
+        assert isinstance(other, SolverSide)
+        steps = other.step or one.loop or cell.runs[0].loop
+        labels = _label(one), f"{baseline.solver} after {steps} steps"
+        value = _value_after(baseline, of, steps)
+        logs = _logs_after(self.results, cell, one.loop, of) if one.loop else self.results.logs(of)
+        if not (math.isfinite(value) and value > EXACT):
+            return Sides(*labels, cells=self.cells)
+        compared = contrast_with_value(logs, cell.index, value)
+        return self._sides(labels, compared, (logs[cell.index] - math.log(value),))
+
+    def _with_itself(self, of: str) -> Sides:
+        """One cell after two numbers of loops, run by run. The noise is that of all cells after as many times T loops.
+
+        If a run overflows, the ratio is infinite and the claim does not hold.
+        """
+        cell, (one, other) = self.cells[0], self.spec.sides
+        assert isinstance(other, CellSide)
+        trained = cell.runs[0].loop
+        shares = [(side.loop or trained) / trained for side in (one, other)]
+
+        def change(_: CellResult, trial: TrialResult) -> float:
+            if "training.loops" not in trial.settings or not trial.curve:
+                return math.nan
+            after, before = (_value_after(trial, of, max(1, round(share * trial.loop))) for share in shares)
+            return math.inf if math.isnan(after) else after / before
+
+        logs = self.results.table_by_seed(change)
+        labels = _label(one), _label(other)
+        if np.isposinf(logs[cell.index]).any():
+            return Sides(*labels, cells=self.cells, ratio=math.inf, why="a net overflows", whole=True)
+        return self._sides(labels, contrast_with_value(logs, cell.index, 1.0), (logs[cell.index],))
+
+    def _sides(
+        self,
+        labels: tuple[str, str],
+        compared: Contrast | None,
+        rows: tuple[Array, ...],
+        notes: tuple[str, ...] = (),
+    ) -> Sides:
+        """The data of a claim from the rows of both sides, or from one row relative to a value."""
+        runs = [sum(run.seed is not None for run in cell.runs) for cell in self.cells]
+        whole = all(np.isfinite(row).sum() == count for row, count in zip(rows, runs, strict=True))
+        sides = Sides(*labels, cells=self.cells, notes=notes, whole=whole)
+        if compared:
+            return replace(sides, ratio=compared.ratio()[0], contrast=compared)
+        means = [mean(row[np.isfinite(row)]) for row in rows]
+        difference = means[0] - (means[1] if len(means) > 1 else 0.0)
+        ratio = None if math.isnan(difference) else math.exp(difference)
+        return replace(sides, ratio=ratio, why=why_none(*rows) or "the noise is not known")
 
 
 def _logs_after(results: Results, cell: CellResult, loop: int, of: str) -> Array:

@@ -1,8 +1,9 @@
 """Errors at a given cost, read from the history of each training.
 
-FLOPs are counted from the settings of a trial by today's counter, because records hold counts of several ages, which
-differ by up to three quarters. Seconds are those FLOPs at the pace of the cell: its recorded training time over its
-FLOPs, the median over the cell's trials. So the time of one busy machine does not decide a comparison.
+FLOPs are counted from the settings of a trial by today's counter. Records hold counts of several ages, which differ by
+up to three quarters. Seconds are those of the speed that the first run of the study has recorded. A study
+without a recorded speed has the pace of each cell: its training time over its FLOPs, the median over its trials. So the
+clock of one busy machine decides no comparison.
 
 A history shows a net in the middle of its schedule. A comparison at equal cost is complete only if each net was trained
 for this cost. Otherwise the comparison is indicative.
@@ -10,24 +11,24 @@ for this cost. Otherwise the comparison is indicative.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
 
-from loopscale import regret
-from loopscale.analysis.results import Array, Results, TrialResult
-from loopscale.evaluate import VALIDATION_PROMPTS
+from loopscale.analysis.results import Array, CellResult, Results, TrialResult
 from loopscale.studies.settings import put
-from loopscale.tasks.base import Task
-from loopscale.training.cost import StepFlops, step_flops
+from loopscale.studies.training_budget import Prices
+from loopscale.training.cost import StepCosts, step_flops
 from loopscale.training.trial import Trial
 
 Basis = Literal["steps", "flops", "seconds"]
 Measure = Literal["error", "error_last", "regret", "regret_last"]
 ROUNDING = 1e-9
 """A report at the budget itself is within the budget, in spite of rounding."""
+PACED_TRIALS = 20
+"""The largest number of trials of a cell in the median of its pace."""
+ONE_STEP = StepCosts((0,), (1.0,))
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,22 @@ class Price:
 
     Attributes
     ----------
-    step_flops
-        FLOPs of the steps, in the count of `counted`.
-    pace
-        Seconds of one FLOP; NaN if no time is recorded.
+    flops, seconds
+        The cost of the steps; NaN if unknown.
     counted
-        today: counted from the settings. record: the settings are unknown to this version, so the record's own count.
+        today: FLOPs are counted from the settings. record: this version does not know the settings, so FLOPs are the
+        recorded count.
     """
 
-    step_flops: StepFlops
-    pace: float = float("nan")
+    flops: StepCosts
+    seconds: StepCosts
     counted: Literal["today", "record"] = "today"
 
     def after(self, steps: Any, basis: Basis) -> Array:
         """The cost of the first `steps` steps."""
-        if basis == "steps":
-            return np.asarray(steps, dtype=np.float64)
-        return np.asarray(self.step_flops.after(steps) * (self.pace if basis == "seconds" else 1.0))
+        return (ONE_STEP if basis == "steps" else self.flops if basis == "flops" else self.seconds).after(
+            steps
+        )
 
 
 def error_at_cost(
@@ -68,8 +68,10 @@ def error_at_cost(
     ----------
     flops, seconds
         The budget. Give one of the two.
+    of
+        `regret` is NaN if no floor of the task is known.
     price
-        The trial's entry of `prices`, whose pace is that of the cell. By default the pace is the trial's own.
+        The trial's entry of `study_prices`. By default the pace is the trial's own clock.
 
     Raises
     ------
@@ -90,29 +92,30 @@ def history_by_cost(
 ) -> tuple[Array, Array]:
     """The cost so far and the measure, at every report of a trial."""
     steps, errors = trial.history(of.replace("regret", "error"))
-    floor = _floor(_task(trial), last=of.endswith("last")) if of.startswith("regret") else 0.0
-    return price.after(steps, basis), errors - floor
-
-
-def prices(trials: Sequence[TrialResult]) -> dict[str, Price]:
-    """The prices of trials that are to be compared, by trial.
-
-    All prices are counted in the same way: if one trial cannot be counted today, all keep the count of their records.
-    The pace is the median over the trials of a cell.
-    """
-    priced = {trial.trial: price_of(trial) for trial in trials}
-    if any(price.counted == "record" for price in priced.values()):
-        priced = {trial.trial: _recorded_price(trial) for trial in trials}
-    paces = dict[str, list[float]]()
-    for trial in trials:
-        paces.setdefault(trial.cell, []).append(priced[trial.trial].pace)
-    medians = {cell: _median(values) for cell, values in paces.items()}
-    return {trial.trial: replace(priced[trial.trial], pace=medians[trial.cell]) for trial in trials}
+    if of.startswith("regret"):
+        floor = trial.validation_floor
+        least = np.nan if floor is None else floor.error[-1] if of.endswith("last") else floor.error.mean()
+        errors = errors - least
+    return price.after(steps, basis), errors
 
 
 def study_prices(results: Results) -> dict[str, Price]:
-    """The prices of all trained trials of a study, by trial."""
-    return prices(results.trained)
+    """The prices of the runs that answer for the cells of a study, by trial.
+
+    All prices are counted in the same way: if one run cannot be counted today, all keep the count of their records.
+    """
+    runs = [run for cell in results.cells for run in cell.runs]
+    priced = {run.trial: price_of(run) for run in runs}
+    if any(price.counted == "record" for price in priced.values()):
+        priced = {run.trial: _recorded_price(run) for run in runs}
+    planned = _planned_seconds(results, runs)
+    for cell in results.cells:
+        pace = _pace(cell, priced) if cell.runs and not planned else np.nan
+        for run in cell.runs:
+            price = priced[run.trial]
+            seconds = planned.get(run.trial) or price.flops.times(pace)
+            priced[run.trial] = replace(price, seconds=seconds)
+    return priced
 
 
 def common_budget(trials: Iterable[TrialResult], priced: Mapping[str, Price], basis: Basis) -> float:
@@ -121,53 +124,55 @@ def common_budget(trials: Iterable[TrialResult], priced: Mapping[str, Price], ba
     return min((float(cost[0]) if cost.size else np.nan for cost in reached), default=np.nan)
 
 
+def is_indicative(trials: Sequence[TrialResult], basis: Basis) -> bool:
+    """True if a comparison at equal cost cuts schedules short, because the trials were trained for unequal costs."""
+    budgets = {trial.settings.get(f"training.{basis}") for trial in trials}
+    return len(budgets) > 1 or budgets == {None}
+
+
 def price_of(trial: TrialResult) -> Price:
-    """The price of one trial, at its own pace."""
+    """The price of one trial, at the pace of its own clock."""
     settings = as_trial(trial)
     if settings is None:
         return _recorded_price(trial)
-    return _at_own_pace(trial, Price(step_flops(settings)))
+    return _at_own_pace(trial, step_flops(settings), "today")
 
 
 def as_trial(trial: TrialResult) -> Trial | None:
     """The trial of a record; None if this version does not know all settings."""
-    tree = _tree(trial)
+    tree = dict[str, Any]()
+    for path, value in trial.settings.items():
+        put(tree, path, value)
     try:
         return Trial.model_validate(tree | {"seed": trial.seed or 0})
     except (ValidationError, ValueError, OSError):
         return None
 
 
+def _planned_seconds(results: Results, runs: Sequence[TrialResult]) -> dict[str, StepCosts]:
+    """The seconds at the speed that the study has recorded; empty if a run has no such price."""
+    try:
+        planned = Prices.of_document(results.study.get("prices") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    prices = {run.trial: (trial := as_trial(run)) and planned.of(trial, "seconds") for run in runs}
+    return {name: price for name, price in prices.items() if price} if all(prices.values()) else {}
+
+
+def _pace(cell: CellResult, priced: Mapping[str, Price]) -> float:
+    """The median time of a FLOP over the trials of a cell; NaN if no time is recorded."""
+    trials = [*cell.runs, *(trial for trial in cell.tuning if trial not in cell.runs)]
+    prices = (priced.get(trial.trial) or price_of(trial) for trial in trials[:PACED_TRIALS])
+    paces = np.array([price.seconds.costs[0] / price.flops.costs[0] for price in prices])
+    return float(np.median(paces[np.isfinite(paces)])) if np.isfinite(paces).any() else float("nan")
+
+
 def _recorded_price(trial: TrialResult) -> Price:
     steps = trial.settings.get("training.steps")
-    step = trial["flops"] / steps if steps else float("nan")
-    return _at_own_pace(trial, Price(StepFlops((0,), (step,)), counted="record"))
+    return _at_own_pace(trial, StepCosts((0,), (trial["flops"] / steps if steps else np.nan,)), "record")
 
 
-def _at_own_pace(trial: TrialResult, price: Price) -> Price:
+def _at_own_pace(trial: TrialResult, flops: StepCosts, counted: Literal["today", "record"]) -> Price:
     """`seconds` of a record are those of all steps that were trained."""
-    spent = float(price.after(trial.step or 0, "flops"))
-    return replace(price, pace=trial["seconds"] / spent if spent > 0 else float("nan"))
-
-
-def _tree(trial: TrialResult) -> dict[str, Any]:
-    tree = dict[str, Any]()
-    for path, value in trial.settings.items():
-        put(tree, path, value)
-    return tree
-
-
-def _task(trial: TrialResult) -> str:
-    return Task.model_validate(_tree(trial)["task"]).model_dump_json()
-
-
-@cache
-def _floor(task: str, last: bool) -> float:
-    """The floor on the validation prompts, over all queries or at the last query; NaN if no floor is known."""
-    errors = regret.floor(Task.model_validate_json(task), "validate", VALIDATION_PROMPTS).error
-    return float(errors[-1] if last else errors.mean())
-
-
-def _median(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.median(known)) if known else float("nan")
+    spent = float(flops.after(trial.step or 0))
+    return Price(flops, flops.times(trial["seconds"] / spent if spent > 0 else np.nan), counted)

@@ -11,9 +11,12 @@ from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
+from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
+from loopscale.analysis.answers.pareto import Front, compares_models, fronts, stretches
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
+from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.report.page import Figure, render, text
@@ -39,9 +42,10 @@ def study_page(
     findings = findings or study_findings(results)
     importances = importance(results)
     cells, total = training_costs(results)
+    of_costs = cost_fronts(results)
     return render(
         "report.html.j2",
-        list(study_figures(results, findings.laws, importances)),
+        list(study_figures(results, findings.laws, importances, of_costs)),
         study=results.study,
         findings=findings,
         columns={
@@ -52,10 +56,12 @@ def study_page(
             "open": QUESTIONS,
             "standings": STANDINGS,
             "costs": COSTS,
+            "fronts": FRONTS,
         },
         claim_notes=" ".join(claim_notes(findings.claims)),
         impossible=[result.sentence for result in findings.impossible],
         importance_notes=[importance for importance in importances if importance.note],
+        stretches=[stretch for each in of_costs for stretch in stretches(each)],
         points=front(results) if results.two_objectives else [],
         counts=Counter(_outcome(trial) for trial in results.trained),
         reasons=_reasons(results.trained),
@@ -115,16 +121,31 @@ MEDIANS = (
 )
 
 
+def cost_fronts(results: Results) -> list[Front]:
+    """The fronts against FLOPs and against seconds, if the study compares kinds of models."""
+    if not compares_models(results):
+        return []
+    return [*fronts(results, "flops")[:MOST_GROUPS], *fronts(results, "seconds")[:MOST_GROUPS]]
+
+
 def study_figures(
-    results: Results, laws: Sequence[Law], importances: Sequence[Importance]
+    results: Results, laws: Sequence[Law], importances: Sequence[Importance], of_costs: Sequence[Front] = ()
 ) -> Iterator[Figure]:
     """All figures: first the answers, then the tuning, then the training."""
     yield from _of_tasks(results)
+    yield from _of_costs(of_costs)
     yield from _of_axes(results, laws)
     yield from _of_tuning(results, importances)
     if len(results.history):
         text = "Validation error during training of the runs that answer for each cell."
         yield Figure("Learning curves", text, "learning", tuning.learning_curves(results))
+    if results.learnt.of:
+        text = (
+            "The share of runs that have not left the plateau before in-context learning: more than half of the"
+            " reducible error is left. A run emerges at the first of two consecutive validations below this half. Runs"
+            " that never emerge count (Turnbull's estimate)."
+        )
+        yield Figure("Emergence", text, "emergence", emergence.on_plateau(results))
 
 
 def _of_tasks(results: Results) -> Iterator[Figure]:
@@ -139,6 +160,18 @@ def _of_tasks(results: Results) -> Iterator[Figure]:
         yield Figure(f"Error against points{title}", text, f"points{place}", drawing)
         text = "Mean error at T of every cell with its 95 % interval. The dashes are single runs."
         yield Figure(f"Replicates{title}", text, f"runs{place}", cells.replicates(results, of_task))
+
+
+def _of_costs(of_costs: Sequence[Front]) -> Iterator[Figure]:
+    for place, drawn in enumerate(of_costs):
+        text = (
+            f"Mean {drawn.measure} over runs at every report, on the validation prompts. The broad grey line is the"
+            " least that any cell reaches for this cost. Large markers are ends of trainings. Points before the end are"
+            " indicative, because their schedules are not complete."
+        )
+        cost = "FLOPs" if drawn.basis == "flops" else "time"
+        name = f": {drawn.task}" if drawn.task else ""
+        yield Figure(f"Regret against {cost}{name}", text, f"front{place}", cost_front(drawn))
 
 
 def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
@@ -181,7 +214,7 @@ def _of_tuning(results: Results, importances: Sequence[Importance]) -> Iterator[
         yield Figure("Importance of the tuned settings", text, "importance", drawing)
     if results.two_objectives:
         text = "Error of every finished trial against its training cost. A table above lists the best points."
-        yield Figure("Error against cost", text, "front", tuning.error_against_cost(results))
+        yield Figure("Error against cost", text, "objectives", tuning.error_against_cost(results))
 
 
 def _varied_count(cell: CellResult, settings: Sequence[str]) -> int:
