@@ -35,6 +35,7 @@ PARTS = {
     "replicates": int,
     "planned": int,
     "plan": list,
+    "predictions": dict,
 }
 """The parts of a study's description that may be present, with their types."""
 

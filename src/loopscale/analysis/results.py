@@ -20,6 +20,7 @@ from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.studies.answering_runs import answering_runs
 from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
@@ -253,19 +254,12 @@ class CellResult:
 
     @cached_property
     def runs(self) -> tuple[TrialResult, ...]:
-        """The trials that answer for the cell: its finished replicates, else its best tuning trial.
-
-        If a study was extended and its best point changed, the records hold replicates of several points. The point
-        with most finished replicates answers. If two points have equally many, the later point answers.
-        """
+        """The trials that answer for the cell: its finished replicates, else its best tuning trial."""
         replicates = [trial for trial in self.replicates if trial.finished]
-        if not replicates:
-            tuned = [trial for trial in self.tuning if trial.finished]
-            return (min(tuned, key=lambda trial: trial["error"]),) if tuned else ()
-        points = [settings_key(trial.settings) for trial in replicates]
-        most = max(points.count(point) for point in points)
-        answering = next(point for point in reversed(points) if points.count(point) == most)
-        return tuple(trial for trial, point in zip(replicates, points, strict=True) if point == answering)
+        tuned = [trial for trial in self.tuning if trial.finished]
+        return answering_runs(
+            replicates, tuned, lambda trial: settings_key(trial.settings), lambda trial: trial["error"]
+        )
 
     @property
     def curves(self) -> tuple[TrialCurve, ...]:

@@ -180,6 +180,11 @@ class Layout:
         if known is None or error.distance > known.distance:
             self.wrong_budgets[place] = error
 
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings of the first cell's trial, by dotted path. They serve cells that do not vary a setting."""
+        return dict(leaves(next(iter(self.trials.values())).settings))
+
 
 def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis], prices: Prices) -> Layout:
     """Cross the axes, and validate the trials of every cell at the ends of the ranges.

@@ -6,17 +6,28 @@ The claims of a file are one family: each verdict is corrected for their number.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from loopscale.core.config import Config
+from loopscale.stats.contrasts import Judgement
 from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
 from loopscale.studies.trees import is_tree, leaves
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["steps", "flops", "seconds"]
+Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
+"""The verdict on a claim."""
+WORDS: tuple[Word, ...] = get_args(Word)
+VERDICTS: dict[Judgement, Word] = {
+    "less": "holds",
+    "more": "does not hold",
+    "level": "level",
+    "undecided": "undecided",
+}
+"""The verdict on a claim, by the judgement of the ratio of its first side to its second side."""
 OF_CURVES = ("error", "error_last", "regret", "regret_last")
 """Measures that are recorded after every loop, and for classical algorithms too."""
 

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from loopscale.analysis.table import Column, Interval, frame
 from loopscale.stats.contrasts import (
     ALPHA,
     Contrast,
-    Judgement,
     contrast,
     contrast_with_value,
     deciding_replicates,
@@ -33,16 +32,7 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import CellSide, ClaimSpec, SolverSide
-
-Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
-WORDS: tuple[Word, ...] = get_args(Word)
-VERDICTS: dict[Judgement, Word] = {
-    "less": "holds",
-    "more": "does not hold",
-    "level": "level",
-    "undecided": "undecided",
-}
+from loopscale.studies.claims import VERDICTS, WORDS, CellSide, ClaimSpec, SolverSide, Word
 
 
 @dataclass(frozen=True)
