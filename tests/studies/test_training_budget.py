@@ -137,6 +137,16 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "but the curriculum ends at step 200; write",
     ),
+    "condition on steps": (
+        {"flops": 1e10},
+        {"where": "training.steps > 100"},
+        "where names training.steps, which follows from the budget of each cell; name the budget",
+    ),
+    "condition on steps of a component": (
+        {},
+        {"where": "training.steps > 100", "scientific": {"training": [{"flops": 1e10}, {"flops": 2e10}]}},
+        "where names training.steps, which follows from the budget of each cell; name the budget",
+    ),
     "endless": ({"flops": 1e30}, {}, "write less than 2.68e+19"),
     "scheduler": (
         {"flops": 1e10},

@@ -154,6 +154,21 @@ def _condition(study: StudySchema) -> Iterator[Fault]:
         if path in study.nuisance and path not in study.scientific:
             what = f"where names {path}, which is tuned within each cell"
             yield Fault(("where",), what, "name scientific or fixed settings only")
+        elif path == "training.steps" and _has_budget(study):
+            what = "where names training.steps, which follows from the budget of each cell"
+            yield Fault(("where",), what, "name the budget")
+
+
+def _has_budget(study: StudySchema) -> bool:
+    """True if some cell may have a budget in place of steps."""
+    paths = (path for tree in (study.fixed, *_components(study)) for path, _ in leaves(tree))
+    return bool({*paths, *study.scientific} & set(BUDGET_PATHS))
+
+
+def _components(study: StudySchema) -> Iterator[dict[str, Any]]:
+    """The values of axes that are whole components, each as a tree of the trial."""
+    for path, values in study.scientific.items():
+        yield from ({path: value} for value in values if is_tree(value))
 
 
 def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]:
