@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import DEFAULT, open_store
 from loopscale.records.tables import CURVES, HISTORY, TRIALS
-from loopscale.studies.files import recorded_name, studies_folder
-from loopscale.studies.mistakes import one_of
+from loopscale.studies.claims import ClaimSpec, read_claims
+from loopscale.studies.files import find_study, recorded_name, studies_folder, study_name
+from loopscale.studies.mistakes import Mistakes, one_of
 
 PARTS = {
     "question": str,
@@ -26,32 +28,41 @@ PARTS = {
     "search": dict,
     "scheduler": dict,
     "laws": list,
+    "claims": list,
     "baselines": list,
     "evaluate": dict,
     "nuisance": dict,
     "replicates": int,
     "planned": int,
     "plan": list,
+    "predictions": dict,
 }
 """The parts of a study's description that may be present, with their types."""
+
+
+ANSWERING = """
+metric = 'error' AND trial IN (
+    WITH of_study AS (SELECT * FROM trials WHERE study = ?)
+    SELECT trial FROM of_study WHERE role = 'replicate'
+    UNION ALL
+    SELECT arg_min(trial, error) FROM of_study WHERE role = 'tuning' AND outcome = 'finished' GROUP BY cell
+)"""
+"""SQL: the errors of replicates and of the best tuning trial of each cell."""
 
 
 def load_results(store: Store, study: str, curves: bool = True) -> Results:
     """The results of one study in one store. The mirror of the store is updated first.
 
-    Without `curves`, the table of curves stays empty, the table of histories has the errors of replicates only, and
-    unknown floors are not computed: torch is not imported. Raises NoRecords, StoreError.
+    Without `curves`, the table of curves stays empty, and unknown floors are not computed: torch is not imported. The
+    table of histories then has only the errors of trials that may answer for a cell. Raises NoRecords, StoreError.
     """
     mirror = Mirror(store)
     mirror.sync(study)
     of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)"
-    of_replicates = (
-        "metric = 'error' AND trial IN (SELECT trial FROM trials WHERE study = ? AND role = 'replicate')"
-    )
     queries = [
         "SELECT * FROM trials WHERE study = ?",
         f"SELECT * FROM curves WHERE {of_study if curves else 'trial = ? AND false'}",
-        f"SELECT * FROM history WHERE {of_study if curves else of_replicates}",
+        f"SELECT * FROM history WHERE {of_study if curves else ANSWERING}",
     ]
     with mirror.database() as connection:
         of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
@@ -70,6 +81,22 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
         store=store,
         floors=Floors.of(store, compute=curves),
     )
+
+
+def with_claims(results: Results, study: str | Path) -> Results:
+    """The results with the claims of the study's file. Without a file of this study the recorded claims stay.
+
+    Claims judge the records and change none, so the newest claims count, also for older records. `study` is the file,
+    or the name of a study below `studies/`. Raises Mistakes for claims that cannot be read.
+    """
+    try:
+        file = find_study(study)
+        if not file.is_file() or study_name(file) != results.name:
+            return results
+    except Mistakes:
+        return results
+    claims = read_claims(file)
+    return replace(results, study={**results.study, "claims": claims})
 
 
 def export_floors(store: Store, study: str, folder: Path) -> None:
@@ -105,7 +132,7 @@ def find_results(study: str, store: str | Path | None = None, beside: str | Path
         except NoRecords:
             continue
         if store is not None or any(trial.outcome == "finished" for trial in results.trained):
-            return results
+            return with_claims(results, study)
     return _results_of_file(study, name, store)
 
 
@@ -163,6 +190,8 @@ def _description(name: str, text: str) -> dict[str, Any]:
             if not isinstance(description.get(part) or kind(), kind):
                 raise ValueError(f"`{part}` has the wrong type")
         _check_cells(description)
+        for claim in description.get("claims") or []:
+            ClaimSpec.model_validate(claim)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
         raise StoreError(damage, f"`loopscale run {name}` writes it again") from problem

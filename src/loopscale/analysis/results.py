@@ -20,6 +20,8 @@ from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.studies.answering_runs import answering_runs
+from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -252,19 +254,12 @@ class CellResult:
 
     @cached_property
     def runs(self) -> tuple[TrialResult, ...]:
-        """The trials that answer for the cell: its finished replicates, else its best tuning trial.
-
-        If a study was extended and its best point changed, the records hold replicates of several points. The point
-        with most finished replicates answers. If two points have equally many, the later point answers.
-        """
+        """The trials that answer for the cell: its finished replicates, else its best tuning trial."""
         replicates = [trial for trial in self.replicates if trial.finished]
-        if not replicates:
-            tuned = [trial for trial in self.tuning if trial.finished]
-            return (min(tuned, key=lambda trial: trial["error"]),) if tuned else ()
-        points = [settings_key(trial.settings) for trial in replicates]
-        most = max(points.count(point) for point in points)
-        answering = next(point for point in reversed(points) if points.count(point) == most)
-        return tuple(trial for trial, point in zip(replicates, points, strict=True) if point == answering)
+        tuned = [trial for trial in self.tuning if trial.finished]
+        return answering_runs(
+            replicates, tuned, lambda trial: settings_key(trial.settings), lambda trial: trial["error"]
+        )
 
     @property
     def curves(self) -> tuple[TrialCurve, ...]:
@@ -339,6 +334,11 @@ class Results:
         return len((self.study.get("search") or {}).get("objectives") or ()) > 1
 
     @cached_property
+    def claim_specs(self) -> tuple[ClaimSpec, ...]:
+        """The claims of the study's file, or the recorded claims if there is no file (see `load.with_claims`)."""
+        return tuple(map(ClaimSpec.model_validate, self.study.get("claims") or ()))
+
+    @cached_property
     def everything(self) -> tuple[TrialResult, ...]:
         """Every recorded trial and baseline, also of cells that left the study."""
         return self._tables.trials
@@ -357,7 +357,10 @@ class Results:
         return self._tables.floor_keys()
 
     def learning_states(self) -> dict[str, LearningState]:
-        """The state of every finished training by its key. The scatter between reports is pooled over replicates."""
+        """The state of every finished training by its key.
+
+        The scatter between reports is pooled over the replicates, or over the best tuning trial of each cell.
+        """
         states = {trial.trial: trial.learning for trial in self.trained if trial.outcome == "finished"}
         return {trial: state for trial, state in states.items() if state}
 
@@ -614,12 +617,12 @@ class _Tables:
         return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
 
     def floor_keys(self) -> set[str]:
-        sets = {("evaluate", settings_key(trial.task)): trial.task for trial in self.trials}
-        sets |= {("validate", settings_key(trial.trained_task)): trial.trained_task for trial in self.trials}
-        prompts = {"evaluate": self._prompts, "validate": VALIDATION_PROMPTS}
+        evaluated = {settings_key(trial.task): trial.task for trial in self.trials}
+        nets = [trial for trial in self.trials if trial.role != "baseline"]
+        trained = {settings_key(trial.trained_task): trial.trained_task for trial in nets}
         return {
-            floor_key(part_of(task, "task."), purpose, prompts[purpose])
-            for (purpose, _), task in sets.items()
+            *(floor_key(part_of(task, "task."), "evaluate", self._prompts) for task in evaluated.values()),
+            *(floor_key(part_of(task, "task."), "validate", VALIDATION_PROMPTS) for task in trained.values()),
         }
 
     def learning(self, trial: str) -> LearningState | None:
@@ -635,10 +638,14 @@ class _Tables:
 
     @cached_property
     def _scatter(self) -> PooledVariance | None:
-        finished = [
-            trial for trial in self.trials if trial.outcome == "finished" and trial.role != "baseline"
-        ]
-        pooled = [trial for trial in finished if trial.role == "replicate"] or finished
+        """The scatter between reports, pooled over replicates; without any, over the best tuning trial of each cell."""
+        finished = [trial for trial in self.trials if trial.finished and trial.role != "baseline"]
+        pooled = [trial for trial in finished if trial.role == "replicate"]
+        if not pooled:
+            by_cell = dict[str, TrialResult]()
+            for trial in sorted(finished, key=lambda trial: trial["error"], reverse=True):
+                by_cell[trial.cell] = trial
+            pooled = list(by_cell.values())
         return pooled_scatter([history for trial in pooled if (history := self._reports(trial))])
 
     def _reports(self, trial: TrialResult) -> History | None:

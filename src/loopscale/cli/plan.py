@@ -12,7 +12,15 @@ from loopscale.cli.options import (
     check_rate,
     parse_assignments,
 )
-from loopscale.cli.output import format_bytes, format_duration, format_value, say, show_json, show_table
+from loopscale.cli.output import (
+    format_bytes,
+    format_duration,
+    format_value,
+    plural,
+    say,
+    show_json,
+    show_table,
+)
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.studies.plan import CellPlan, Offer, StudyPlan
@@ -86,7 +94,9 @@ def _show(plan: "StudyPlan") -> None:
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
     gpus = f", {_numbers(plan.gpu_hours)} GPU-hours" if plan.gpu_hours[1] else ""
     beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
+    several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
     for line in (
+        f"{plural(plan.claims, 'claim')}{several}; {plural(plan.laws, 'law')}",
         f"{plan.trials:,} trials in {len(plan.cells):,} cells: {plan.tuning:,} to tune, "
         f"{plan.replicates:,} replicates; {plan.baselines:,} baselines",
         f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",

@@ -43,10 +43,12 @@ def command(
 
     place = open_store(context, store, storage)
     results = recorded(place, study)
-    file, attached = write_report(place, study_findings(results), out)
+    findings = study_findings(results)
+    file, attached = write_report(place, findings, out)
     if as_json:
+        claims = [claim.to_dict() for claim in findings.claims]
         pareto = [vars(stretch) for front in cost_fronts(results) for stretch in stretches(front)]
-        show_json({"file": file, "attached": attached, "pareto": pareto})
+        show_json({"file": file, "attached": attached, "claims": claims, "pareto": pareto})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 

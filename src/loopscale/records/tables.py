@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model import EVALUATE, EVALUATED, LEARNING, Outcome, Run, decode, encode
+from loopscale.records.predictions import prediction_tags
 
 Grid = NDArray[np.float64]
 LATER = ("median", "regret", "regret_sem")
@@ -195,9 +196,14 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
 
 
 def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any]:
-    """One row of studies. `description` is the study's description (study.json), or empty."""
+    """One row of studies. `description` is the study's description (study.json), or empty.
+
+    The row's description also holds the recorded predictions, which are tags of the parent run.
+    """
     described = json.loads(description or "{}")
     recorded = (parent.params | parent.tags) if parent else {}
+    if described and (predictions := prediction_tags(recorded)):
+        description = json.dumps(described | {"predictions": predictions})
     cells = described.get("cells")
     return {
         "study": study,
@@ -294,6 +300,20 @@ def encode_curve(
         "point": pa.array(np.tile(pairs, loops), pa.int32()),
     } | {name: grid.ravel() for name, grid in grids.items()}
     return parquet_bytes(pa.table(columns))
+
+
+def decode_curve(content: bytes) -> dict[str, Grid]:
+    """The arrays [loops, points] of a curve's file by column: the inverse of `encode_curve`."""
+    table = parquet.read_table(io.BytesIO(content))
+    loop, point = (table[name].to_numpy() for name in ("loop", "point"))
+    loops, row = np.unique(loop, return_inverse=True)
+    points, column = np.unique(point, return_inverse=True)
+    grids: dict[str, Grid] = {}
+    for name in table.column_names:
+        if name not in ("loop", "point", "run", "trial"):
+            grids[name] = np.full((len(loops), len(points)), np.nan)
+            grids[name][row, column] = table[name].to_numpy()
+    return grids
 
 
 def parquet_bytes(table: "pa.Table") -> bytes:

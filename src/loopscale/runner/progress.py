@@ -65,7 +65,7 @@ def _cell_row(cell_run: CellRun) -> tuple[str, ...]:
     return (
         cell_run.cell.label or "the study",
         tuning if cell_run.space else "-",
-        f"{replicated}/{cell_run.study.replicates}",
+        f"{replicated}/{cell_run.replicates}",
         f"{min(errors):.4g}" if errors else "",
         ", ".join(f"{job.role} {job.number}: {job.step}/{job.steps}" for job in running),
         str(failed) if failed else "",

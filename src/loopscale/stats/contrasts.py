@@ -384,7 +384,9 @@ def judge_all(low: Array, high: Array, margin: float | None = None) -> Words:
     return np.select([within, high < 0, low > 0], ["level", "less", "more"], "undecided")
 
 
-def deciding_replicates(compared: Contrast, margin: float | None = None, level: float = LEVEL) -> int | None:
+def deciding_replicates(
+    compared: Contrast, margin: float | None = None, level: float = LEVEL, most: int = MOST_REPLICATES
+) -> int | None:
     """How many replicates would decide the contrast, if the true difference is the estimated one.
 
     An interval shrinks with the root of the replicates. The quantile of Student's t shrinks too, which is ignored.
@@ -392,12 +394,12 @@ def deciding_replicates(compared: Contrast, margin: float | None = None, level: 
     Returns
     -------
     int or None
-        In all, for each group; the present number if the contrast is decided. None above `MOST_REPLICATES`.
+        In all, for each group; the present number if the contrast is decided. None above `most`.
     """
     half, reach = compared.half_width(level), compared.reach(margin)
     if half < reach:
         return compared.seeds
-    if reach == 0 or compared.seeds * (half / reach) ** 2 > MOST_REPLICATES:
+    if reach == 0 or compared.seeds * (half / reach) ** 2 > most:
         return None
     return max(compared.seeds + 1, math.ceil(compared.seeds * (half / reach) ** 2))
 

@@ -22,7 +22,15 @@ from typing import cast
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 
-from loopscale.stats.contrasts import ALPHA, Array, Contrast, Judgement, contrast, half_widths
+from loopscale.stats.contrasts import (
+    ALPHA,
+    Array,
+    Contrast,
+    Judgement,
+    contrast,
+    contrast_with_value,
+    half_widths,
+)
 
 NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
 """Gauss-Legendre quadrature between the bounds of a look."""
@@ -173,6 +181,33 @@ def looks_at(logs: Array, first: int, second: int, schedule: LookSchedule) -> Cl
     reached = [seeds for seeds in schedule.seeds if seeds <= len(shared)]
     found = [
         contrast(logs[:, : int(shared[seeds - 1]) + 1], first, second, schedule.prior) for seeds in reached
+    ]
+    known = tuple(one for one in found if one is not None)
+    return ClaimLooks(schedule, known) if known else None
+
+
+def looks_at_value(logs: Array, cell: int, value: float, schedule: LookSchedule) -> ClaimLooks | None:
+    """The looks at a cell and a value without seed noise, such as the error of a classical algorithm.
+
+    Parameters
+    ----------
+    logs
+        Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
+    cell
+        The row.
+    value
+        The error, above 0.
+
+    Returns
+    -------
+    ClaimLooks or None
+        None before the first look.
+    """
+    own = np.flatnonzero(np.isfinite(logs[cell]))
+    reached = [seeds for seeds in schedule.seeds if seeds <= len(own)]
+    found = [
+        contrast_with_value(logs[:, : int(own[seeds - 1]) + 1], cell, value, schedule.prior)
+        for seeds in reached
     ]
     known = tuple(one for one in found if one is not None)
     return ClaimLooks(schedule, known) if known else None

@@ -25,8 +25,6 @@ from loopscale.studies.settings import (
     contains,
     get,
     has_setting,
-    is_tree,
-    leaves,
     names_at,
     put,
     size_faults,
@@ -36,6 +34,7 @@ from loopscale.studies.settings import (
 )
 from loopscale.studies.space import Axis
 from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
+from loopscale.studies.trees import is_tree, leaves
 from loopscale.studies.where import holds
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, identity
@@ -180,6 +179,11 @@ class Layout:
         known = self.wrong_budgets.get(place)
         if known is None or error.distance > known.distance:
             self.wrong_budgets[place] = error
+
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings of the first cell's trial, by dotted path. They serve cells that do not vary a setting."""
+        return dict(leaves(next(iter(self.trials.values())).settings))
 
 
 def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis], prices: Prices) -> Layout:

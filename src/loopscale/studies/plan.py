@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from loopscale.studies.cells import Cell
+from loopscale.studies.held_out import held_out_tests
 from loopscale.studies.mistakes import Mistake, Mistakes
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
@@ -97,6 +98,8 @@ class StudyPlan:
     core_hours: Span
     gpu_hours: Span
     budget: dict[str, float]
+    claims: int
+    laws: int
     cluster: str | None
     """The cluster whose prices and workers are used; `None` for this machine."""
     cost: Bill | None
@@ -161,6 +164,8 @@ def plan_study(
         core_hours=cores,
         gpu_hours=gpus,
         budget=study.budget.model_dump(exclude_none=True),
+        claims=len(study.claims),
+        laws=len(study.laws),
         cluster=offer.cluster if offer else None,
         cost=_bill(offer, cores, gpus),
         warnings=tuple(remarks),
@@ -263,9 +268,23 @@ def _remarks(
         values = {cell.values.get(law.along) for cell in study.cells()} - {None}
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
+    yield from _held_out(study)
     yield from _budget(study, workers, hours)
     yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _held_out(study: Study) -> Iterator[str]:
+    """One sentence for the held-out values of an axis whose predictions are recorded and not judged."""
+    laws = [law.model_dump() for law in study.laws]
+    unjudged = defaultdict[tuple[str, str], set[float]](set)
+    for test in held_out_tests(laws, study.cells(), study.layout.shared_settings):
+        for at, reason in test.unjudged.items():
+            unjudged[test.along, reason].add(at)
+    for (along, reason), places in unjudged.items():
+        values = " and ".join(f"{at:g}" for at in sorted(places))
+        subject, verb = ("prediction", "is") if len(places) == 1 else ("predictions", "are")
+        yield f"the {subject} of {along} {values} {verb} recorded, but not judged: {reason}"
 
 
 def _pruning(study: Study) -> Iterator[str]:

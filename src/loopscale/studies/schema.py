@@ -4,19 +4,22 @@ from collections.abc import Iterable
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config, Family
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
-from loopscale.studies.mistakes import one_of
+from loopscale.studies.claims import ClaimSpec, Text
+from loopscale.studies.mistakes import one_of, quoted
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.searches.tpe import TPE
-from loopscale.studies.settings import is_tree, with_kind
+from loopscale.studies.settings import with_kind
 from loopscale.studies.space import Space
+from loopscale.studies.trees import is_tree
+from loopscale.studies.until import UntilDecided, read_until
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
@@ -66,11 +69,21 @@ def _forms() -> str:
     return f"Of several forms, AICc chooses one. {formulas}."
 
 
+def _hold_out(data: Any) -> Any:
+    """A number of values, or a list of values."""
+    if data is None or (type(data) is int and data > 0):
+        return data
+    if isinstance(data, list | tuple) and data and all(type(value) in (int, float) for value in data):
+        return tuple(data)
+    raise ValueError(f"hold_out is {quoted(data)}; write a number of values, such as 1, or a list of values")
+
+
 class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
     of: str = "error"
-    """An error, or another measure of the task. Other measures have no curve along loops or points."""
+    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), or another measure of the
+    task. Only errors and regret have a curve along loops or points."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[
@@ -80,6 +93,9 @@ class LawSpec(Config):
     ] = ("power",)
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
     """A bound's kind and settings, as `loopscale show bounds` lists them. Settings left out are those of the trial."""
+    hold_out: Annotated[int | tuple[int | float, ...] | None, BeforeValidator(_hold_out)] = None
+    """How many of the largest values of the axis are held out, or a list of values. Their cells train last. The law is
+    fitted to the other cells, and its prediction of the held-out cells is recorded before they start."""
 
 
 class Resources(Config):
@@ -117,7 +133,6 @@ class Budget(Config):
     """Hours of wall clock; `None` for no limit."""
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Axes = Annotated[
     dict[str, tuple[Any, ...]],
     Field(description="The axes of the question: dotted path into the trial -> values. All are crossed."),
@@ -153,5 +168,9 @@ class StudySchema(Config):
     baselines: tuple[Annotated[Solver, BeforeValidator(partial(with_kind, Solver))], ...] = ()
     """Classical algorithms, by kind. Each runs on the prompts of every cell whose task it solves."""
     laws: tuple[LawSpec, ...] = ()
+    claims: tuple[ClaimSpec, ...] = ()
+    """What the study claims of its cells. Verdicts are corrected for the number of claims."""
+    until: Annotated[UntilDecided | None, BeforeValidator(read_until)] = None
+    """`decided`: train replicates until every claim and law is decided, level or futile. Absent: `replicates` only."""
     resources: Resources = Resources()
     budget: Budget = Budget()

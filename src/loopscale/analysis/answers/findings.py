@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from loopscale.analysis.answers.claims import JudgedClaim, count_words, judged_claims
 from loopscale.analysis.answers.comparisons import (
     AtEnd,
     Best,
@@ -24,12 +25,15 @@ from loopscale.analysis.answers.comparisons import (
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
+from loopscale.analysis.learning import NOT_LEARNT, on_plateau, study_sentence
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
 """The largest number of listed comparisons with algorithms. The table of standings has all of them."""
+MOST_NAMED = 4
+"""The largest number of cells that one question names."""
 MOST_TASKS = 6
 """The largest number of tasks with sentences. The table has the answers of all tasks."""
 
@@ -106,6 +110,8 @@ class Findings:
         Results below the least possible error: bugs, or answers that leak into the prompts.
     open
         The open questions, with the replicates or values that would decide them.
+    claims
+        The claims of the study's file with their verdicts, as one family.
     """
 
     results: Results
@@ -115,6 +121,7 @@ class Findings:
     unfitted: Sequence[Unfitted]
     impossible: Sequence[Impossible]
     open: Sequence[OpenQuestion]
+    claims: Sequence[JudgedClaim] = ()
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -126,8 +133,9 @@ def study_findings(results: Results) -> Findings:
     """The findings of a study."""
     answers, rows = best(results), standings(results)
     laws, unfitted = study_laws(results)
-    questions = open_questions(results, answers, rows, laws, unfitted)
-    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions)
+    claims = judged_claims(results)
+    questions = open_questions(results, answers, rows, laws, unfitted, claims)
+    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions, claims)
 
 
 def law_sentence(law: Law) -> str:
@@ -139,10 +147,13 @@ def law_sentence(law: Law) -> str:
     measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
     words = {"undecided": "undecided against", "agrees": "agrees with"}
     verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {law.theory}"
-    if law.verdict.word == "undecided" or law.verdict.flat:
+    if law.verdict.word == NOT_LEARNT:
+        verdict = f"{NOT_LEARNT}: {law.verdict.because}"
+    elif law.verdict.word == "undecided" or law.verdict.flat:
         verdict += f", because {law.verdict.because}"
     measured, predicted = form.worded(*axis, law.rate, law.low, law.high), form.worded(*axis, law.predicted)
-    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}."
+    note = f" ({law.note})" if law.note else ""
+    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}{note}."
 
 
 def _sentences(findings: Findings) -> Iterator[str]:
@@ -159,6 +170,10 @@ def _sentences(findings: Findings) -> Iterator[str]:
         yield f"{len(tasks) - MOST_TASKS} more tasks are in the table."
     if not several:
         yield from verdicts
+    if findings.claims:
+        yield f"Claims: {count_words(findings.claims)}."
+    if learning := study_sentence(findings.results.learnt):
+        yield learning
     unfinished = sum(answer.error is None for answer in findings.answers)
     if unfinished:
         yield f"{unfinished} of {len(findings.answers)} cells have no finished trial yet."
@@ -186,7 +201,8 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
 def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
     compared = compare_cells(results, second, first)
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
-    verdict = (decided | {"undecided": "undecided which is better"}).get(compared.word, "no verdict")
+    others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
+    verdict = (decided | others).get(compared.word, "no verdict")
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
 
@@ -197,7 +213,8 @@ def _standing(standing: Standing) -> str:
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
-    return f"That is {number(standing.ratio)} times{interval} {algorithm}."
+    verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.word == NOT_LEARNT else ""
+    return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 
 
 def replicate_noise(results: Results) -> PooledVariance | None:
@@ -212,16 +229,21 @@ def open_questions(
     standings: Sequence[Standing],
     laws: Sequence[Law],
     unfitted: Sequence[Unfitted],
+    claims: Sequence[JudgedClaim] = (),
 ) -> list[OpenQuestion]:
     """All open questions of a study.
 
+    - Claims whose verdict is undecided. The claim that needs the fewest replicates comes first.
     - The best two cells of every task, if undecided.
     - Cells against algorithms, if undecided.
     - Trials that were pruned close to the best trial.
     - Tuned ranges whose end was best.
     - Laws whose verdict is undecided, and laws that could not be fitted.
+    - Cells with runs on the plateau.
     """
     return [
+        *_unlearnt(results),
+        *_undecided_claims(results, claims),
         *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
         *_cells_against_algorithms(results, standings),
         *_close_calls(results),
@@ -229,6 +251,32 @@ def open_questions(
         *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
         *(OpenQuestion(f"A law of {law_name(law)}", law.because) for law in unfitted),
     ]
+
+
+def _undecided_claims(results: Results, claims: Sequence[JudgedClaim]) -> list[OpenQuestion]:
+    undecided = [claim for claim in claims if claim.word == "undecided"]
+    fewest_first = sorted(undecided, key=lambda claim: claim.replicates or math.inf)
+    return [claim_question(results, claim) for claim in fewest_first]
+
+
+def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
+    """An undecided claim with the cost of deciding it."""
+    because = f"the ratio is {claim.ratio_in_words}"
+    if claim.family > 1:
+        because += f", as one of {claim.family} claims"
+    if claim.sides.contrast and claim.replicates is None:
+        because += "; more than 1,000 replicates would be needed"
+    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, claim.more_trials)
+
+
+def _unlearnt(results: Results) -> Iterator[OpenQuestion]:
+    """The runs on the plateau: until they have left it, no verdict describes nets that have learnt."""
+    cells = [cell for cell in results.answered if on_plateau(cell.runs)]
+    if cells:
+        named = ", ".join(cell.label or "the only cell" for cell in cells[:MOST_NAMED])
+        more = f" and {len(cells) - MOST_NAMED} more cells" if len(cells) > MOST_NAMED else ""
+        because = f"{results.learnt.words}. To decide, train longer or tune the rate on more than one seed"
+        yield OpenQuestion(f"What nets of {named}{more} do after they have learnt", because)
 
 
 def best_two(cells: Sequence[CellResult]) -> list[CellResult]:

@@ -14,11 +14,13 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.laws.emergence import fit_emergence
+from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
@@ -34,7 +36,7 @@ with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3
 """
 ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
 """The names that a bound may use for axes that are no settings."""
-SQUARED = ("error", "error_last", "raw_error", "excess")
+SQUARED = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 """Measures that are means of squares."""
 
 
@@ -52,7 +54,7 @@ class Verdict:
         True if the interval holds 0 too: a flat line would agree as well.
     """
 
-    word: RateVerdict
+    word: RateVerdict | Literal["not learnt"]
     because: str
     replicates: int | None = None
     values: int | None = None
@@ -136,6 +138,11 @@ class Law:
         return Interval.of(self.low, self.high)
 
     @property
+    def why(self) -> str:
+        """The reason of the verdict, and the note."""
+        return "; ".join(filter(None, (self.verdict.because if self.verdict else "", self.note)))
+
+    @property
     def axis(self) -> str:
         """The axis, with the settings that vary in step."""
         return axis_name(self.along, self.beside)
@@ -175,7 +182,7 @@ COLUMNS: list[Column[Law]] = [
     Column.attribute("theory"),
     Column.attribute("predicted"),
     Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
-    Column(("because",), "why", lambda law: law.verdict.because if law.verdict else law.note),
+    Column(("because",), "why", lambda law: law.why),
 ]
 
 
@@ -348,6 +355,8 @@ class Sample:
         Places on the axis, errors and the index of the run, [observations].
     settings
         The settings of the first run, by dotted path, from which a bound takes its own.
+    runs
+        The runs of the observations.
     """
 
     cell: str
@@ -355,6 +364,7 @@ class Sample:
     y: Array
     group: np.ndarray
     settings: Mapping[str, Any]
+    runs: Sequence[TrialResult]
 
 
 def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
@@ -364,22 +374,51 @@ def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
     for asked in results.study.get("laws") or []:
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        laws, settings = [], []
+        laws, sampled = [], []
         for sample in samples(results, of, along):
             try:
-                law = fit_best_form(forms, sample.x, sample.y, sample.group)
+                law = fit_sample(forms, of, sample)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
             beside = () if along in CURVES else in_step(results, along)
             laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
-            settings.append(sample.settings)
+            sampled.append(sample)
         if along in CURVES:
             laws = with_pooled_noise(laws)
-        for law, of_trial in zip(laws, settings, strict=True):
+        for law, sample in zip(laws, sampled, strict=True):
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
-            fitted.append(with_verdict(law, asked.get("theory"), of_trial, pooled_over))
+            law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
+            fitted.append(with_learning(law, sample.runs))
     return fitted, unfitted
+
+
+def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
+    """The law of the best form. Raises ValueError if the observations determine no law."""
+    if of != "emerged_at":
+        return fit_best_form(forms, sample.x, sample.y, sample.group)
+    fit = fit_emergence(forms, sample.x, sample.runs)
+    never = f"{fit.censored} of {sum(fit.runs)} runs never emerge, and count as censored"
+    return Law(
+        **{name: value for name, value in vars(fit).items() if name != "censored"},
+        halves=(),
+        goodness=math.nan,
+        held_out=None,
+        excluded=0,
+        scatter=False,
+        rates=(),
+        note=never if fit.censored else "",
+    )
+
+
+def with_learning(law: Law, runs: Sequence[TrialResult]) -> Law:
+    """The law with the verdict "not learnt" if runs stand on the plateau, and with a note if runs are still falling."""
+    if plateau := on_plateau(runs, law.of):
+        if law.verdict:
+            return replace(law, verdict=Verdict("not learnt", plateau))
+        return replace(law, note="; ".join(filter(None, (law.note, f"{NOT_LEARNT}: {plateau}"))))
+    falling = "" if law.of in UNGATED else steps_words(runs, law.along)
+    return replace(law, note="; ".join(filter(None, (law.note, falling))))
 
 
 def with_verdict(
@@ -490,8 +529,9 @@ def samples(results: Results, of: str, along: str) -> Iterator[Sample]:
         placed = [(place_on_axis(run, along), run) for cell in cells for run in cell.runs]
         placed = [(place, run) for place, run in placed if np.isfinite(place)]
         if placed:
-            x, y = np.array([place for place, _ in placed]), np.array([run[of] for _, run in placed])
-            yield Sample(label, x, y, np.arange(len(placed)), placed[0][1].evaluated)
+            runs = [run for _, run in placed]
+            x, y = np.array([place for place, _ in placed]), np.array([run[of] for run in runs])
+            yield Sample(label, x, y, np.arange(len(placed)), runs[0].evaluated, runs)
 
 
 def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
@@ -499,16 +539,17 @@ def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
     curves = [_curve_values(run, of, along) for run in cell.runs]
     groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
     x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
-    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated)
+    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated, cell.runs)
 
 
 def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
     curve = run.curve
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
     grid = curve.raw if of in ("raw_error", "excess") else curve.error
+    grid = curve.regret if of in ("regret", "regret_last") else grid
     if along == "loop":
         kept = curve.loops <= run.loop
-        values = grid[kept][:, -1:] if of == "error_last" else grid[kept]
+        values = grid[kept][:, -1:] if of.endswith("_last") else grid[kept]
         return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
     kept = curve.points > 0
     row = grid[curve.row(run.loop)] if curve else np.empty(0)

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loopscale.analysis.answers.claims import COLUMNS as CLAIMS
+from loopscale.analysis.answers.claims import claim_notes
 from loopscale.analysis.answers.comparisons import STANDINGS, best_columns, front, front_columns
 from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
@@ -12,7 +14,7 @@ from loopscale.analysis.answers.importance import RELIABLE, Importance, importan
 from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
 from loopscale.analysis.answers.pareto import Front, compares_models, fronts, stretches
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import COLUMNS as LAWS
@@ -48,6 +50,7 @@ def study_page(
         findings=findings,
         columns={
             "best": best_columns(results),
+            "claims": CLAIMS,
             "front": front_columns(results),
             "laws": LAWS,
             "open": QUESTIONS,
@@ -55,6 +58,7 @@ def study_page(
             "costs": COSTS,
             "fronts": FRONTS,
         },
+        claim_notes=" ".join(claim_notes(findings.claims)),
         impossible=[result.sentence for result in findings.impossible],
         importance_notes=[importance for importance in importances if importance.note],
         stretches=[stretch for each in of_costs for stretch in stretches(each)],
@@ -135,6 +139,13 @@ def study_figures(
     if len(results.history):
         text = "Validation error during training of the runs that answer for each cell."
         yield Figure("Learning curves", text, "learning", tuning.learning_curves(results))
+    if results.learnt.of:
+        text = (
+            "The share of runs that have not left the plateau before in-context learning: more than half of the"
+            " reducible error is left. A run emerges at the first of two consecutive validations below this half. Runs"
+            " that never emerge count (Turnbull's estimate)."
+        )
+        yield Figure("Emergence", text, "emergence", emergence.on_plateau(results))
 
 
 def _of_tasks(results: Results) -> Iterator[Figure]:

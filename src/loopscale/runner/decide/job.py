@@ -4,14 +4,16 @@ import enum
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import OVER, Record, Role
+from loopscale.records.model import EVALUATE, LEARNING, OVER, Record, Role
 from loopscale.solvers.base import Solver
+from loopscale.stats.emergence import reducible_share
 from loopscale.studies.schema import Resources
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, as_before
@@ -104,6 +106,8 @@ class Job:
     """Floating-point operations of the whole training."""
     step: int = 0
     error: float = float("inf")
+    measures: dict[str, float] = field(default_factory=dict[str, float])
+    """Measures of the last evaluation by name, such as `error`, and what the training recorded of itself."""
     rungs: dict[int, float] = field(default_factory=dict[int, float])
     """Error at each of the scheduler's rungs that the trial has reached."""
     state: Literal["waiting", "running", "over"] = "waiting"
@@ -135,16 +139,44 @@ class Job:
     def seed(self) -> int | None:
         return self.work.seed if isinstance(self.work, Trial) else None
 
+    @property
+    def reported_error(self) -> float:
+        """The error of the last evaluation; before an evaluation, of the last validation."""
+        return self.measures.get("error", self.error)
+
+    def measure(self, of: str) -> float:
+        """A measure of the last evaluation, NaN if the job has none."""
+        return self.reported_error if of == "error" else self.measures.get(of, math.nan)
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether the net has left the plateau; None if the task has no room, or if the records do not say."""
+        least, ignorance = (
+            self.measures.get(f"validate_{name}", math.nan) for name in ("floor", "ignorance")
+        )
+        if math.isnan(float(reducible_share(least, least, ignorance))):
+            return None
+        return "emerged_at" in self.measures
+
     def restore(self, record: Record) -> None:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
         over, self.recorded = record.outcome in OVER, True
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
+        self.take_measures(record.metrics)
         self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
         self.retries, self.lost_hosts = (
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
         )
+
+    def take_measures(self, metrics: Mapping[str, float]) -> None:
+        """Take the measures of an evaluation and of learning from among the metrics of a report or a record."""
+        self.measures |= {
+            name.removeprefix(EVALUATE): value
+            for name, value in metrics.items()
+            if name.startswith(EVALUATE) or name in LEARNING
+        }
 
     def make_order(self, evaluation: Evaluation, checkpoints: str, resources: Resources) -> Order:
         """The order for a worker. `checkpoints` is the location of the checkpoints."""

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loopscale.records.model import Note, Record, Run
+from loopscale.records.decisions import Decision, recorded_decisions
+from loopscale.records.model import CURVE, STUDY, Note, Record, Run
+from loopscale.records.predictions import RecordedPrediction, recorded_predictions
 from loopscale.records.study_records import as_records
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
@@ -32,16 +34,47 @@ class MemoryRecords:
     notes: list[Note] = field(default_factory=list)
     backlog: int = 0
     away_since: float | None = None
+    delivered: int = 0
+    """The number of notes that no death of a driver can lose."""
 
     def write(self, note: Note) -> None:
         self.notes.append(note)
 
     def flush(self, timeout: float) -> bool:
+        self.delivered = len(self.notes)
         return True
 
     def lose_last(self, count: int) -> None:
         """Forget the last notes, as a driver that dies with a full queue does."""
-        del self.notes[max(0, len(self.notes) - count) :]
+        del self.notes[max(self.delivered, len(self.notes) - count) :]
+
+    def predictions(self) -> dict[str, RecordedPrediction]:
+        """The recorded predictions, by tag."""
+        return recorded_predictions(self._study_tags())
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """The recorded decisions of `until: decided`."""
+        return recorded_decisions(self._study_tags())
+
+    def curve(self, key: str) -> bytes | None:
+        """The recorded curve of a trial."""
+        curves = [
+            content
+            for note in self.notes
+            if note.key == key
+            for path, content in note.artifacts
+            if path == CURVE and isinstance(content, bytes)
+        ]
+        return curves[-1] if curves else None
+
+    def resumed(self, study: Study) -> Conductor:
+        """A driver that knows the records only."""
+        conductor = Conductor(study, self.records(), self, None, self.predictions(), self.decisions())
+        conductor.read_curve = self.curve
+        return conductor
+
+    def _study_tags(self) -> dict[str, str]:
+        return {name: text for note in self.notes if note.key == STUDY for name, text in note.tags.items()}
 
     def records(self) -> list[Record]:
         runs: dict[str, Run] = {}
@@ -223,5 +256,5 @@ class Simulation:
             self._leave(attempt)
         self._events.clear()
         self.records.lose_last(self._random.randint(0, MAX_LOST_NOTES))
-        self.conductor = Conductor(self.study, self.records.records(), self.records)
+        self.conductor = self.records.resumed(self.study)
         self._fill_slots()

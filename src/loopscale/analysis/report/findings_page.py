@@ -1,0 +1,285 @@
+"""FINDINGS.md, and the section of findings in README.md, from exported records and the files of their studies.
+
+`make findings` writes both. Every verdict comes from the records alone, so nobody has to update a text by hand.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loopscale.analysis.answers.claims import WORDS, JudgedClaim
+from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
+from loopscale.analysis.floors import FILE as FLOORS
+from loopscale.analysis.laws.law import COLUMNS as LAWS
+from loopscale.analysis.laws.law import Law, law_name
+from loopscale.analysis.load import find_results
+from loopscale.analysis.results import Results
+from loopscale.records.stores.exported import ABOUT
+from loopscale.records.stores.opening import open_store
+from loopscale.studies.mistakes import Mistakes
+
+FILE = "FINDINGS.md"
+BEGIN = "<!-- findings: written by `make findings` -->"
+END = "<!-- end of the findings -->"
+SIZES = (
+    "task.dim",
+    "task.points",
+    "model.width",
+    "model.layers",
+    "model.heads",
+    "training.loops",
+    "training.steps",
+    "training.batch_size",
+)
+"""The settings that tell the size of a study."""
+REDUCED = "/reduced/"
+"""The part of a study's name that marks the small version of the study without this part."""
+HELD_OUT = ("held_out_test",)
+"""The names of the column of laws with the score of a prediction."""
+HEADER = """\
+# Findings
+
+`make findings` writes this page from the records in `notebooks/data` and the studies' files. The records are of reduced
+studies on two cores. Every section has the claims and the laws of one study.
+
+- A claim says that the first side has less regret than the second side. It **holds** if the interval of the ratio lies
+  below 1, and **does not hold** if the interval lies above 1. Both sides are **level** if the interval lies within the
+  margin. Otherwise the claim is **undecided**.
+- A claim is **not learnt** if a run of its nets has not left the plateau.
+- Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
+  alone.
+- *Learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
+- *Held-out test* is the score of a prediction that was made before the runs. *None*: the law has not predicted.
+- *To decide* is the number of replicates of each cell that would decide the claim, if the ratio stays the same, and
+  the trainings that are missing. The time is that of one core.
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The findings of one study."""
+
+    name: str
+    findings: Findings
+
+    @property
+    def results(self) -> Results:
+        return self.findings.results
+
+    @property
+    def counts(self) -> str:
+        """The number of claims with each verdict: `2 hold, 1 undecided`."""
+        counts = Counter(claim.word for claim in self.findings.claims)
+        return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word]) or "–"
+
+    @property
+    def law_counts(self) -> str:
+        """The number of laws with each verdict: `1 agrees, 2 undecided`."""
+        words = [law.verdict.word for law in self.findings.laws if law.verdict]
+        counts = ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))
+        return counts or "–"
+
+    @property
+    def learnt(self) -> str:
+        """The runs that answer and have learnt: `25 of 27`."""
+        learnt = self.results.learnt
+        return f"{learnt.emerged} of {learnt.of}" if learnt.of else "–"
+
+    @property
+    def link(self) -> str:
+        """The link to the section of FINDINGS.md."""
+        anchor = self.name.replace("/", "").lower()  # GitHub's anchor of the heading
+        return f"[{self.name.replace(REDUCED, '/')}]({FILE}#{anchor})"
+
+
+def study_files(root: Path) -> dict[str, Path]:
+    """The exports in `notebooks/data` by the names of their studies, sorted."""
+    exports = [about.parent for about in (root / "notebooks" / "data").glob(f"*/{ABOUT}")]
+    named = [(name, export) for export in exports for name in open_store(export).experiments().values()]
+    return dict(sorted(named))
+
+
+def section_of(export: Path, file: Path, keep_floors: bool = False) -> Section:
+    """The findings of one study, with the claims of its file.
+
+    `keep_floors` writes floors that had to be computed beside the records, so that they are not computed again.
+    """
+    results = find_results(str(file), export)
+    if keep_floors:
+        results.floors.keep = export / FLOORS
+    return Section(results.name, study_findings(results))
+
+
+def findings_page(found: Sequence[Section], root: Path) -> str:
+    """The whole of FINDINGS.md."""
+    return "\n".join([HEADER, *(line for section in found for line in section_lines(section, root))]) + "\n"
+
+
+def section_lines(section: Section, root: Path) -> Iterator[str]:
+    """The lines of one study in FINDINGS.md."""
+    results, findings = section.results, section.findings
+    yield f"## {section.name}\n"
+    yield f"{results.study['question']}\n"
+    if source := results.study.get("source"):
+        yield f"- Source: {source}"
+    yield f"- Size: {size_in_words(results, root)}"
+    runs = sum(len(cell.runs) for cell in results.cells if cell.replicated)
+    yield f"- {len(results.cells)} cells with {runs} replicates in all; learnt: {section.learnt}\n"
+    if findings.claims:
+        yield "| claim | verdict | ratio (95 % interval) | measure | learnt | to decide |"
+        yield "|---|---|---|---|---|---|"
+        for claim in findings.claims:
+            yield _row(_claim_cells(results, claim))
+        yield ""
+        yield from (f"{note}\n" for note in dict.fromkeys(_notes(findings.claims)))
+    if findings.laws or findings.unfitted:
+        yield "| law | rate (95 % interval) | theory | verdict | held-out test | to decide |"
+        yield "|---|---|---|---|---|---|"
+        for law in findings.laws:
+            yield _row(_law_cells(findings, law))
+        for unfitted in findings.unfitted:
+            yield _row([law_name(unfitted), "–", "–", f"no law: {unfitted.because}", "none", "–"])
+        yield ""
+
+
+def _row(values: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"
+
+
+def _notes(claims: Sequence[JudgedClaim]) -> Iterator[str]:
+    for claim in claims:
+        for note in claim.sides.notes:
+            yield f"{note}: {sum(note in other.sides.notes for other in claims)} of {len(claims)} claims."
+
+
+def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
+    text = f"{claim.text} ({claim.spec.source})" if claim.spec.source else claim.text
+    cost = cost_in_words(claim_question(results, claim)) if claim.word == "undecided" else "–"
+    return [text, f"**{claim.word}**", _ratio(claim), claim.sides.of, claim.learnt_in_words or "–", cost]
+
+
+def _ratio(claim: JudgedClaim) -> str:
+    if claim.sides.ratio is None:
+        return "–"
+    interval = claim.interval
+    span = f"{interval.low:.3g} to {interval.high:.3g}" if interval else f"no interval: {claim.sides.why}"
+    return f"{claim.sides.ratio:.3g} ({span})"
+
+
+def _law_cells(findings: Findings, law: Law) -> list[str]:
+    interval = f"{law.low:.3g} to {law.high:.3g}" if law.interval else "no interval"
+    theory = "–" if law.predicted is None else f"{law.theory}: {law.predicted:.3g}"
+    verdict = f"**{law.verdict.word}**, {law.verdict.because}" if law.verdict else "–"
+    asked = (
+        each for each in findings.open if each.what == f"Whether {law_name(law)} falls as {law.theory} says"
+    )
+    cost = next(map(cost_in_words, asked), "–")
+    tested = [str(column.value(law)) for column in LAWS if column.names == HELD_OUT]
+    return [
+        f"{law_name(law)}, {law.form.replace('_', ' ')}",
+        f"{law.rate:.3g} ({interval})",
+        theory,
+        verdict,
+        *(tested or ["none"]),
+        cost,
+    ]
+
+
+def cost_in_words(question: OpenQuestion) -> str:
+    """`5 replicates: 6 trainings, 0.4 h`."""
+    if question.replicates is None:
+        return f"{question.values} values" if question.values else "more than 1,000 replicates"
+    more = question.more_trials or 0
+    trainings = f"{question.replicates:,} replicates: {more:,} training{'s' * (more != 1)}"
+    return trainings if question.seconds is None else f"{trainings}, {question.seconds / 3600:.2g} h"
+
+
+def size_in_words(results: Results, root: Path) -> str:
+    """The sizes of the recorded nets, and of the full study (that of the paper) if the recorded study is reduced."""
+    here = _ranges([run.settings for cell in results.cells for run in cell.runs])
+    there = dict[str, str]()
+    if REDUCED in results.name:
+        there = _planned_ranges(root / "studies" / f"{results.name.replace(REDUCED, '/')}.yaml")
+    full = "paper" if results.study.get("source") else "full study"
+    words = []
+    for path, span in here.items():
+        larger = there.get(path)
+        name = path.rpartition(".")[2].replace("_", " ")
+        words.append(f"{name} {span}" + (f" ({full}: {larger})" if larger and larger != span else ""))
+    return ", ".join(words)
+
+
+def _planned_ranges(file: Path) -> dict[str, str]:
+    """The sizes of a study's cells; empty without such a file."""
+    from loopscale.studies.spec import Study
+    from loopscale.studies.trees import leaves
+
+    try:
+        trials = Study.load(file).layout.trials.values()
+    except Mistakes:
+        return {}
+    return _ranges([dict(leaves(trial.model_dump(mode="json"))) for trial in trials])
+
+
+def _ranges(settings: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The range of every size: `4 to 12`."""
+    spans = dict[str, str]()
+    for path in SIZES:
+        values = sorted({int(each[path]) for each in settings if isinstance(each.get(path), int | float)})
+        if values:
+            ends = [f"{value:,}" for value in dict.fromkeys((values[0], values[-1]))]
+            spans[path] = " to ".join(ends)
+    return spans
+
+
+def readme_total(words: Sequence[str], studies: int) -> str:
+    """The number of verdicts of all studies, as a sentence."""
+    counts = Counter(words)
+    total = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    return f"{len(words)} claims of {studies} studies: {total}."
+
+
+def readme_table(found: Sequence[Section]) -> list[str]:
+    """The table of studies in README.md, a line for each row."""
+    lines = ["| study | question | claims | laws | runs that have learnt |", "|---|---|---|---|---|"]
+    for section in found:
+        question = str(section.results.study["question"])
+        lines.append(_row([section.link, question, section.counts, section.law_counts, section.learnt]))
+    return lines
+
+
+def readme_section(found: Sequence[Section]) -> str:
+    """The section of findings in README.md, between its markers."""
+    words = [claim.word for section in found for claim in section.findings.claims]
+    total = readme_total(words, sum(bool(section.findings.claims) for section in found))
+    page = f"[{FILE}]({FILE}) lists every claim and every law, with its interval and the cost of deciding it."
+    return "\n".join([BEGIN, "", total, page, "", *readme_table(found), "", END])
+
+
+def with_section(readme: str, section: str) -> str:
+    """The text of README.md with another section of findings. Raises ValueError if the markers are missing."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README.md has no section of findings; write the lines {BEGIN} and {END}")
+    return before + section + after
+
+
+def write_findings(root: Path) -> None:
+    """Write FINDINGS.md and the section of README.md in a checkout of the project."""
+    found = [
+        section_of(export, root / "studies" / f"{name}.yaml", keep_floors=True)
+        for name, export in study_files(root).items()
+    ]
+    (root / FILE).write_text(findings_page(found, root), encoding="utf-8")
+    readme = root / "README.md"
+    readme.write_text(
+        with_section(readme.read_text(encoding="utf-8"), readme_section(found)), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    write_findings(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

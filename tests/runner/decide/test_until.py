@@ -1,0 +1,317 @@
+"""`until: decided`: which claims get replicates, what is recorded, and that no death of a driver changes a decision."""
+
+import math
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from typing_extensions import override
+
+from loopscale.evaluate import Curve, RegretCurve
+from loopscale.records.decisions import Decision, decision_note, decision_tags
+from loopscale.records.model import STUDY
+from loopscale.runner.decide.job import Baseline, Idle, Job, Report
+from loopscale.studies.spec import Study
+from loopscale.training.trial import Trial
+from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
+
+LOOPS = [1, 2, 4, 8]
+LEARNT = {"validate_floor": 0.1, "validate_ignorance": 1.0, "emerged_at": 50.0}
+PLATEAU = {"validate_floor": 0.1, "validate_ignorance": 1.0}
+
+
+def cell(loops: int, **more: int) -> dict[str, int]:
+    return {"training.loops": loops} | more
+
+
+def claim(first: int, second: Any, **changes: Any) -> dict[str, Any]:
+    side = cell(second) if isinstance(second, int) else second
+    return {"text": f"{first} beats {second}", "first": cell(first), "second": side, "of": "error"} | changes
+
+
+def deciding(*claims: dict[str, Any], **changes: Any) -> Study:
+    """A study of four cells without tuning, whose errors the tests choose."""
+    tree: dict[str, Any] = {
+        "scientific": {"training.loops": LOOPS},
+        "where": "",
+        "nuisance": {},
+        "scheduler": {"kind": "none"},
+        "replicates": 3,
+        "claims": list(claims),
+        "until": "decided",
+        "evaluate": {"loops": 8},
+    }
+    return study(**tree | changes)
+
+
+@dataclass
+class Trained(Workers):
+    """Workers whose final errors are normal on the log scale: a mean for each number of loops, and noise."""
+
+    means: dict[int, float] = field(default_factory=dict)
+    sd: float = 0.15
+    learning: dict[str, float] = field(default_factory=lambda: dict(LEARNT))
+
+    def log_error(self, work: Trial) -> float:
+        mean = self.means.get(work.training.loops, 0.0)
+        return mean + random.Random(f"{work.seed} {work.training.loops}").gauss(0, self.sd)
+
+    @override
+    def _evaluate(self, job: Job) -> Report:
+        report = super()._evaluate(job)
+        level = 0.0 if isinstance(job.work, Baseline) else self.log_error(job.work)
+        fall = 1.0 if isinstance(job.work, Baseline) else np.linspace(2, 1, 8)[:, None]
+        grid = math.exp(level) * fall * np.ones((8, 2))
+        regret = RegretCurve(grid / 2, grid, grid[:, 0])
+        metrics = {"evaluate/error": math.exp(level), "evaluate/regret": math.exp(level) / 2}
+        metrics |= {} if isinstance(job.work, Baseline) else self.learning
+        return replace(report, metrics=metrics, curve=Curve(grid, grid, grid, regret=regret))
+
+
+def replicates(made: Study, store: Store) -> dict[int, int]:
+    """The number of finished replicates, by the loops of the cell."""
+    loops = {one.key: one.values["training.loops"] for one in made.cells()}
+    finished = [
+        record for record in store.records() if record.role == "replicate" and record.outcome == "finished"
+    ]
+    return {n: sum(loops[record.cell] == n for record in finished) for n in LOOPS}
+
+
+def steps(store: Store) -> list[tuple[str, int, str, str]]:
+    return [(each.text, each.seeds, each.word, each.step) for each in store.decisions()]
+
+
+CLEAR, SAME = claim(1, 2, margin=None), claim(4, 8, margin=None)
+
+
+def test_a_clear_claim_ends_at_the_first_look_and_an_open_claim_trains_its_own_cells_only():
+    made, store = deciding(CLEAR, SAME), Store()
+    complete(made, Trained(1, means={1: -2.0}), store)
+    counts = replicates(made, store)
+    assert counts[1] == counts[2] == 3
+    assert counts[4] == counts[8] > 3
+    assert steps(store)[0] == ("1 beats 2", 3, "holds", "decided")
+    assert store.decisions()[-1].text == "4 beats 8"
+    assert store.decisions()[-1].step in (
+        "futile",
+        "most",
+        "decided",
+    )
+
+
+def test_without_the_key_a_study_trains_as_before_and_no_key_of_a_trial_changes():
+    plain, decided = deciding(CLEAR, until=None), deciding(CLEAR)
+    stores = Store(), Store()
+    for made, store in zip((plain, decided), stores, strict=True):
+        complete(made, Trained(1, means={1: -2.0}), store)
+    assert ends(stores[0].records()) == ends(stores[1].records())
+    assert not stores[0].decisions()
+    assert len(stores[1].decisions()) == 1
+
+
+def test_claims_are_level_within_their_margin_and_end_the_study():
+    made, store = deciding(claim(1, 2, margin=0.5)), Store()
+    complete(made, Trained(1, sd=0.02), store)
+    assert steps(store) == [("1 beats 2", 3, "level", "decided")]
+
+
+def test_a_claim_against_an_algorithm_trains_one_cell():
+    made = deciding(claim(1, {"solver": "least_squares"}, margin=None))
+    store = Store()
+    complete(made, Trained(1, means={1: 0.03}), store)
+    counts = replicates(made, store)
+    assert counts[1] > 3
+    assert counts[2] == counts[4] == counts[8] == 3
+    assert {len(each.cells) for each in store.decisions()} == {1}
+
+
+def test_a_claim_about_more_loops_of_one_cell_is_judged_by_its_curves():
+    made = deciding(claim(4, 4, margin=None, of="regret") | {"first": cell(4, loop=8)})
+    store = Store()
+    complete(made, Trained(1), store)
+    (decision,) = store.decisions()
+    assert decision.word == "holds"
+    assert decision.estimate == pytest.approx(1 / (2 - 3 / 7))
+
+
+def test_regret_is_compared_where_every_run_has_one_and_the_error_otherwise():
+    class AtTheFloor(Trained):
+        @override
+        def _evaluate(self, job: Job) -> Report:
+            report = super()._evaluate(job)
+            values = dict(report.metrics or {})
+            if job.seed == 2:
+                values["evaluate/regret"] = 0.0
+            values["evaluate/error"] = values["evaluate/error"] ** 2
+            return replace(report, metrics=values)
+
+    made = deciding(CLEAR | {"of": "regret"})
+    ratios = []
+    for workers in (Trained(1, means={1: -2.0}, sd=0.01), AtTheFloor(1, means={1: -2.0}, sd=0.01)):
+        store = Store()
+        complete(made, workers, store)
+        ratios.append(math.log(store.decisions()[0].estimate))
+    assert ratios == pytest.approx([-2.0, -4.0], abs=0.1)
+
+
+def test_a_claim_whose_nets_have_not_learnt_gets_no_replicates():
+    made, store = deciding(SAME, CLEAR), Store()
+    complete(made, Trained(1, means={1: -2.0}, learning=PLATEAU), store)
+    assert set(replicates(made, store).values()) == {3}
+    assert {(each.word, each.step) for each in store.decisions()} == {("not learnt", "not learnt")}
+
+
+def test_a_replicate_that_diverges_is_replaced_by_another_seed():
+    def fate(job: Job) -> str:
+        return (
+            "diverged"
+            if job.seed == 2 and isinstance(job.work, Trial) and job.work.training.loops == 2
+            else ""
+        )
+
+    made, store = deciding(CLEAR), Store()
+    complete(made, Trained(1, fate, means={1: -2.0}), store)
+    assert replicates(made, store) == {1: 4, 2: 3, 4: 3, 8: 3}
+    (decision,) = store.decisions()
+    assert (decision.word, decision.runs) == ("holds", 3)
+
+
+def test_a_cell_that_never_finishes_blocks_no_end():
+    def fate(job: Job) -> str:
+        return "diverged" if isinstance(job.work, Trial) and job.work.training.loops == 2 else ""
+
+    made, store = deciding(CLEAR, SAME), Store()
+    complete(made, Trained(1, fate, means={4: -2.0}), store)
+    assert steps(store) == [("1 beats 2", 3, "not run", "no data"), ("4 beats 8", 3, "holds", "decided")]
+
+
+def test_a_look_waits_for_replicates_that_failed_and_the_next_run_trains_them():
+    def fails(job: Job) -> str:
+        return (
+            "failed" if job.seed == 2 and isinstance(job.work, Trial) and job.work.training.loops == 2 else ""
+        )
+
+    made, store, workers = deciding(CLEAR), Store(), Trained(1, fails, means={1: -2.0})
+    complete(made, workers, store)
+    assert not store.decisions()
+    workers.fate = lambda _: ""
+    complete(made, workers, store)
+    assert steps(store) == [("1 beats 2", 3, "holds", "decided")]
+
+
+def recorded(store: Store) -> list[str]:
+    """The decisions as texts, because NaN differs from NaN."""
+    return [repr(replace(each, at=0)) for each in store.decisions()]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_driver_that_dies_repeatedly_decides_the_same_and_trains_nothing_twice(seed: int):
+    claims = [CLEAR, SAME, claim(1, 4, margin=0.05), claim(8, {"solver": "least_squares"}, margin=0.05)]
+    made = deciding(*claims, until={"looks": [3, 5, 8], "futile": 0.0})
+    means = {1: -2.0, 4: -1.9}
+    plain, killed = Store(), Store()
+    complete(made, Trained(1, means=means), plain)
+    workers = Trained(1, means=means)
+    complete(made, workers, killed, random.Random(seed))
+    assert ends(killed.records()) == ends(plain.records())
+    assert recorded(killed) == recorded(plain)
+    assert len({each.seeds for each in plain.decisions()}) == 3
+    assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_number_of_workers_changes_no_decision(count: int):
+    made, stores = deciding(CLEAR, SAME), (Store(), Store())
+    for workers, store in zip((1, count), stores, strict=True):
+        complete(made, Trained(workers, means={1: -2.0}), store)
+    assert recorded(stores[0]) == recorded(stores[1])
+    assert ends(stores[0].records()) == ends(stores[1].records())
+
+
+def test_decisions_are_recorded_before_the_ordered_replicates_start():
+    made, store = deciding(SAME), Store()
+    complete(made, Trained(3), store)
+    looks = [place for place, note in enumerate(store.notes) if decision_tags(note.tags)]
+    first_start = {
+        int(note.tags["seed"]): place
+        for place, note in reversed(list(enumerate(store.notes)))
+        if "seed" in note.tags
+    }
+    assert len(looks) > 1
+    assert first_start[3] < looks[0] < first_start[4]
+    assert first_start[5] < looks[1] < first_start[6]
+
+
+def test_a_finished_study_runs_nothing_and_records_nothing_more():
+    made, store = deciding(CLEAR, SAME), Store()
+    complete(made, Trained(1, means={1: -2.0}), store)
+    before = len(store.notes)
+    assert resumed(made, store).next() is Idle.DONE
+    assert len(store.notes) == before
+
+
+def test_more_replicates_than_before_continue_an_undecided_study():
+    short, longer = (deciding(SAME, until={"most": most, "futile": 0.0}) for most in (5, 8))
+    store, workers = Store(), Trained(1)
+    complete(short, workers, store)
+    assert steps(store)[-1][1:] == (5, "undecided", "most")
+    complete(longer, workers, store)
+    assert replicates(longer, store)[4] == 8
+    assert len(set(workers.trained)) == len(workers.trained)
+
+
+def test_a_claim_that_is_added_later_is_judged_without_training_anything_again():
+    store, workers = Store(), Trained(1, means={1: -2.0, 4: -2.0})
+    complete(deciding(CLEAR), workers, store)
+    trained = list(workers.trained)
+    complete(deciding(CLEAR, SAME), workers, store)
+    assert steps(store)[-1] == ("4 beats 8", 3, "holds", "decided")
+    assert workers.trained == trained
+
+
+def test_a_futile_claim_names_the_trainings_that_it_would_take():
+    made, store = deciding(SAME, until={"futile": 0.4}), Store()
+    complete(made, Trained(1), store)
+    last = store.decisions()[-1]
+    assert last.step == "futile"
+    assert last.ordered == last.replicates == 0
+    assert last.chance < 0.4
+    assert last.needed > 2 * (27 - last.seeds)
+
+
+def test_a_decision_survives_its_record():
+    decision = Decision(
+        "0" * 12, "claim", "a" * 600, 3, 2, 1.5, math.nan, math.inf, 0.1, 1.0, "undecided", 0.3, "train", 5,
+        ("one", "two"), 4, math.inf, "f" * 12,
+    )  # fmt: skip
+    note = decision_note([decision])
+    store = Store([note])
+    (read,) = store.decisions()
+    assert note.key == STUDY
+    assert read.at == note.at
+    assert repr(replace(read, at=0)) == repr(replace(decision, text="a" * 500))
+
+
+def test_a_damaged_decision_is_left_out():
+    store = Store([decision_note([])])
+    store.notes[0].tags["decision/3/x"] = "{"
+    assert store.decisions() == ()
+
+
+def test_a_tuned_study_replicates_its_best_point_and_never_tunes_again():
+    changes = {
+        "nuisance": {"training.lr": {"real": [1e-5, 1.0], "scale": "log"}},
+        "search": {"kind": "tpe", "trials": 4},
+    }
+    made, store = deciding(SAME, **changes), Store()
+    complete(made, Trained(1, lambda _: ""), store)
+    records = store.records()
+    assert sum(record.role == "tuning" for record in records) == 4 * len(LOOPS)
+    for each in made.cells():
+        points = {
+            repr(record.point) for record in records if record.cell == each.key and record.role == "replicate"
+        }
+        assert len(points) == 1
+    assert replicates(made, store)[4] > 3

@@ -1,0 +1,93 @@
+"""The key `until`: its looks, and its mistakes before anything is spent."""
+
+from typing import Any
+
+import pytest
+
+from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.spec import Study
+from loopscale.studies.until import UntilDecided, look_schedule
+
+TREE: dict[str, Any] = {
+    "question": "Does it fall?",
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 3, "points": 5},
+        "model": {"kind": "looped", "width": 16, "heads": 2},
+        "training": {"steps": 90, "window": 1},
+    },
+    "scientific": {"training.loops": [2, 4]},
+    "replicates": 3,
+    "claims": [{"text": "a", "first": {"training.loops": 4}, "second": {"training.loops": 2}}],
+    "until": "decided",
+}
+CLAIM = TREE["claims"][0]
+
+WRONG = {
+    "another word": ({"until": "tomorrow"}, "until is 'tomorrow'; write until: decided"),
+    "a number": ({"until": 3}, "until is 3; write until: decided"),
+    "an unknown setting": ({"until": {"looks": [3, 5], "max": 4}}, "max"),
+    "looks that do not ascend": ({"until": {"looks": [3, 8, 5]}}, "not ascending; write looks: [3, 5, 8]"),
+    "no looks": ({"until": {"looks": []}}, "looks"),
+    "one replicate": ({"replicates": 1}, "starts with 1 replicate, but an interval needs 2; write replicates: 3"),
+    "a look before the first replicates": (
+        {"until": {"looks": [2, 5]}},
+        "the first look is at 2, but the study starts with 3 replicates; begin with 3",
+    ),
+    "fewer replicates at most than at first": (
+        {"until": {"most": 2}},
+        "until.most is 2, but the study starts with 3 replicates; write 3 or more",
+    ),
+    "nothing to decide": ({"claims": []}, "add claims, or take until out"),
+    "a law without a theory": (
+        {"claims": [], "laws": [{"along": "training.loops"}]},
+        "no claim, and no law along an axis with a theory",
+    ),
+    "a claim within trainings": (
+        {"claims": [CLAIM | {"basis": "flops"}]},
+        "claim 1 is about equal flops within trainings",
+    ),
+    "a chance above 1": ({"until": {"futile": 2}}, "futile"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_one_line_before_anything_runs(name: str):
+    changes, words = WRONG[name]
+    with pytest.raises(Mistakes) as problem:
+        Study.parse(TREE | changes)
+    (line,) = str(problem.value).splitlines()
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("until", "replicates", "seeds"),
+    [
+        ({}, 3, (3, 5, 8, 12, 18, 27)),
+        ({}, 4, (4, 5, 8, 12, 18, 27)),
+        ({"most": 10}, 2, (2, 3, 5, 8, 10)),
+        ({"looks": [4, 16]}, 2, (2, 4, 16)),
+        ({"most": 40}, 3, (3, 5, 8, 12, 18, 27, 40)),
+        ({}, 30, (30,)),
+    ],
+)
+def test_the_looks_begin_at_the_replicates_and_end_at_the_most(
+    until: dict[str, Any], replicates: int, seeds: tuple[int, ...]
+):
+    assert UntilDecided(**until).schedule(replicates).seeds == seeds
+
+
+def test_a_study_keeps_its_looks_in_its_records():
+    study = Study.parse(TREE | {"until": {"looks": [3, 6], "futile": 0.2, "own_noise": True}})
+    schedule = look_schedule(study.document())
+    assert schedule is not None
+    assert (schedule.seeds, schedule.futile, schedule.prior) == ((3, 6), 0.2, 0.0)
+    assert (
+        look_schedule(Study.parse({name: TREE[name] for name in TREE if name != "until"}).document()) is None
+    )
+
+
+def test_the_key_changes_no_trial():
+    with_key, without = Study.parse(TREE), Study.parse({name: TREE[name] for name in TREE if name != "until"})
+    assert [cell.key for cell in with_key.cells()] == [cell.key for cell in without.cells()]
+    for one, other in zip(with_key.cells(), without.cells(), strict=True):
+        assert with_key.at(one, {}, 1).key == without.at(other, {}, 1).key
