@@ -244,3 +244,13 @@ def test_the_figure_of_an_axis_has_a_line_for_each_value_of_the_other_axes():
     middle, below = np.array(drawn["window=2"].y), np.array(drawn["window=2"].error_y.arrayminus)
     assert np.allclose(middle, [2 / 4, 2 / 8, 2 / 16], rtol=0.3)
     assert ((below > 0) & (below < middle)).all()
+
+
+def test_a_page_of_several_models_shows_the_front_against_flops_and_time():
+    planted = comparison()
+    rows = planted.results.trials.assign(**{"training.steps": 1000, "training.window": planted.loops})
+    text = Page(study_page(planted.changed(trials=rows))).text
+    for part in ("Regret against FLOPs", "Regret against time", "Which cell is best at which cost"):
+        assert part in text, part
+    one = rows.assign(**{"model.kind": "looped"})
+    assert "Which cell is best at which cost" not in Page(study_page(planted.changed(trials=one))).text

@@ -170,8 +170,9 @@ def _of_costs(of_costs: Sequence[Front]) -> Iterator[Figure]:
             " indicative, because their schedules are not complete."
         )
         cost = "FLOPs" if drawn.basis == "flops" else "time"
+        measure = "Regret" if drawn.measure == "regret" else "Error"
         name = f": {drawn.task}" if drawn.task else ""
-        yield Figure(f"Regret against {cost}{name}", text, f"front{place}", cost_front(drawn))
+        yield Figure(f"{measure} against {cost}{name}", text, f"front{place}", cost_front(drawn))
 
 
 def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
