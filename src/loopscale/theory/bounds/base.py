@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
 
-from loopscale.core.config import Family
+from loopscale.theory.statement import Statement
 
 Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
@@ -43,7 +43,7 @@ Quantity = Literal[
 ]
 
 
-class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
+class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     """A statement of the theory, evaluated in float64 without random draws.
 
     A setting has the name of the trial's setting with the same meaning, so that `fill` can copy its value
@@ -52,8 +52,6 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
 
     claim: ClassVar[Claim]
     of: ClassVar[Quantity]
-    source: ClassVar[str]
-    """The paper and its theorem, or "derived" if no paper prints the statement."""
     floor_of: ClassVar[str | None] = None
     """The task, if any, on which no predictor has a smaller mean `excess at a point`."""
     hidden_constant: ClassVar[bool] = False

@@ -15,13 +15,15 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
 
+SYSTEM = "spectral methods"
+
 
 class PowerTan(Bound, kind="power_tan"):
     """tan θ_T after T steps of the power method: at most (λ₂/λ₁)^T tan θ_0, with equality if λ₂ = ... = λ_d."""
 
     claim = "<="
     of = "tangent"
-    source = "textbook: Golub and Van Loan, power iteration"
+    source = "textbook: @golub2013, power iteration"
     loops: NonNegativeInt = 10
     """T, the number of iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
@@ -98,14 +100,14 @@ class PowerError(Bound, kind="power_error"):
 class InitOverlap(Bound, kind="init_overlap"):
     """P(|v'x| <= δ) for x uniform on the sphere and v fixed: about δ √(2d/π) for small δ and large d.
 
-    This replaces lemma 8 of He et al. The two displays of the lemma contradict each other: exp(-C δ^-½) and
+    This replaces lemma 8 of @he2024. The two displays of the lemma contradict each other: exp(-C δ^-½) and
     exp(-C/δ). The second display also lacks the absolute value, and without the absolute value half of all
     starts fail.
     """
 
     claim = "="
     of = "probability"
-    source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects He et al. 2025a, lemma 8"
+    source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects @he2024, lemma 8 of @liu2025slides"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     overlap: float = Field(0.025, gt=0, le=1)
@@ -140,7 +142,7 @@ class DavisKahan(Bound, kind="davis_kahan"):
 
     claim = "<="
     of = "sine"
-    source = "Yu, Wang, Samworth 2015, corollary 1 (from memory)"
+    source = "@yu2015, corollary 1 (from memory)"
     perturbation: NonNegativeFloat = 0.1
     """|E|, the spectral norm."""
     gap: PositiveFloat = 1.0
@@ -160,7 +162,7 @@ class SpikedCosine(Bound, kind="spiked_cosine"):
 
     claim = "~"
     of = "squared cosine"
-    source = "Paul 2007, theorem 4; Benaych-Georges and Nadakuditi 2011 (from memory)"
+    source = "@paul2007, theorem 4; @benaych2011 (from memory)"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     points: PositiveInt = 40

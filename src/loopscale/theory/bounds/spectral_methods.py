@@ -1,7 +1,8 @@
-"""Spectral methods by transformers (He et al. 2025a): rates for principal components and for two clusters.
+"""Spectral methods by transformers [@he2025spectral]: rates for principal components and for two clusters.
 
-Compare only shapes, because every constant is open. The paper is known here only through slides, where some
-formulas are garbled. The exact references are in `principal_components.py` and `clustering.py`.
+Compare only shapes, because every constant is open. The papers are known here only through @liu2025slides and
+@yang2025slides, where some formulas are garbled. The exact references are in `principal_components.py` and
+`clustering.py`.
 """
 
 import math
@@ -13,6 +14,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
+
+SYSTEM = "spectral methods"
 
 
 class HePca(Bound, kind="he_pca"):
@@ -28,7 +31,9 @@ class HePca(Bound, kind="he_pca"):
 
     claim = "<="
     of = "parameter error"
-    source = "He et al. 2025a, theorem 2.1 (theorem 7 of the slides; the paper was not readable)"
+    source = (
+        "@he2024, theorem 7 of @liu2025slides; @he2025spectral, theorem 2.1 (the papers were not readable)"
+    )
     hidden_constant = True
     loops: PositiveInt = 100
     """τ, the number of power steps; the transformer has 2τ + 4k + 1 layers."""
@@ -76,7 +81,7 @@ class HePcaN(Bound, kind="he_pca_n"):
 
     claim = "<="
     of = "generalisation gap"
-    source = "He et al. 2025a, proposition 9 of the slides (the paper was not readable)"
+    source = "@he2024, proposition 9 of @liu2025slides"
     hidden_constant = True
     dim: PositiveInt = 20
     """d, the dimension of a point."""
@@ -110,7 +115,7 @@ class HePcaTuned(Bound, kind="he_pca_tuned"):
 
     claim = "<="
     of = "parameter error"
-    source = "derived from theorem 7 and proposition 9; corrects He et al. 2025a, corollary 10 of the slides"
+    source = "derived from theorem 7 and proposition 9; corrects @he2025spectral, corollary 10 of the slides"
     hidden_constant = True
     prompts: PositiveInt = 1_000_000
     """n, the number of pretraining prompts."""
@@ -139,7 +144,7 @@ class HeGmm(Bound, kind="he_gmm"):
 
     claim = "<="
     of = "misclassification"
-    source = "He et al. 2025a, theorem 3.2 (from slides; the paper was not readable)"
+    source = "@he2025spectral, theorem 3.2 (from @yang2025slides; the paper was not readable)"
     hidden_constant = True
     dim: PositiveInt = 20
     """d, the dimension of a point."""

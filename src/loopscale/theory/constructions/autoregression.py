@@ -1,4 +1,4 @@
-"""Gradient descent on an autoregression x_t = A Φ(x_{t-q}, ..., x_{t-1}), and its forecast (AlgoFormer, theorem 3.2).
+"""Gradient descent on an autoregression x_t = A Φ(x_{t-q}, ..., x_{t-1}), and its forecast [@gao2024, theorem 3.2].
 
 The net reads x_1, ..., x_N and forecasts x_{N+1}. Two registers stand for t = 0, with x = 0, and for t = N + 1. Heads
 copy the past of every t to its token, and layers apply Φ to the past. Let Φ_t be the result. The state holds the
@@ -26,9 +26,11 @@ from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
 from loopscale.theory.constructions.causal import descent_limit, length_factor
 from loopscale.theory.constructions.copying import add_lagged, windows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW, MeanOfProducts, Order, hide_keys
 from loopscale.theory.constructions.regression import leaky_layer, least_squares_descent
+
+SYSTEM = "AlgoFormer"
 
 
 class PairTokenDescent(Construction):
@@ -73,7 +75,7 @@ class Autoregression(PairTokenDescent, kind="autoregression"):
     input is x_{t-q}, ..., x_{t-1}, the oldest first. This net has one layer for each layer of Φ.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 3.2"
+    source = "@gao2024, theorem 3.2"
     algorithm = "gradient descent on an autoregression"
     REGISTERS: ClassVar[int] = 2
     lags: PositiveInt = 3
@@ -108,6 +110,11 @@ class Autoregression(PairTokenDescent, kind="autoregression"):
         return Design(
             rows, rows.read_in("x"), rows["out"], positions, before, loop, [answer], self.kinds(before)
         )
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        heads = f"q = {self.lags} in the first layer, 2 in the loop, 1 in the others"
+        return Stated.of_loops("gradient step", f"{self.layers + 2} pre + 1 loop + 1 post", heads)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -1,4 +1,4 @@
-"""Gradient descent in a decoder: every x has its own weights, fitted to the pairs before it (AlgoFormer, theorem 4.2).
+"""Gradient descent in a decoder: every x has its own weights, fitted to the pairs before it [@gao2024, theorem 4.2].
 
 The net reads x_1, y_1, x_2, y_2, ... under a causal mask and predicts y at every x. The state of x_i holds w_i. A loop
 is one step on `(1/2(i-1)) Σ_{j<i} (w_i·x_j - y_j)²`. Correction: in lemma A.5 as printed, x_i attends to itself, which
@@ -17,7 +17,7 @@ from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     EXPANSIONS,
     MEASURABLE_SCALES,
@@ -28,6 +28,8 @@ from loopscale.theory.constructions.gadgets import (
     nearest_position,
 )
 from loopscale.theory.constructions.regression import interleaved_tokens, least_squares_descent
+
+SYSTEM = "AlgoFormer"
 
 GENTLE_MASK = 40.0
 """Score gap of a mask. exp(-40) is far below rounding. A larger gap would round the score, whose value matters here."""
@@ -99,7 +101,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     this division for every query. Their step at query i is `rate` (i-1)/(2i-1).
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.5 and theorem 4.2 (stated for Newton, proved for descent)"
+    source = "@gao2024, lemma A.5 and theorem 4.2 (stated for Newton, proved for descent)"
     solves, every_query = Regression, True
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
@@ -124,6 +126,10 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     @override
     def limit(self) -> Limit | None:
         return descent_limit(self.order, self.rate) if self.order else None
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated.of_loops("gradient step", layers="1 pre + 1 loop + 2 post", heads="2")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -51,7 +51,7 @@ class MeanOfProducts:
     mirrored: every key also stands, with the opposite sign, on a token with value 0. Heads of opposite sign then have
     the same softmax denominator, and the weights do not depend on N. Accurate for a small scale.
     sink: one more token, with key and value 0, has the score depth + log N and takes nearly all of the softmax weight
-    (AlgoFormer, lemma A.2). Accurate for a small scale and a large depth.
+    [@gao2024, lemma A.2]. Accurate for a small scale and a large depth.
     relu, linear: exact. Excluded keys must be 0.
     """
 

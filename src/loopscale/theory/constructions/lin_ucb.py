@@ -34,6 +34,8 @@ from loopscale.theory.constructions.ridge import (
     random_bounded_regression,
 )
 
+SYSTEM = "decision making"
+
 
 class LinUcb(Curvature, kind="lin_ucb"):
     """The policy softmax(ucb / temperature), ucb = <a, w> + width sqrt(a'V⁻¹a), with w from ridge regression.
@@ -43,7 +45,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
     allow.
     """
 
-    source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft LinUCB"
+    source = "@lin2024, theorem on soft LinUCB"
     algorithm = "soft LinUCB"
     solver: Literal["accelerated", "newton"] = "accelerated"
     """accelerated: Nesterov's steps, about sqrt(κ) of them, with a causal mask. newton: Newton's steps for V⁻¹,

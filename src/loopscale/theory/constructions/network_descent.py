@@ -1,5 +1,5 @@
 """Gradient descent on a network, in context: the state holds the weights of a second network and trains this network on
-the prompt (Wu et al. 2025).
+the prompt [@wu2024].
 
 The net reads tokens (x_i, y_i). The last token is (x, 0) and is not trained on. The trained network is
 `f(x) = W_N r(... r(W_1 x + b_1) ...) + b_N`. A step descends on `Σ_i |f(x_i) - y_i|² / 2n`. The registers are the
@@ -21,7 +21,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.logic import (
     SignedAttention,
     add_indicators,
@@ -31,6 +31,8 @@ from loopscale.theory.constructions.logic import (
 )
 from loopscale.theory.constructions.piecewise import Piecewise, uniform_knots
 from loopscale.theory.constructions.regression import random_linear_regression
+
+SYSTEM = "deep optimizers"
 
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
@@ -48,7 +50,7 @@ class NetworkDescent(Construction, kind="network_descent"):
     relu.)
     """
 
-    source = "Wu et al. 2025 (In-context deep learning), with 2N + 4 layers per step, N of them for products"
+    source = "@wu2024, with 2N + 4 layers per step, N of them for products"
     algorithm = "gradient descent on a multi-layer perceptron"
     hidden: tuple[PositiveInt, ...] = (4,)
     """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
@@ -76,6 +78,10 @@ class NetworkDescent(Construction, kind="network_descent"):
     def limit(self) -> Limit | None:
         exact = self.activation == "relu" or not self.hidden
         return None if exact else Limit("pieces", 2.0, (64.0, 128.0, 256.0, 512.0))
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("within ηε of every descent step")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

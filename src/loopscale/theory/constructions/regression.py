@@ -1,4 +1,4 @@
-"""Gradient descent on least squares with full attention, on x or on a representation of x (AlgoFormer, A.2 and 3.1).
+"""Gradient descent on least squares with full attention, on x or on a representation of x [@gao2024, A.2 and 3.1].
 
 The net reads x_1, y_1, ..., x_N, y_N, x_test and predicts y at x_test. The state holds the residual
 `u_j = w_k·x_j - y_j` on every pair, and w_k·x_test on the test token. A loop subtracts `rate · (1/N) Σ_j u_j (x_j·x_i)`
@@ -22,7 +22,7 @@ from loopscale.tasks.regression import Regression
 from loopscale.tasks.representation_regression import RepresentationRegression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     MEASURABLE_SCALES,
     UNDERFLOW,
@@ -32,6 +32,8 @@ from loopscale.theory.constructions.gadgets import (
     hide_keys,
     nearest_position,
 )
+
+SYSTEM = "AlgoFormer"
 
 
 class FullAttention(Construction):
@@ -115,7 +117,7 @@ class PairTokens:
 class GradientDescent(FullAttention, kind="gradient_descent"):
     """The solver `gradient_descent` with the same rate: one layer before the loop, one block in the loop."""
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.2 and theorem 3.1"
+    source = "@gao2024, lemma A.2 and theorem 3.1"
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs."""
@@ -123,6 +125,14 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
     @override
     def design(self, prompt: Prompt) -> Design:
         return self._design(prompt, prompt.dim_in - prompt.dim_out, ())
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return self._stated(representation=0)
+
+    def _stated(self, representation: int) -> Stated:
+        layers = f"{representation + 1} pre + 1 loop + 1 post"
+        return Stated.of_loops("gradient step", layers, heads="2, and 1 after the loop")
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -153,7 +163,7 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     Φ is computed exactly. It is the Φ of the task `representation_regression` with the same settings.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 3.1"
+    source = "@gao2024, theorem 3.1"
     rate: PositiveFloat = 0.05
     """η, the step size for the mean over the pairs. Features have a large common mean: twice this rate may diverge."""
     layers: PositiveInt = 3
@@ -171,6 +181,10 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     def design(self, prompt: Prompt) -> Design:
         dim = prompt.dim_in - prompt.dim_out
         return self._design(prompt, max(dim, self.width), self._task(dim).representation.weights, self.slope)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return self._stated(self.layers)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

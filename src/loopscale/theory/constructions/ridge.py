@@ -17,9 +17,14 @@ from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import MEASURABLE_SCALES, MeanOfProducts
 from loopscale.theory.constructions.logic import SignedAttention, signed_heads
+
+SYSTEM = "decision making"
+
+
+SQRT_LAYERS = "Õ(√T) for T rounds"
 
 
 class Curvature(Construction):
@@ -33,6 +38,11 @@ class Curvature(Construction):
     def largest(self, pairs: int) -> float:
         """λ + pairs · bound², an upper bound on the eigenvalues."""
         return self.penalty + pairs * self.bound**2
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        accuracy = "logarithms of the probabilities of soft LinUCB within ε"
+        return Stated(accuracy, layers=SQRT_LAYERS, width="O(dA) for A arms")
 
     def features(self, prompt: Prompt) -> int:
         """d, for tokens (x, y) with output w. Raises ValueError if the prompt does not fit."""
@@ -50,7 +60,7 @@ class PrefixDescent(Curvature):
     1 / (the largest curvature that `bound` allows).
     """
 
-    source: ClassVar[str] = "Lin et al. 2024 (Transformers as decision makers), ridge regression for LinUCB"
+    source: ClassVar[str] = "@lin2024, ridge regression for LinUCB"
     accelerated: ClassVar[bool] = False
     variant: Literal["linear", "relu", "sink"] = "linear"
     """How products are summed: exactly (linear, relu), or with softmax (sink) as `scale` goes to 0."""
@@ -142,7 +152,7 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
     steps suffice.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 4.1; Newton-Schulz on the Gram matrix"
+    source = "@gao2024, theorem 4.1; Newton-Schulz on the Gram matrix"
     algorithm = "Newton's iteration for (λI + X'X)⁻¹, from I/c"
     attention: SignedAttention = "linear"
     """The kind of attention. Both kinds are exact."""
@@ -160,6 +170,12 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
             matrices.multiply(BlockPlan(), rows, kind, "m", "b", "w"),
         )
         return Design(rows, rows.read_in("x", "y"), rows["w"], positions, [before], [loop], [after], kind)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated(
+            "one loop is one Newton step of the regression; no rate", "1 pre + 1 loop + 2 post", "2"
+        )
 
     @override
     def example(self, rng: torch.Generator) -> Example:
