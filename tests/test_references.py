@@ -69,7 +69,7 @@ def test_every_entry_of_the_file_is_read_with_its_fields():
     assert len(re.findall(r"^@", text, re.MULTILINE)) == len(bibliography())
     for key, entry in bibliography().items():
         assert KEY.fullmatch(f"@{key}"), key
-        assert entry.year in key
+        assert entry.year[:4] in key
         assert entry.title
         assert all(entry.authors)
 
@@ -79,6 +79,15 @@ def test_a_source_cites_a_key_or_says_where_the_statement_comes_from(family):
     for kind, member in family.choices().items():
         origin = member.source.startswith(("derived", "textbook", "definition", "binomial"))
         assert cited_keys(member.source) or origin, kind
+
+
+def test_labels_are_unique():
+    labels = [entry.label for entry in bibliography().values()]
+    assert len(set(labels)) == len(labels)
+    assert {bibliography()[key].label for key in ("he2025em", "he2025spectral")} == {
+        "He et al. 2025a",
+        "He et al. 2025b",
+    }
 
 
 def test_citations_are_spelled_for_readers():

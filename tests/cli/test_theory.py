@@ -70,7 +70,7 @@ def test_verify_prints_the_sizes_of_the_source_beside_those_of_the_net(loopscale
     assert row.split() == [
         "layers",
         "67",
-        *"2τ + 4k + 1 = 33".split(),
+        *["2τ", "+", "4k", "+", "1", "=", "33"],
     ]  # 67 = 1 + 3 · 2 · 10 + 3 · 2, for k = 3
     assert "C λ₁^d / ε²" in told
     assert "not stated" in told

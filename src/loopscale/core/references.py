@@ -1,7 +1,7 @@
 """The bibliography, and citations in texts: `[@gao2024, theorem 4.1]` cites the entry `gao2024` of references.bib."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -14,9 +14,10 @@ _FIELD = re.compile(r"(\w+)=\{([^{}]*)\}")
 class Reference:
     """An entry of the bibliography."""
 
-    authors: tuple[str, ...]
+    authors: list[str]
     """Family names. The last can be "others"."""
     year: str
+    """With a letter where another entry has the same authors and year: 2025a."""
     title: str
     published: str
     """Journal, conference, publisher or note; empty if the entry has none."""
@@ -24,10 +25,9 @@ class Reference:
     @property
     def label(self) -> str:
         """`Gao et al. 2024`."""
-        names = self.authors
-        if len(names) > 2 or names[-1] == "others":
-            return f"{names[0]} et al. {self.year}"
-        return f"{' and '.join(names)} {self.year}"
+        many = len(self.authors) > 2 or "others" in self.authors
+        authors = f"{self.authors[0]} et al." if many else " and ".join(self.authors)
+        return f"{authors} {self.year}" + (" (slides)" if self.published.startswith("slides") else "")
 
     def __str__(self) -> str:
         return ". ".join(filter(None, [self.label, self.title, self.published]))
@@ -37,7 +37,14 @@ class Reference:
 def bibliography() -> dict[str, Reference]:
     """The entries by key."""
     text = files("loopscale").joinpath("references.bib").read_text(encoding="utf-8")
-    return {key: _parse_reference(dict(_FIELD.findall(fields))) for key, fields in _ENTRY.findall(text)}
+    entries = {key: _parse_reference(dict(_FIELD.findall(fields))) for key, fields in _ENTRY.findall(text)}
+    alike: dict[str, list[str]] = {}
+    for key, entry in entries.items():
+        alike.setdefault(entry.label, []).append(key)
+    for keys in alike.values():
+        for letter, key in zip("abc", keys if len(keys) > 1 else [], strict=False):
+            entries[key] = replace(entries[key], year=entries[key].year + letter)
+    return entries
 
 
 def cited_keys(text: str) -> list[str]:
@@ -53,7 +60,7 @@ def spell_citations(text: str) -> str:
 
 
 def _parse_reference(fields: dict[str, str]) -> Reference:
-    authors = tuple(author.partition(",")[0] for author in fields["author"].split(" and "))
+    authors = [author.partition(",")[0] for author in fields["author"].split(" and ")]
     published = ", ".join(
         fields[name] for name in ("journal", "booktitle", "publisher", "note") if name in fields
     )

@@ -1,6 +1,7 @@
 """What bounds and constructions have in common: a system of the theory, and a source in the bibliography."""
 
 import sys
+from abc import abstractmethod
 from typing import ClassVar
 
 from loopscale.core.config import Family
@@ -29,6 +30,16 @@ class Statement(Family):
     def system(cls) -> str:
         """One of `SYSTEMS`."""
         return sys.modules[cls.__module__].SYSTEM
+
+    @classmethod
+    @abstractmethod
+    def claimed(cls) -> str:
+        """The kind of claim as a symbol, and its limits in words."""
+
+    @classmethod
+    @abstractmethod
+    def subject(cls) -> str:
+        """The quantity or the algorithm that the statement is about."""
 
     @classmethod
     def spelled_source(cls) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
+from typing_extensions import override
 
 from loopscale.theory.statement import Statement
 
@@ -62,6 +63,17 @@ class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
         super().__init_subclass__(**keywords)
         if "value" in vars(cls):
             cls.value = _refuse_overflow(cls.value)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @classmethod
+    @override
+    def claimed(cls) -> str:
+        symbol = {"<=": "≤", ">=": "≥"}.get(cls.claim, cls.claim)
+        return f"{symbol} shape" if cls.hidden_constant else symbol
+
+    @classmethod
+    @override
+    def subject(cls) -> str:
+        return cls.of
 
     @abstractmethod
     def value(self) -> float:

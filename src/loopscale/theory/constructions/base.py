@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.algoformer import Algoformer, AlgoformerNet
@@ -38,6 +39,18 @@ class Construction(Statement, package="loopscale.theory.constructions", allow_in
     def limit(self) -> Limit | None:
         """The limit in which the net runs the algorithm. `None` if the net runs the algorithm exactly."""
         return None
+
+    @classmethod
+    @override
+    def claimed(cls) -> str:
+        """The claim with the default settings."""
+        limit = cls().limit
+        return f"~ {limit.power}" if limit else "="
+
+    @classmethod
+    @override
+    def subject(cls) -> str:
+        return cls.algorithm.replace("_", " ")
 
     @abstractmethod
     def stated(self, prompt: Prompt) -> Stated:

@@ -43,6 +43,12 @@ class Limit:
     """Values, from coarse to fine, at which the order is measured. Coarser values are not yet in the asymptotic
     range. At finer values rounding exceeds the distance."""
 
+    @property
+    def power(self) -> str:
+        """The distance up to a constant: `scale^4`, `pieces^-2`."""
+        falls = self.values[-1] > self.values[0]
+        return f"{self.setting}^{'-' if falls else ''}{self.order:g}"
+
 
 @dataclass(frozen=True)
 class Example:

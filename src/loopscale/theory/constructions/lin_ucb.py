@@ -45,7 +45,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
     allow.
     """
 
-    source = "@lin2024, theorem on soft LinUCB"
+    source = "@lin2024, theorem 8"
     algorithm = "soft LinUCB"
     solver: Literal["accelerated", "newton"] = "accelerated"
     """accelerated: Nesterov's steps, about sqrt(κ) of them, with a causal mask. newton: Newton's steps for V⁻¹,

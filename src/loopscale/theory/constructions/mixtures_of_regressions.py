@@ -30,7 +30,7 @@ SYSTEM = "mixtures of regressions"
 class MixtureOfRegressions(Construction):
     """Shared by both constructions: the tokens, residuals, the softmax over components, and a gradient step."""
 
-    source: ClassVar[str] = "@jin2024, EM with gradient steps"
+    source: ClassVar[str] = "@jin2024 (EM with gradient steps)"
     algorithm: ClassVar[str] = "expectation_maximisation_by_gradient"
     components: PositiveInt = 2
     """K, the number of components. All have equal shares."""

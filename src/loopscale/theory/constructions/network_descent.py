@@ -50,7 +50,7 @@ class NetworkDescent(Construction, kind="network_descent"):
     relu.)
     """
 
-    source = "@wu2024, with 2N + 4 layers per step, N of them for products"
+    source = "@wu2024, theorem 1"
     algorithm = "gradient descent on a multi-layer perceptron"
     hidden: tuple[PositiveInt, ...] = (4,)
     """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""

@@ -24,7 +24,7 @@ from loopscale.theory.constructions.logic import gate_terms
 
 SYSTEM = "clustering"
 
-SOURCE = "@he2025em, the softmax E-step"
+SOURCE = "@he2025em (its E-step)"
 
 
 class GaussianMixture(Construction):

@@ -60,7 +60,7 @@ class PrefixDescent(Curvature):
     1 / (the largest curvature that `bound` allows).
     """
 
-    source: ClassVar[str] = "@lin2024, ridge regression for LinUCB"
+    source: ClassVar[str] = "@lin2024, theorem 8 (its ridge regression)"
     accelerated: ClassVar[bool] = False
     variant: Literal["linear", "relu", "sink"] = "linear"
     """How products are summed: exactly (linear, relu), or with softmax (sink) as `scale` goes to 0."""

@@ -25,7 +25,7 @@ class SpectralClustering(PowerIterations, kind="spectral_clustering"):
     The net has 2 + 2 `iterations` + `polish` layers. The last layer outputs the signs.
     """
 
-    source = "@he2025spectral, theorem 3.2 (spectral clustering of two Gaussian components)"
+    source = "@he2025spectral, theorem 3.2"
     algorithm = "spectral_clustering"
     iterations: PositiveInt = 20
     """The number of iterations of the power method."""

@@ -97,7 +97,7 @@ class PosteriorSampling(Curvature):
     spread ξ).
     """
 
-    source: ClassVar[str] = "@lin2024, Thompson sampling for linear bandits"
+    source: ClassVar[str] = "@lin2024, theorem 10"
     attention: SignedAttention = "linear"
     """The kind of attention that multiplies coordinates. Both kinds are exact."""
     spread: NonNegativeFloat = 1.0

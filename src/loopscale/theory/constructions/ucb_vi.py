@@ -40,7 +40,7 @@ class UcbVi(Construction, kind="ucb_vi"):
     must be at least -1: masks allow |Q| <= H.
     """
 
-    source = "@lin2024, theorem on soft UCB-VI"
+    source = "@lin2024, theorem 12"
     algorithm = "soft UCB-VI"
     horizon: PositiveInt = 3
     """H, the number of stages of an episode."""
