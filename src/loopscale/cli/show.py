@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # see loopscale.cli
     from collections.abc import Iterable
 
     from loopscale.core.config import Config
-    from loopscale.theory.statement import Statement
 
 SUBJECTS = {"bounds": "quantity", "constructions": "algorithm"}
 """The families of theorems, and the subject of a theorem."""
@@ -73,7 +72,7 @@ def command(
         _show(descriptions[0])
         return
     if what in SUBJECTS:
-        _show_statements(SUBJECTS[what], members)
+        _show_statements(SUBJECTS[what], list(members))
     else:
         rows = ([each["kind"], each["summary"]] for each in descriptions)
         show_table(["kind", "description"], rows, sentences=True)
@@ -100,7 +99,7 @@ def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_j
         say(f"`loopscale show KEY` shows the settings under {', '.join(below)}.")
 
 
-def _show_statements(subject: str, members: "Iterable[type[Statement]]") -> None:
+def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
     """Bounds or constructions by system: the claim, the quantity or the algorithm, and the theorem."""
     from loopscale.theory.statement import SYSTEMS
 

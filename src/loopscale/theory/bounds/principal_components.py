@@ -100,9 +100,7 @@ class PowerError(Bound, kind="power_error"):
 class InitOverlap(Bound, kind="init_overlap"):
     """P(|v'x| <= δ) for x uniform on the sphere and v fixed: about δ √(2d/π) for small δ and large d.
 
-    This replaces lemma 8 of @he2024. The two displays of the lemma contradict each other: exp(-C δ^-½) and
-    exp(-C/δ). The second display also lacks the absolute value, and without the absolute value half of all
-    starts fail.
+    This replaces lemma 8 of @he2024, which `he_init` has as printed.
     """
 
     claim = "="
@@ -117,6 +115,35 @@ class InitOverlap(Bound, kind="init_overlap"):
     def value(self) -> float:
         self.require(self.dim >= 2, "dim >= 2")
         return float(scipy.special.betainc(0.5, (self.dim - 1) / 2, self.overlap**2))
+
+
+class HeInit(Bound, kind="he_init"):
+    """P(a start overlaps its eigenvector by at most δ), as printed in lemma 8: √(δ/π) + exp(-C δ^-½).
+
+    With `components: k` the second display of the lemma: k √(δ/π) + k exp(-C/δ) for any of k starts with an overlap of
+    at most δ/√d. The displays contradict each other in the exponent. The second one also lacks the absolute value, and
+    without the absolute value half of all starts fail. The exact probability is `init_overlap`: for small δ the
+    exact probability falls as δ, and this bound as √δ only.
+    """
+
+    claim = "<="
+    of = "probability"
+    source = "@he2024, lemma 8 of @liu2025slides"
+    hidden_constant = True
+    dim: PositiveInt = 20
+    """d, the dimension of a point."""
+    overlap: float = Field(0.01, gt=0)
+    """δ, below 1/(2d)."""
+    components: PositiveInt | None = None
+    """k, the number of starts, for the second display. `None` for the first display."""
+
+    @override
+    def value(self) -> float:
+        self.require(self.overlap < 0.5 / self.dim, "overlap < 1 / (2 d)")
+        root, k = math.sqrt(self.overlap / math.pi), self.components
+        return (
+            root + math.exp(-(self.overlap**-0.5)) if k is None else k * (root + math.exp(-1 / self.overlap))
+        )
 
 
 class RandomCosine(Bound, kind="random_cosine"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, Move, StateRows, Term
+from loopscale.theory.constructions.example import Limit
 
 UNDERFLOW = 800.0
 """A gap between scores after which softmax gives weight exactly 0 in float64: exp(-746) is 0."""
@@ -28,6 +29,11 @@ MEASURABLE_SCALES: dict[int, tuple[float, ...]] = {
     4: (1e-2, 7e-3, 5e-3, 3e-3),
 }
 """By order: scales c at which the order is measured. At coarser scales higher orders show, at finer scales rounding."""
+
+
+def coarse_scale_limit(order: Order) -> Limit:
+    """The limit of small scales where scores are about 1 and steps are short, so that errors show at coarser scales."""
+    return Limit("scale", order, tuple(10 * scale for scale in MEASURABLE_SCALES[order]))
 
 
 def nearest_position(rows: StateRows, lag: float = 0.0, p: str = "p", p2: str = "p2") -> list[Term]:

@@ -18,7 +18,7 @@ from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import MEASURABLE_SCALES, MeanOfProducts
+from loopscale.theory.constructions.gadgets import MeanOfProducts, coarse_scale_limit
 from loopscale.theory.constructions.logic import SignedAttention, signed_heads
 
 SYSTEM = "decision making"
@@ -76,11 +76,7 @@ class PrefixDescent(Curvature):
     @property
     @override
     def limit(self) -> Limit | None:
-        if self.variant != "sink":
-            return None
-        # Coarser scales than elsewhere. Scores are about 1 and steps are short, so that errors are small.
-        scales = tuple(10 * scale for scale in MEASURABLE_SCALES[self.expansion])
-        return Limit("scale", self.expansion, scales)
+        return coarse_scale_limit(self.expansion) if self.variant == "sink" else None
 
     def curvatures(self, length: int, dim: int) -> tuple[float, float]:
         """Bounds on the smallest and the largest curvature over all prefixes."""
