@@ -61,13 +61,20 @@ class RidgeDepth(Bound):
 
 
 class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
-    """Layers for soft LinUCB, with a width of d times the number of actions: √T."""
+    """Layers for soft LinUCB, with a width of d times the number of actions: √T.
+
+    The construction `lin_ucb` has such a net, whose Newton solver needs only about log2(T) layers. The regret of LinUCB
+    is `linucb`.
+    """
 
     source = "@lin2024, theorem 8 (from @yang2025slides)"
 
 
 class TsDepth(RidgeDepth, kind="ts_depth"):
-    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T."""
+    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T.
+
+    The construction `thompson_sampling` has a net with another square root.
+    """
 
     source = "@lin2024, theorem 10 (from @yang2025slides; the rate from memory)"
 
@@ -78,7 +85,7 @@ class Episodic(Bound):
 
 
 class UcbviDepth(Episodic, kind="ucbvi_depth"):
-    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8."""
+    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8. The construction `ucb_vi` has such a net."""
 
     claim = "="
     of = "layers"

@@ -20,7 +20,7 @@ class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers"):
     softmax statement rests on universal approximation: it states no number of heads and does not depend on N.
 
     The activation of the network and its derivative must be Lipschitz and four times differentiable. ReLU is
-    not. The paper itself was not read.
+    not. The paper itself was not read. The construction `network_descent` has nets of both kinds.
     """
 
     source = f"@wu2024, theorems 1 (ReLU) and 6 (softmax) {KNOWN_FROM}"

@@ -36,6 +36,8 @@ class HePca(Bound, kind="he_pca"):
 
     Corrected: the product runs to η, but in the paper it runs to k. `finite_iterations` corrects the joint bound.
 
+    The construction `principal_components` has a net without the error τελ₁² in the direction.
+
     The bound falls as √(ln τ/τ), but the error of the algorithm is geometric (`power_tan`). Expect
     measurements to fall faster than the bound. The remark "λ₁ ≍ ... ≍ Δ gives √k" hides a factor 5^k and
     cannot hold for many components, because λ₁ >= λ_k + (k-1)Δ.

@@ -42,7 +42,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
 
     A loop is one block and one step of the solver. Two more layers follow. The square root is piecewise linear. Its
     relative error is (ln κ)² / 32 pieces², where κ is the ratio of the largest and smallest a'V⁻¹a that the bounds
-    allow.
+    allow. The number of layers in the theorem is the bound `soft_linucb_depth`, and the regret of LinUCB is `linucb`.
     """
 
     source = "@lin2024, theorem 8"

@@ -54,6 +54,7 @@ class NetworkDescent(Construction, kind="network_descent"):
     Softmax attention reads the products from small scores beside a sink. With one hidden layer a step takes the four
     layers of the source's softmax theorem. The theorem has four layers for any N, because it takes the gradient as one
     function that a layer approximates. No weights are known for that, so that a deeper network takes 2N layers here.
+    The bound `deep_icgd_layers` has the numbers of layers of the source.
     """
 
     source = "@wu2024, theorems 1 (ReLU) and 6 (softmax)"

@@ -106,7 +106,7 @@ class PrincipalComponents(PowerIterations, kind="principal_components"):
 
     k is dim_out / dim_in of the prompt. The net has 1 + k (2 `iterations` + `polish`) + 3 (k - 1) layers. The
     direction of the first component is that of the power method for any number of pieces. The knots affect its norm
-    only.
+    only. The bound `he_pca` has the error of the source.
     """
 
     algorithm = "power_method"

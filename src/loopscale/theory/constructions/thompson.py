@@ -174,7 +174,8 @@ class ThompsonSampling(PosteriorSampling, kind="thompson_sampling"):
     outputs the arm at the last token.
 
     The output is one-hot in the limit of the temperature, and exactly one-hot if the best arm leads by 745
-    temperatures. It is the action for one ξ. Random ξ give the distribution of actions.
+    temperatures. It is the action for one ξ. Random ξ give the distribution of actions. The
+    bound `ts_depth` has the number of layers of the source.
     """
 
     algorithm = "Thompson sampling for linear bandits, given its standard normal ξ"

@@ -35,9 +35,9 @@ class UcbVi(Construction, kind="ucb_vi"):
     change nothing.
 
     The net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 with `maximum: softmax`. The source states 2H + 8
-    layers for an exact net. With two actions the tournament has 2H + 2. More actions take more layers, because the
-    MLP of a layer finds the larger of two numbers. The last token outputs the probabilities of the actions. Rewards
-    must be at least -1: masks allow |Q| <= H.
+    layers (`ucbvi_depth`) for an exact net. With two actions the tournament has 2H + 2. More actions take more layers,
+    because the MLP of a layer finds the larger of two numbers. The last token outputs the probabilities of the
+    actions. Rewards must be at least -1: masks allow |Q| <= H.
     """
 
     source = "@lin2024, theorem 12"
