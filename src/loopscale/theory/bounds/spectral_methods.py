@@ -31,7 +31,25 @@ def finite_iterations(
     return scale**2 * sum(products[1:]) if reading == "printed" else scale * math.hypot(*products)
 
 
-class HePca(Bound, kind="he_pca"):
+class Spectrum(Bound):
+    """The eigenvalues of XX' in theorem 7 and corollary 10."""
+
+    eigenvalues: tuple[PositiveFloat, ...] = (3.0, 2.0)
+    """λ₁, λ₂, ... of XX', in falling order."""
+    gap: PositiveFloat = 1.0
+    """Δ, the smallest difference between eigenvalues."""
+    accuracy: NonNegativeFloat = 0.0
+    """ε, the approximation error of a layer, which takes λ₁^d/ε² heads."""
+    overlap: float = Field(0.1, gt=0, le=1)
+    """δ, the overlap of every start with its eigenvector."""
+
+    def require_falling(self) -> None:
+        """Raises ValueError unless the eigenvalues fall by the gap or more."""
+        gaps = [high - low for high, low in pairwise(self.eigenvalues)]
+        self.require(min(gaps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
+
+
+class HePca(Spectrum, kind="he_pca"):
     """Error of eigenvector η+1 after τ = ln(1/(ε₀δ))/ε₀ power steps: τελ₁² + (λ₁√ε₀/Δ) Π_{i<=η} 5λ_{i+1}/Δ.
 
     Corrected: the product runs to η, but in the paper it runs to k. `finite_iterations` corrects the joint bound.
@@ -51,14 +69,6 @@ class HePca(Bound, kind="he_pca"):
     hidden_constant = True
     loops: PositiveInt = 100
     """τ, the number of power steps; the transformer has 2τ + 4k + 1 layers."""
-    accuracy: NonNegativeFloat = 0.0
-    """ε, the approximation error of a layer, which takes λ₁^d/ε² heads."""
-    overlap: float = Field(0.1, gt=0, le=1)
-    """δ, the overlap of every start with its eigenvector."""
-    eigenvalues: tuple[PositiveFloat, ...] = (3.0, 2.0)
-    """λ₁, λ₂, ... of XX', in falling order."""
-    gap: PositiveFloat = 1.0
-    """Δ, the smallest difference between eigenvalues."""
     component: PositiveInt = 1
     """η+1, the number of the eigenvector, from 1. In the joint bound: k, the number of eigenvectors."""
     joint: bool = False
@@ -77,8 +87,7 @@ class HePca(Bound, kind="he_pca"):
     def value(self) -> float:
         lam, k = self.eigenvalues, self.component
         self.require(bool(lam) and k <= len(lam), "component <= the number of eigenvalues")
-        gaps = [high - low for high, low in pairwise(lam)]
-        self.require(min(gaps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
+        self.require_falling()
         approximation = self.loops * self.accuracy * lam[0] ** 2
         if self.joint:
             rest = finite_iterations(lam, self.gap, self.unconverged, self.reading, first=k)
@@ -116,7 +125,7 @@ class HePcaN(Bound, kind="he_pca_n"):
         return math.sqrt((complexity - math.log(self.failure)) / self.prompts)
 
 
-class HePcaErm(Bound, kind="he_pca_erm"):
+class HePcaErm(Spectrum, kind="he_pca_erm"):
     """Error of k eigenvectors after pretraining: the bounds of theorem 7 and proposition 9, summed.
 
     The terms are τεkλ₁², the finite iterations (`finite_iterations`) and √((k³ ln(1/(ε₀δ)) B^d d² ln(B+k) +
@@ -138,12 +147,6 @@ class HePcaErm(Bound, kind="he_pca_erm"):
     """ε, the approximation error of a layer."""
     unconverged: float = Field(0.01, gt=0, lt=1)
     """ε₀, the error of finitely many iterations."""
-    overlap: float = Field(0.1, gt=0, lt=1)
-    """δ, the overlap of every start with its eigenvector, below 1/d."""
-    eigenvalues: tuple[PositiveFloat, ...] = (3.0, 2.0)
-    """λ₁, ..., λ_k of XX', in falling order."""
-    gap: PositiveFloat = 1.0
-    """Δ, the smallest difference between eigenvalues."""
     radius: PositiveFloat = 3.0
     """B, an upper bound of the largest eigenvalue of XX'."""
     failure: float = Field(0.05, gt=0, lt=1)
@@ -155,8 +158,7 @@ class HePcaErm(Bound, kind="he_pca_erm"):
     def value(self) -> float:
         lam, k = self.eigenvalues, len(self.eigenvalues)
         self.require(0 < k <= self.dim, "1 <= the number of eigenvalues <= d")
-        gaps = [high - low for high, low in pairwise(lam)]
-        self.require(min(gaps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
+        self.require_falling()
         self.require(lam[0] <= self.radius, "eigenvalues up to the radius")
         self.require(self.overlap < 1 / self.dim, "overlap < 1 / d")
         printed = self.reading == "printed"

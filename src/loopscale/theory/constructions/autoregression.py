@@ -22,28 +22,22 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.representation_regression import Representation
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
 from loopscale.theory.constructions.causal import descent_limit, length_factor
 from loopscale.theory.constructions.copying import add_lagged, windows
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import UNDERFLOW, MeanOfProducts, Order, hide_keys
+from loopscale.theory.constructions.gadgets import UNDERFLOW, SoftmaxSums, hide_keys
 from loopscale.theory.constructions.regression import leaky_layer, least_squares_descent
 
 SYSTEM = "AlgoFormer"
 
 
-class PairTokenDescent(Construction):
+class PairTokenDescent(SoftmaxSums):
     """Shared by constructions that descend on pairs held by one token each, with a register as sink."""
 
     variant: Literal["sink", "relu"] = "sink"
     """How products are summed. sink: softmax attention with a sink, in the limit of a small scale. relu: exactly."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink without log N."""
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs."""
 
@@ -63,7 +57,7 @@ class PairTokenDescent(Construction):
 
     def descend(self, rows: StateRows, pairs: int, feature: Form, selection: list[Term]) -> BlockPlan:
         """One step of descent of u at every token, over the pairs that the score terms `selection` leave visible."""
-        mean = MeanOfProducts(self.variant, pairs, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant, pairs)
         move = (-self.rate * rows["u"], rows["u"])
         return mean.add(BlockPlan(), feature, feature, move, [*selection, *mean.sink(rows)])
 

@@ -15,15 +15,14 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     EXPANSIONS,
     MEASURABLE_SCALES,
-    MeanOfProducts,
+    AnySums,
     Order,
-    Variant,
     hide_keys,
     nearest_position,
 )
@@ -94,7 +93,7 @@ class CausalPairTokens:
         return torch.cat([-rows["p"], rows["one"]]), torch.cat([rows["one"], rows["p"]])
 
 
-class CausalDescent(Construction, kind="causal_gradient_descent"):
+class CausalDescent(AnySums, kind="causal_gradient_descent"):
     """The solver `gradient_descent` with the same rate, at every query. Two layers before the loop, one after it.
 
     relu and linear attention are exact, but they divide by the number of visible tokens, 2i - 1. No weights can undo
@@ -106,21 +105,10 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs before the query."""
-    variant: Variant = "mirrored"
-    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`. Order 1 needs the sink."""
     scale: PositiveFloat = 1e-3
     """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink. The sink is the first token."""
     bound: PositiveFloat = 1e3
     """An upper bound on the coordinates of x and, in relu and linear attention, on the predictions."""
-
-    @property
-    def order(self) -> Order | None:
-        """The order of the error in `scale`. `None` if products are summed exactly."""
-        return self.expansion if self.variant in ("mirrored", "sink") else None
 
     @property
     @override
@@ -166,7 +154,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
         """w_i <- w_i - rate Σ_j (w_i·x_j - y_j) x_j / (i - 1). At a y the query is 0, so that w stays 0."""
         query, move = torch.cat([rows["w"], -rows["tx"]]), (-self.rate * rows["xc"], rows["w"])
         key = torch.cat([rows["kx"], rows["ky"]] if self.variant == "mirrored" else [rows["xc"], rows["y"]])
-        mean = MeanOfProducts(self.variant, 1, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant)
         selection = {
             "mirrored": [hide_keys(rows, rows["f1"])],
             "sink": [(self.depth * rows["one"] + rows["log"], rows["f1"])],

@@ -8,6 +8,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import PositiveFloat
+
+from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, Move, StateRows, Term
 from loopscale.theory.constructions.example import Limit
 
@@ -29,6 +32,33 @@ MEASURABLE_SCALES: dict[int, tuple[float, ...]] = {
     4: (1e-2, 7e-3, 5e-3, 3e-3),
 }
 """By order: scales c at which the order is measured. At coarser scales higher orders show, at finer scales rounding."""
+
+
+class SoftmaxSums(Construction):
+    """Settings of constructions in which softmax attention can sum products; see `MeanOfProducts`."""
+
+    expansion: Order = 4
+    """The order of the softmax error in `scale`. Order 1, as printed by @gao2024, needs the sink."""
+    scale: PositiveFloat = 1e-4
+    """c, the factor of the softmax scores."""
+    depth: PositiveFloat = 28.0
+    """C, the score of the sink without log N."""
+
+    def summed_by(self, variant: Variant, pairs: int = 1) -> "MeanOfProducts":
+        """The heads that average products over a number of pairs."""
+        return MeanOfProducts(variant, pairs, self.expansion, self.scale, self.depth)
+
+
+class AnySums(SoftmaxSums):
+    """Settings of constructions that sum products in any of the four ways."""
+
+    variant: Variant = "mirrored"
+    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
+
+    @property
+    def order(self) -> Order | None:
+        """The order of the error in `scale`. `None` if products are summed exactly."""
+        return self.expansion if self.variant in ("mirrored", "sink") else None
 
 
 def coarse_scale_limit(order: Order) -> Limit:

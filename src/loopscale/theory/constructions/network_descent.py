@@ -21,10 +21,10 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Move, StateRows, Term, stacked
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import MeanOfProducts, Order, coarse_scale_limit
+from loopscale.theory.constructions.gadgets import SoftmaxSums, coarse_scale_limit
 from loopscale.theory.constructions.logic import (
     add_indicators,
     add_products,
@@ -43,7 +43,7 @@ SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 """Activations with their derivatives."""
 
 
-class NetworkDescent(Construction, kind="network_descent"):
+class NetworkDescent(SoftmaxSums, kind="network_descent"):
     """Gradient descent on a network of N layers. A step takes 2N blocks, and N more read the outputs at every token.
 
     relu is exact as long as no activation lies in (0, threshold) and no error exceeds the bound. Its derivative is a
@@ -69,12 +69,6 @@ class NetworkDescent(Construction, kind="network_descent"):
     """The largest |weight| and |bias|: every step ends with the projection onto this box. `None` for no projection."""
     attention: Literal["linear", "relu", "softmax"] = "linear"
     """The kind of attention. linear and relu are exact, softmax is accurate for a small scale."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink."""
     threshold: PositiveFloat = 1e-8
     """γ: the derivative of relu is 1 from this activation on."""
     bound: PositiveFloat = 100.0
@@ -198,7 +192,7 @@ class NetworkDescent(Construction, kind="network_descent"):
         if self.attention != "softmax":
             return signed_heads(plan, self.attention, score, moves)
         (query, key), (source, target) = stacked(score), stacked(moves)
-        products = MeanOfProducts("sink", 1, self.expansion, self.scale, self.depth)
+        products = self.summed_by("sink")
         return products.add(plan, query, key, (source, target), products.sink(rows))
 
     def _by_pieces(self, function: Callable[[Tensor], Tensor]) -> Piecewise:

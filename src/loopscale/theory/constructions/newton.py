@@ -42,7 +42,10 @@ class Newton(FullAttention, kind="newton"):
         pairs, targets = self.pairs(prompt), prompt.dim_out
         dim = prompt.dim_in - targets
         rows = StateRows(x=dim, y=targets, kx=dim, m=dim, yx=targets, out=targets, **PairTokens.SIZES)
-        tokens, mean = PairTokens(rows, pairs, sink=self.variant == "sink"), self.mean(pairs)
+        tokens, mean = (
+            PairTokens(rows, pairs, sink=self.variant == "sink"),
+            self.summed_by(self.variant, max(pairs, 1)),
+        )
         key = rows["x"] if self.variant == "sink" else rows["kx"]
         keys = [*tokens.unseen(self.variant), *mean.sink(rows)]
         copy = tokens.keys(tokens.copy(BlockPlan(), "yx", 1.0), self.variant)

@@ -20,14 +20,13 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
 from loopscale.tasks.representation_regression import RepresentationRegression
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     MEASURABLE_SCALES,
     UNDERFLOW,
-    MeanOfProducts,
-    Order,
+    AnySums,
     Variant,
     hide_keys,
     nearest_position,
@@ -36,23 +35,10 @@ from loopscale.theory.constructions.gadgets import (
 SYSTEM = "AlgoFormer"
 
 
-class FullAttention(Construction):
+class FullAttention(AnySums):
     """Shared by constructions that read pairs and a test token with full (non-causal) attention."""
 
     solves = Regression
-    variant: Variant = "mirrored"
-    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`. Order 1, as printed in the paper, needs the sink."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink without log N."""
-
-    @property
-    def order(self) -> Order | None:
-        """The order of the error in `scale`. `None` if products are summed exactly."""
-        return self.expansion if self.variant in ("mirrored", "sink") else None
 
     @property
     @override
@@ -65,10 +51,6 @@ class FullAttention(Construction):
         self.require(prompt.dim_in > prompt.dim_out, "tokens that hold x's coordinates and then y's")
         self.require(self.variant != "mirrored" or self.expansion > 1, "expansion 2 or 4 with mirrored keys")
         return prompt.length // 2
-
-    def mean(self, pairs: int) -> MeanOfProducts:
-        """The heads that average products over the pairs."""
-        return MeanOfProducts(self.variant, max(pairs, 1), self.expansion, self.scale, self.depth)
 
     @property
     def summing(self) -> Kind:
@@ -147,7 +129,10 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
         tokens = PairTokens(rows, pairs, sink=self.variant == "sink")
         before = [leaky_layer(rows, weight.double().T, slope) for weight in represent]
         before.append(tokens.keys(tokens.copy(BlockPlan(), "u", -1.0), self.variant))
-        mean, key = self.mean(pairs), rows["x"] if self.variant == "sink" else rows["kx"]
+        mean, key = (
+            self.summed_by(self.variant, max(pairs, 1)),
+            rows["x"] if self.variant == "sink" else rows["kx"],
+        )
         selection = [*tokens.unseen(self.variant), *mean.sink(rows)]
         loop = mean.add(BlockPlan(), rows["x"], key, (-self.rate * rows["u"], rows["u"]), selection)
         read_in = torch.cat([rows.part("x", 0, dim), rows["y"]]).T

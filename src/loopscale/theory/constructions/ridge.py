@@ -18,7 +18,7 @@ from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import MeanOfProducts, coarse_scale_limit
+from loopscale.theory.constructions.gadgets import SoftmaxSums, coarse_scale_limit
 from loopscale.theory.constructions.logic import SignedAttention, signed_heads
 
 SYSTEM = "decision making"
@@ -53,7 +53,7 @@ class Curvature(Construction):
         return prompt.dim_out
 
 
-class PrefixDescent(Curvature):
+class PrefixDescent(Curvature, SoftmaxSums):
     """Shared by plain and accelerated steps: the prefix of i tokens has its own w, by causal attention.
 
     Token i descends from 0 on `(λ|w|² + Σ_{j<=i} (w·x_j - y_j)²) / 2`, divided by i + d if `mean` is set. The step is
@@ -66,10 +66,6 @@ class PrefixDescent(Curvature):
     """How products are summed: exactly (linear, relu), or with softmax (sink) as `scale` goes to 0."""
     mean: bool = False
     """True if sums are divided by the number of tokens, as linear and relu attention do without further weights."""
-    expansion: Literal[1, 2, 4] = 4
-    """The order of the softmax error in `scale`."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
     depth: PositiveFloat = 34.0
     """C, the score of the sink without log N."""
 
@@ -119,7 +115,7 @@ class PrefixDescent(Curvature):
 
     def _gradient(self, rows: StateRows, at: str, target: str, largest: float) -> BlockPlan:
         """Heads that add -Σ_j (v·x_j - y_j) x_j / largest to the target rows, where v stands in the rows named `at`."""
-        mean = MeanOfProducts(self.variant, 1, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant)
         query, key = torch.cat([rows[at], -rows["one"]]), torch.cat([rows["x"], rows["y"]])
         return mean.add(BlockPlan(), query, key, (-rows["x"] / largest, rows[target]), mean.sink(rows))
 
