@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 from pydantic.fields import FieldInfo
 
+from loopscale.core.bibliography import spell_citations
 from loopscale.core.config import Config, Family
-from loopscale.core.references import spell_citations
 from loopscale.studies.files import PARTS
 from loopscale.studies.settings import components
 from loopscale.theory.statement import Statement

@@ -4,8 +4,8 @@ import sys
 from abc import abstractmethod
 from typing import ClassVar
 
+from loopscale.core.bibliography import spell_citations
 from loopscale.core.config import Family
-from loopscale.core.references import spell_citations
 
 SYSTEMS = (
     "AlgoFormer",

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import torch
 
 from loopscale.analysis.figures.style import DASHES, GREYS, blank, safe, series, with_decimal_ticks
-from loopscale.core.references import bibliography, cited_keys, spell_citations
+from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.stats.contrasts import Array

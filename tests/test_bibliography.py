@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import loopscale
-from loopscale.core.references import KEY, bibliography, cited_keys, spell_citations
+from loopscale.core.bibliography import KEY, bibliography, cited_keys, spell_citations
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 
 ROOT = Path(loopscale.__file__).parent
-FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "core/references.py"]
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "core/bibliography.py"]
 OTHERWISE = re.compile(
     r"""\bet\ al\b                        # names without a key
     | \barXiv\b
