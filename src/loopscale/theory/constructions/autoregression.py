@@ -24,7 +24,7 @@ from loopscale.models.architecture import Kind
 from loopscale.tasks.representation_regression import Representation
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
-from loopscale.theory.constructions.causal import descent_limit, length_factor
+from loopscale.theory.constructions.causal import EXAMPLE_SCALE_FACTOR, length_factor
 from loopscale.theory.constructions.copying import add_lagged, windows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW, SoftmaxSums, hide_keys
@@ -44,7 +44,7 @@ class PairTokenDescent(SoftmaxSums):
     @property
     @override
     def limit(self) -> Limit | None:
-        return descent_limit(self.expansion, self.rate) if self.variant == "sink" else None
+        return self.scale_limit(EXAMPLE_SCALE_FACTOR * self.rate) if self.variant == "sink" else None
 
     @property
     def mask(self) -> float:

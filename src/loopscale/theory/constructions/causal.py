@@ -20,9 +20,7 @@ from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     EXPANSIONS,
-    MEASURABLE_SCALES,
     AnySums,
-    Order,
     hide_keys,
     nearest_position,
 )
@@ -33,7 +31,10 @@ SYSTEM = "AlgoFormer"
 GENTLE_MASK = 40.0
 """Score gap of a mask. exp(-40) is far below rounding. A larger gap would round the score, whose value matters here."""
 EXAMPLE_SCALE_FACTOR = 20.0
-"""Examples use c |f|² larger by this factor than in `MEASURABLE_SCALES`, so that rounding matters less."""
+"""Examples use c |f|² larger by this factor than in `MEASURABLE_SCALES`, so that rounding matters less.
+
+Features have the largest length that `rate` allows, |f|² = 1 / rate.
+"""
 FLAGS = ("one", "tx", "ty", "f1", "f2", "p", "tau", "t2", "log")
 
 
@@ -113,7 +114,7 @@ class CausalDescent(AnySums, kind="causal_gradient_descent"):
     @property
     @override
     def limit(self) -> Limit | None:
-        return descent_limit(self.order, self.rate) if self.order else None
+        return self.scale_limit(EXAMPLE_SCALE_FACTOR * self.rate) if self.order else None
 
     @override
     def stated(self, prompt: Prompt) -> Stated:
@@ -212,12 +213,3 @@ def length_factor(
 ) -> Float[Tensor, "prompts 1 *more 1"]:
     """The factor that gives the longest x of a prompt the length `longest`."""
     return longest / xs.norm(dim=-1, keepdim=True).amax(1, keepdim=True)
-
-
-def descent_limit(order: Order, rate: float) -> Limit:
-    """The limit c |f|² -> 0 for descent on features of the largest length that `rate` allows, |f|² = 1 / rate."""
-    return Limit(
-        "scale",
-        float(order),
-        tuple(EXAMPLE_SCALE_FACTOR * rate * scale for scale in MEASURABLE_SCALES[order]),
-    )

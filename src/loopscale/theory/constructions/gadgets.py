@@ -48,6 +48,11 @@ class SoftmaxSums(Construction):
         """The heads that average products over a number of pairs."""
         return MeanOfProducts(variant, pairs, self.expansion, self.scale, self.depth)
 
+    def scale_limit(self, coarser: float = 1.0) -> Limit:
+        """The limit of small scales. Where scores are small, the order of the error shows at coarser scales."""
+        scales = tuple(coarser * scale for scale in MEASURABLE_SCALES[self.expansion])
+        return Limit("scale", self.expansion, scales)
+
 
 class AnySums(SoftmaxSums):
     """Settings of constructions that sum products in any of the four ways."""
@@ -59,11 +64,6 @@ class AnySums(SoftmaxSums):
     def order(self) -> Order | None:
         """The order of the error in `scale`. `None` if products are summed exactly."""
         return self.expansion if self.variant in ("mirrored", "sink") else None
-
-
-def coarse_scale_limit(order: Order) -> Limit:
-    """The limit of small scales where scores are about 1 and steps are short, so that errors show at coarser scales."""
-    return Limit("scale", order, tuple(10 * scale for scale in MEASURABLE_SCALES[order]))
 
 
 def nearest_position(rows: StateRows, lag: float = 0.0, p: str = "p", p2: str = "p2") -> list[Term]:

@@ -24,7 +24,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Move, StateRows, Term, stacked
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import SoftmaxSums, coarse_scale_limit
+from loopscale.theory.constructions.gadgets import SoftmaxSums
 from loopscale.theory.constructions.logic import (
     add_indicators,
     add_products,
@@ -87,7 +87,7 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
     def limit(self) -> Limit | None:
         if self.activation != "relu" and self.hidden:
             return Limit("pieces", 2.0, (64.0, 128.0, 256.0, 512.0))
-        return coarse_scale_limit(self.expansion) if self.attention == "softmax" else None
+        return self.scale_limit(coarser=10.0) if self.attention == "softmax" else None
 
     @override
     def stated(self, prompt: Prompt) -> Stated:

@@ -24,7 +24,6 @@ from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
-    MEASURABLE_SCALES,
     UNDERFLOW,
     AnySums,
     Variant,
@@ -43,7 +42,7 @@ class FullAttention(AnySums):
     @property
     @override
     def limit(self) -> Limit | None:
-        return Limit("scale", self.order, MEASURABLE_SCALES[self.order]) if self.order else None
+        return self.scale_limit() if self.order else None
 
     def pairs(self, prompt: Prompt) -> int:
         """N, for a prompt of 2N + 1 tokens. Raises ValueError if the prompt does not fit."""

@@ -18,7 +18,7 @@ from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
-from loopscale.theory.constructions.gadgets import SoftmaxSums, coarse_scale_limit
+from loopscale.theory.constructions.gadgets import SoftmaxSums
 from loopscale.theory.constructions.logic import SignedAttention, signed_heads
 
 SYSTEM = "decision making"
@@ -72,7 +72,7 @@ class PrefixDescent(Curvature, SoftmaxSums):
     @property
     @override
     def limit(self) -> Limit | None:
-        return coarse_scale_limit(self.expansion) if self.variant == "sink" else None
+        return self.scale_limit(coarser=10.0) if self.variant == "sink" else None
 
     def curvatures(self, length: int, dim: int) -> tuple[float, float]:
         """Bounds on the smallest and the largest curvature over all prefixes."""
