@@ -264,6 +264,7 @@ def test_show_prints_types_defaults_and_explanations(loopscale):
     (bound,) = loopscale("show", "bounds", "newton_residual", "--json").json
     assert bound["facts"]["source"] == Bound.choices()["newton_residual"].spelled_source()
     assert bound["facts"]["system"] == "linear regression"
+    assert "AlgoFormer: an efficient transformer framework" in bound["facts"]["references"]
     assert bound["facts"]["claim"]
     assert "whole number > 0 or none" in loopscale("show", "models", "gpt2").out
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 from pydantic.fields import FieldInfo
 
-from loopscale.core.bibliography import spell_citations
+from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.core.config import Config, Family
 from loopscale.studies.files import PARTS
 from loopscale.studies.settings import components
@@ -140,7 +140,8 @@ def _facts(member: type[Family]) -> dict[str, Any]:
     ]
     values = {name.replace("_", " "): getattr(member, name) for name in names}
     if issubclass(member, Statement):
-        values = {"system": member.system()} | values
+        cited = [str(bibliography()[key]) for key in cited_keys(member.source)]
+        values = {"system": member.system()} | values | {"references": "; ".join(cited) or None}
     return {name: _fact(value) for name, value in values.items()}
 
 
