@@ -30,7 +30,7 @@ class Reference:
         return f"{authors} {self.year}" + (" (slides)" if self.published.startswith("slides") else "")
 
     def __str__(self) -> str:
-        return ". ".join(filter(None, [self.label, self.title, self.published]))
+        return ", ".join(filter(None, [self.label, self.title, self.published]))
 
 
 @cache
