@@ -24,6 +24,7 @@ from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
+from loopscale.theory.statement import SYSTEMS
 
 
 def test_best_prints_an_object_per_cell_for_programs(loopscale, store):
@@ -261,18 +262,50 @@ def test_show_prints_types_defaults_and_explanations(loopscale):
     norm = next(setting for setting in found["settings"] if setting["name"] == "norm")
     assert (norm["type"], norm["default"]) == ("pre | none", "pre")
     (bound,) = loopscale("show", "bounds", "newton_residual", "--json").json
-    assert bound["facts"]["source"] == Bound.choices()["newton_residual"].source
+    assert bound["facts"]["source"] == Bound.choices()["newton_residual"].spelled_source()
+    assert bound["facts"]["system"] == "linear regression"
+    assert "AlgoFormer: an efficient transformer framework" in bound["facts"]["references"]
     assert bound["facts"]["claim"]
     assert "whole number > 0 or none" in loopscale("show", "models", "gpt2").out
 
 
 def test_show_prints_the_text_of_a_file_with_one_member_before_the_text_of_its_class(loopscale):
     told = loopscale("show", "models", "lstm").out
-    assert told.index("Hochreiter & Schmidhuber 1997") < told.index("Garg et al. 2022 use 3 layers")
+    assert told.index("Hochreiter and Schmidhuber 1997") < told.index("Garg et al. 2022 use 3 layers")
     told = loopscale("show", "tasks", "chain_of_thought").out
     assert "the floor is 0 after `dim` demonstrations" in told
     told = loopscale("show", "solvers", "lloyd").out
     assert told.index("points to the nearest centre") < told.index("Arthur and Vassilvitskii 2007")
+
+
+@pytest.mark.parametrize(("what", "family"), [("bounds", Bound), ("constructions", Construction)])
+@pytest.mark.parametrize("width", [80, 120])
+def test_show_lists_theorems_by_system_within_the_terminal(loopscale, what, family, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = loopscale("show", what).out.splitlines()
+    assert max(map(len, lines)) <= width
+    listed, system = {}, ""
+    for line in lines:
+        if line.strip() in SYSTEMS:
+            system = line.strip()
+        elif line.startswith("   ") and line[3:4].strip():
+            kind, *rest = line.split()
+            listed[kind] = (system, " ".join(rest))
+    assert {kind: system for kind, (system, _) in listed.items()} == {
+        kind: member.system() for kind, member in family.choices().items()
+    }
+    for kind, member in family.choices().items():
+        assert listed[kind][1].startswith(member.claimed()), kind
+    systems = [system for system, _ in listed.values()]
+    assert sorted(systems, key=SYSTEMS.index) == systems
+
+
+def test_the_claim_of_a_theorem_with_a_hidden_constant_is_a_shape():
+    assert Bound.choices()["jin_k2"].claimed() == "≤ shape"
+    assert Bound.choices()["chebyshev"].claimed() == "≥"
+    assert Construction.choices()["newton"].claimed() == "~ scale^4"
+    assert Construction.choices()["lin_ucb"].claimed() == "~ pieces^-2"
+    assert Construction.choices()["ucb_vi"].claimed() == "="
 
 
 @pytest.mark.parametrize("words", [["models"], ["solvers"], ["models", "gpt2"], ["study"], ["training"]])

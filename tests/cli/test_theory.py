@@ -50,7 +50,7 @@ def test_a_mistake_with_a_bound_is_one_line(loopscale, words, said):
 def test_verify_prints_every_step_of_an_exact_construction(loopscale):
     told = loopscale("verify", "newton", "--set", "variant=relu")
     assert told.code == 0
-    assert "algoformer of width" in told.out
+    assert "net (algoformer)" in told.out
     assert "Exact: all distances are within rounding." in told.out
     assert len([line for line in told.out.splitlines() if line.strip()[:2].strip().isdigit()]) == 12
 
@@ -58,15 +58,37 @@ def test_verify_prints_every_step_of_an_exact_construction(loopscale):
 def test_verify_measures_the_order_of_a_limit(loopscale):
     found = loopscale("verify", "newton", "--set", "variant=sink", "--set", "expansion=2", "--json").json
     assert found["holds"]
-    assert found["limit"]["stated"] == 2
+    assert found["limit"]["expected"] == 2
     assert found["limit"]["measured"] == pytest.approx(2, abs=0.05)
+    low, high = found["limit"]["interval"]
+    assert low < found["limit"]["measured"] < high
 
 
-def test_verify_exits_with_1_if_the_theorem_does_not_hold(loopscale):
+def test_verify_prints_the_sizes_of_the_source_beside_those_of_the_net(loopscale):
+    told = loopscale("verify", "principal_components", "--set", "iterations=10", "--set", "polish=0").out
+    row = next(line for line in told.splitlines() if line.split()[:1] == ["layers"])
+    assert row.split() == [
+        "layers",
+        "67",
+        *["2τ", "+", "4k", "+", "1", "=", "33"],
+    ]  # 67 = 1 + 3 · 2 · 10 + 3 · 2, for k = 3
+    assert "C λ₁^d / ε²" in told
+    assert "not stated" in told
+
+
+def test_verify_says_whose_a_statement_is(loopscale):
+    told = loopscale("verify", "newton", "--set", "variant=sink", "--set", "expansion=2").out
+    assert "The source states: one loop is one Newton step, arbitrarily close for c to 0" in told
+    assert "as derived here: order 2. The source states no order." in told
+    found = loopscale("verify", "ucb_vi", "--json").json["stated"]
+    assert (found["accuracy"], found["layers"], found["heads"]) == ("exact", "2H + 8 = 14", "not stated")
+
+
+def test_verify_exits_with_1_if_the_net_is_not_exact(loopscale):
     """A start beyond the open interval: the largest direction never converges, and rounding grows."""
     told = loopscale("verify", "newton", "--set", "variant=relu", "--set", "start=2")
     assert told.code == 1
-    assert "Not exact, although the theorem says so." in told.out
+    assert "Not exact: a distance is above rounding." in told.out
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from loopscale.analysis.papers.theorems import verify
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Example
+from loopscale.theory.statement import SYSTEMS
 
 every_kind = pytest.mark.parametrize("kind", Construction.choices())
 
@@ -47,3 +48,12 @@ def test_a_slightly_different_algorithm_is_detected(kind: str, monkeypatch: pyte
 
     monkeypatch.setattr(type(construction_of(kind)), "example", perturbed)
     assert not verify(construction_of(kind)).holds
+
+
+@every_kind
+def test_the_statement_of_the_source_is_in_words(kind: str):
+    construction = construction_of(kind)
+    stated = construction.stated(construction.example(torch.Generator().manual_seed(0)).prompt)
+    assert all(vars(stated).values())
+    assert construction.system() in SYSTEMS
+    assert construction.claimed()

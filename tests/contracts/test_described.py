@@ -14,6 +14,8 @@ from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
+from loopscale.theory.bounds.base import Bound
+from loopscale.theory.constructions.base import Construction
 
 MEMBERS = [member for family in (Task, Model, Solver) for member in family.choices().values()]
 CHOICES = [member for family in (Search, Scheduler) for member in family.choices().values()]
@@ -45,6 +47,21 @@ def test_every_key_of_a_study_has_a_description(name: str):
     for component in describe_key(name, KEYS[name]):
         assert component["about"]
         assert [setting["name"] for setting in component["settings"] if not setting["about"]] == []
+
+
+@pytest.mark.parametrize(
+    ("construction", "bound"),
+    [
+        ("lin_ucb", "soft_linucb_depth"),
+        ("thompson_sampling", "ts_depth"),
+        ("ucb_vi", "ucbvi_depth"),
+        ("network_descent", "deep_icgd_layers"),
+        ("principal_components", "he_pca"),
+    ],
+)
+def test_the_construction_and_the_bound_of_a_theorem_name_each_other(construction: str, bound: str):
+    assert f"`{bound}`" in describe_component(Construction.choices()[construction])["about"]
+    assert f"`{construction}`" in describe_component(Bound.choices()[bound])["about"]
 
 
 def test_show_knows_every_component_of_a_study():

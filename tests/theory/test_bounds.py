@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from loopscale.theory.bounds.base import Bound
+from loopscale.theory.statement import SYSTEMS
 from tests.theory import worked
 from tests.theory.checks import bound, value
 
@@ -72,6 +73,7 @@ def test_every_bound_declares_claim_quantity_source_and_settings(kind: str):
     assert member.claim in ("=", "~", "<=", ">=")
     assert isinstance(member.of, str)
     assert isinstance(member.source, str)
+    assert member.system() in SYSTEMS, f"{member.__module__} needs a constant SYSTEM"
     assert member.__doc__
     assert member.settings() == tuple(member.model_fields)
 

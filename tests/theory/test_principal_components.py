@@ -146,3 +146,28 @@ def test_the_cosine_of_a_small_spike_is_0():
 @pytest.mark.parametrize("kind", ["power_tan_median", "init_overlap"])
 def test_one_dimension_is_refused(kind: str):
     assert_refused(kind, {"dim": 1}, "dim >= 2")
+
+
+@pytest.mark.parametrize("dim", [2, 5, 20, 100])
+def test_the_first_display_of_lemma_8_lies_above_the_exact_probability(dim: int):
+    for share in (0.99, 0.3, 0.01, 1e-4):
+        overlap = share * 0.5 / dim
+        exact = value("init_overlap", dim=dim, overlap=overlap)
+        assert value("he_init", dim=dim, overlap=overlap) > exact
+
+
+def test_lemma_8_falls_as_the_root_of_the_overlap_and_the_exact_probability_as_the_overlap():
+    assert slope("he_init", "overlap", (1e-6, 1e-5)) == pytest.approx(1 / 2, abs=1e-6)
+    assert slope("init_overlap", "overlap", (1e-6, 1e-5)) == pytest.approx(1, abs=1e-6)
+
+
+def test_the_second_display_of_lemma_8_is_false_without_an_absolute_value():
+    printed = value("he_init", dim=20, overlap=0.01, components=1)
+    x = np.random.default_rng(0).standard_normal((10_000, 20))
+    cosine = x[:, 0] / np.linalg.norm(x, axis=1)
+    assert (cosine <= 0.01 / math.sqrt(20)).mean() > 0.48 > 8 * printed
+    assert (np.abs(cosine) <= 0.01 / math.sqrt(20)).mean() < printed
+
+
+def test_lemma_8_requires_a_small_overlap():
+    assert_refused("he_init", {"dim": 20, "overlap": 0.03}, "overlap < 1")

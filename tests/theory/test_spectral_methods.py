@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tests.theory.checks import assert_refused, slope, value
+from tests.theory.checks import assert_refused, bound, slope, value
 
 
 @pytest.mark.parametrize("overlap", [0.05, 1])
@@ -38,6 +38,41 @@ def test_the_joint_error_is_the_root_of_the_sum_of_squares():
     assert printed == pytest.approx(errors[0] ** 2 * (15 + 150))
 
 
+@pytest.mark.parametrize("reading", ["printed", "corrected"])
+def test_after_infinite_pretraining_the_joint_bound_of_theorem_7_remains(reading: str):
+    lam, shared = (9.0, 6.0, 4.0), {"gap": 2.0, "accuracy": 0.01, "overlap": 0.2, "reading": reading}
+    theorem = bound("he_pca", loops=500, eigenvalues=lam, component=3, joint=True, **shared)
+    after = value(
+        "he_pca_erm",
+        unconverged=theorem.unconverged,
+        eigenvalues=lam,
+        dim=4,
+        radius=9.0,
+        prompts=10**60,
+        **shared,
+    )
+    assert after == pytest.approx(theorem.value())
+
+
+@pytest.mark.parametrize(("reading", "exponent"), [("printed", 1 / 7), ("corrected", 1 / 10)])
+def test_the_least_printed_bound_falls_more_slowly_than_the_printed_exponent(reading: str, exponent: float):
+    """The paper prints n^(-1/5). The logarithms in the bound fade slowly, so that n is very large."""
+
+    def least(prompts: int) -> float:
+        def log_bound(logs: np.ndarray) -> float:
+            accuracy, unconverged = np.exp(logs).tolist()
+            if not unconverged < 0.01:
+                return math.inf
+            shared = {"eigenvalues": (3.0, 2.0), "overlap": 0.01, "reading": reading, "prompts": prompts}
+            return math.log(value("he_pca_erm", accuracy=accuracy, unconverged=unconverged, **shared))
+
+        start = [-0.3 * math.log(prompts), -0.15 * math.log(prompts)]
+        return minimize(log_bound, start, method="Nelder-Mead", options={"maxiter": 4000}).fun
+
+    fall = (least(10**60) - least(10**80)) / math.log(10**20)
+    assert fall == pytest.approx(exponent, abs=0.004)
+
+
 @pytest.mark.parametrize(("iterations", "power"), [("growing", 1), ("fixed", 0)])
 @pytest.mark.parametrize(("term", "root"), [("root", 0.5), ("linear", 1.0)])
 def test_the_tuned_exponent_minimises_the_sum_of_the_terms(iterations, power, term, root):
@@ -62,6 +97,13 @@ def test_the_tuned_exponent_minimises_the_sum_of_the_terms(iterations, power, te
         ("he_gmm", "prompts", (10**4, 10**5), {"factor": 1e9}, -1 / 7),
         ("he_pca_n", "prompts", (10**4, 10**5), {}, -0.5),
         ("he_pca_n", "dim", (10**3, 10**4), {}, 1),
+        (
+            "he_pca_erm",
+            "prompts",
+            (1, 4),
+            {"unconverged": 0.09, "accuracy": 1e-6, "eigenvalues": (1.0,)},
+            -0.5,
+        ),
     ],
 )
 def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected):
@@ -74,6 +116,11 @@ def test_the_slope_matches_the_catalogue(kind, setting, over, settings, expected
         ("he_pca", {"component": 3}, "component <= the number of eigenvalues"),
         ("he_pca", {"gap": 1.5}, "fall by the gap or more"),
         ("he_pca", {"eigenvalues": (1.0, 2.0)}, "fall by the gap or more"),
+        ("he_pca_erm", {"dim": 1}, "the number of eigenvalues <= d"),
+        ("he_pca_erm", {"gap": 1.5}, "fall by the gap or more"),
+        ("he_pca_erm", {"radius": 2.0}, "up to the radius"),
+        ("he_pca_erm", {"dim": 20}, "overlap < 1 / d"),
+        ("he_pca_erm", {"unconverged": 0.2}, "unconverged < overlap as printed"),
         ("he_gmm", {"points": 1}, "points >= 2"),
     ],
 )

@@ -11,9 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 from pydantic.fields import FieldInfo
 
+from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.core.config import Config, Family
 from loopscale.studies.files import PARTS
 from loopscale.studies.settings import components
+from loopscale.theory.statement import Statement
 from loopscale.training.trial import Trial
 
 TYPE_WORDS = {
@@ -70,10 +72,10 @@ def _about(component: type[Config]) -> str:
     The docstring of a file with one member comes first: it introduces the member and names the source. In a file with
     several members each class introduces itself, and the file's docstring on their common ground comes last.
     """
-    own = inspect.cleandoc(component.__doc__ or "")
+    own = spell_citations(inspect.cleandoc(component.__doc__ or ""))
     if not issubclass(component, Family):
         return own
-    file = inspect.cleandoc(sys.modules[component.__module__].__doc__ or "")
+    file = spell_citations(inspect.cleandoc(sys.modules[component.__module__].__doc__ or ""))
     modules = [member.__module__ for member in _family(component).choices().values()]
     alone = modules.count(component.__module__) == 1
     return "\n\n".join(filter(None, [file, own] if alone else [own, file]))
@@ -127,21 +129,30 @@ def _plain(value: Any) -> Any:
 
 def _facts(member: type[Family]) -> dict[str, Any]:
     """Class variables that the family declares, such as `source`, `claim`, `solves`."""
-    family = _family(member)
+    families = [
+        each for each in reversed(_family(member).__mro__) if issubclass(each, Family) and each is not Family
+    ]
     names = [
         name
+        for family in families
         for name, hint in inspect.get_annotations(family).items()
         if (get_origin(hint) or hint) is ClassVar and not name.startswith("_") and hasattr(member, name)
     ]
-    values = {name: getattr(member, name) for name in names}
-    return {
-        name.replace("_", " "): value.__name__ if isinstance(value, type) else value
-        for name, value in values.items()
-    }
+    values = {name.replace("_", " "): getattr(member, name) for name in names}
+    if issubclass(member, Statement):
+        cited = [str(bibliography()[key]) for key in cited_keys(member.source)]
+        values = {"system": member.system()} | values | {"references": "; ".join(cited) or None}
+    return {name: _fact(value) for name, value in values.items()}
+
+
+def _fact(value: Any) -> Any:
+    if isinstance(value, type):
+        return value.__name__
+    return spell_citations(value) if isinstance(value, str) else value
 
 
 def _family(member: type[Family]) -> type[Family]:
-    return next(each for each in member.__mro__ if Family in each.__bases__)
+    return next(each for each in member.__mro__ if "_package" in vars(each))
 
 
 def _notes(member: type[Config]) -> dict[str, str]:
@@ -171,6 +182,6 @@ def _notes_by_class(module: str) -> dict[str, dict[str, str]]:
                 and isinstance(note, ast.Expr)
                 and isinstance(note.value, ast.Constant)
             ):
-                text = " ".join(str(note.value.value).split())
+                text = spell_citations(" ".join(str(note.value.value).split()))
                 notes.setdefault(node.name, {})[setting.target.id] = text
     return notes

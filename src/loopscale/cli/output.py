@@ -39,10 +39,10 @@ def show_json(value: Any) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", sentences: bool = False
 ) -> None:
-    """Print a table, numbers to the right and text to the left.
+    """Print a table, numbers to the right and text to the left. A row of one cell is a heading of the rows below it.
 
     A terminal sets the width. Elsewhere a table of sentences has the width of `COLUMNS` in the environment, or a
-    readable width. Longer cells are folded, and nothing is left out.
+    readable width. Longer cells are folded, except in the first column, and nothing is left out.
     """
     from rich import box  # here, because JSON needs no rich
     from rich.console import Console
@@ -53,12 +53,15 @@ def show_table(
     heading = Text(visible(title)) if title else None
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", pad_edge=False)
     for n, name in enumerate(columns):
-        values = [row[n] for row in rows if row[n] is not None]
+        values = [row[n] for row in rows if len(row) > 1 and row[n] is not None]
         numeric = bool(values) and all(
             isinstance(value, int | float) and value is not True for value in values
         )
-        table.add_column(Text(visible(name)), justify="right" if numeric else "left", overflow="fold")
+        side, never_cut = "right" if numeric else "left", sentences and n == 0
+        table.add_column(Text(visible(name)), justify=side, overflow="fold", no_wrap=never_cut)
     for row in rows:
+        if len(row) == 1 < len(columns):
+            table.add_section()
         table.add_row(*(Text(format_value(value)) for value in row))
     asked = os.environ.get("COLUMNS", "")
     readable = (int(asked) if asked.isdecimal() else 0) or READABLE

@@ -10,7 +10,12 @@ from loopscale.cli.options import JsonOption
 from loopscale.cli.output import WIDE, format_value, say, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from collections.abc import Iterable
+
     from loopscale.core.config import Config
+
+SUBJECTS = {"bounds": "quantity", "constructions": "algorithm"}
+"""The families of theorems, and the subject of a theorem."""
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -62,13 +67,16 @@ def command(
     descriptions = [describe_component(member) for member in members]
     if as_json:
         show_json(descriptions)
-    elif kind is not None:
+        return
+    if kind is not None:
         _show(descriptions[0])
+        return
+    if what in SUBJECTS:
+        _show_statements(SUBJECTS[what], list(members))
     else:
-        theory = "source" in descriptions[0]["facts"]
-        columns = ["kind", "description", *(["source"] if theory else [])]
-        show_table(columns, (_row(each, theory) for each in descriptions), sentences=not theory)
-        say(f"`loopscale show {what} KIND` shows the settings of one.")
+        rows = ([each["kind"], each["summary"]] for each in descriptions)
+        show_table(["kind", "description"], rows, sentences=True)
+    say(f"`loopscale show {what} KIND` shows the settings of one.")
 
 
 def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_json: bool) -> None:
@@ -91,9 +99,19 @@ def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_j
         say(f"`loopscale show KEY` shows the settings\nunder {', '.join(below)}.")
 
 
-def _row(description: dict[str, Any], theory: bool) -> list[Any]:
-    source = [description["facts"]["source"]] if theory else []
-    return [description["kind"], description["summary"], *source]
+def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
+    """Bounds or constructions by system: the claim, the quantity or the algorithm, and the theorem."""
+    from loopscale.theory.statement import SYSTEMS
+
+    rows = list[list[str]]()
+    for system in SYSTEMS:
+        in_system = [member for member in members if member.system() == system]
+        rows += [[system]] if in_system else []
+        rows += [
+            [f"  {each.kind}", each.claimed(), each.subject(), each.spelled_source()] for each in in_system
+        ]
+    show_table(["kind", "claim", subject, "theorem"], rows, sentences=True)
+    say("= exact; ~ in a limit; ≤, ≥ a bound; shape: up to an unknown constant.")
 
 
 def _show(description: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """`loopscale bound` and `loopscale verify`: theorems as numbers."""
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,7 +50,7 @@ def bound(
         "bound": component.kind,
         "of": component.of,
         "claim": component.claim,
-        "source": component.source,
+        "source": component.spelled_source(),
         "hidden_constant": component.hidden_constant,
         "settings": {name: getattr(component, name) for name in component.settings()},
     }
@@ -112,8 +113,9 @@ def verify(
 ) -> None:
     """Run a construction's net on random problems, and print its distance from the algorithm after every step.
 
-    If the theorem holds in a limit, the command also approaches the limit and prints the order of the distance.
-    The exit code is 1 if the theorem does not hold.
+    The layers, heads and width of the net stand beside those that the source states. If the net runs the algorithm in
+    a limit, the command also approaches the limit and measures the order of the distance. The exit code is 1 if the
+    net is not exact, or if the order is not the derived one.
 
     [bold]Example[/bold]  loopscale verify newton --set variant=sink
     """
@@ -146,21 +148,33 @@ def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
 
 def _show_verified(answer: dict[str, Any]) -> None:
     say(f"{answer['construction']}: {answer['algorithm']} ({answer['source']})")
-    net = answer["net"]
+    net, stated = answer["net"], answer["stated"]
     parts = {name.removesuffix("_layers"): net[name] for name in net if name.endswith("_layers")}
     layers = " + ".join(f"{number} {part}" for part, number in parts.items() if number) or net["layers"]
-    say(
-        f"{net['kind']} of width {net['width']}, {net['heads']} heads, layers {layers}; {answer['prompts']} random "
-        f"prompts of {answer['tokens']} tokens"
-    )
+    rows = [
+        ["layers", f"{layers}", stated["layers"]],
+        ["heads", f"{net['heads']} in every layer", stated["heads"]],
+        ["width", f"{net['width']}", stated["width"]],
+    ]
+    show_table(["", f"net ({net['kind']})", "source"], rows, sentences=True)
+    say(f"The source states: {stated['accuracy']}.")
+    say(f"Measured here, on {answer['prompts']} random prompts of {answer['tokens']} tokens:")
     rows = [[step["step"], step["typical"], step["largest"]] for step in answer["steps"]]
     show_table(["step", "typical distance", "largest distance"], rows)
     limit = answer["limit"]
-    if not limit:
+    if limit:
+        _show_limit(limit, answer["holds"])
+    else:
         exact = "Exact: all distances are within rounding."
-        say(exact if answer["holds"] else "Not exact, although the theorem says so.")
-        return
-    rows = [list(row.values()) for row in limit["values"]]
-    show_table([limit["setting"], "distance after the last step"], rows)
-    verdict = "as the theorem says" if answer["holds"] else f"but the theorem says {limit['stated']:g}"
-    say(f"A limit in {limit['setting']}: the distance shrinks with order {limit['measured']:.2f}, {verdict}.")
+        say(exact if answer["holds"] else "Not exact: a distance is above rounding.")
+
+
+def _show_limit(limit: dict[str, Any], holds: bool) -> None:
+    show_table(
+        [limit["setting"], "largest distance after any step"], [row.values() for row in limit["values"]]
+    )
+    low, high = limit["interval"]
+    interval = "" if math.isnan(low) else f" (95 % interval over prompts: {low:.2f} to {high:.2f})"
+    verdict = "as" if holds else "not as"
+    say(f"A limit in {limit['setting']}: the distance shrinks with order {limit['measured']:.2f}{interval},")
+    say(f"{verdict} derived here: order {limit['expected']:g}. The source states no order.")

@@ -24,7 +24,7 @@ PACKAGE_BYTES = 100 * 2**20
 """The limit of Ray's job server. (Its documentation says 500 MiB.)"""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, so that the bytes do not depend on the time."""
-SOURCE_SUFFIXES = (".py", ".typed", ".j2", ".js", ".LICENSE")
+SOURCE_SUFFIXES = (".py", ".bib", ".typed", ".j2", ".js", ".LICENSE")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""AlgoFormer (Gao et al. 2024, eq. 2): post(loop^t(pre(P))), with one transformer before, in and after the loop.
+"""AlgoFormer [@gao2024, eq. 2]: post(loop^t(pre(P))), with one transformer before, in and after the loop.
 
 The paper does not specify the three transformers. Here each is a GPT-2 without read-in and read-out, with its own
-positions and final norm. The loop is that of Yang et al., with pre(P) as the prompt.
+positions and final norm. The loop is that of @yang2023, with pre(P) as the prompt.
 """
 
 import torch

@@ -14,7 +14,7 @@ Kind = Literal["softmax", "relu", "linear"]
 class Architecture(Model):
     """Settings of transformer blocks. The defaults are those of GPT-2.
 
-    Constructions use the block of AlgoFormer's eq. 1: x + Σ_h V_h x A_h, then x + W2 relu(W1 x + b1) + b2. This is
+    Constructions use the block of eq. 1 of @gao2024: x + Σ_h V_h x A_h, then x + W2 relu(W1 x + b1) + b2. This is
     `norm: none`, `activation: relu`, `score_scale: 1` and heads as wide as the state.
     """
 
@@ -36,7 +36,7 @@ class Architecture(Model):
     causal: bool = True
     """Whether a token sees only itself and earlier tokens, as in a decoder. Otherwise all tokens, as in an encoder."""
     registers: NonNegativeInt = 0
-    """Additional empty tokens before the prompt, as working memory (Darcet et al. 2023). They only have positions."""
+    """Additional empty tokens before the prompt, as working memory [@darcet2023]. They only have positions."""
     score_scale: PositiveFloat | None = None
     """Factor on the scores; `None` for 1 / sqrt(head_dim)."""
     norm: Literal["pre", "none"] = "pre"
@@ -109,7 +109,7 @@ class Architecture(Model):
 
 
 class LoopedArchitecture(Architecture):
-    """Settings of a loop. The defaults are those of Yang et al.'s code, where other settings gave larger errors."""
+    """Settings of a loop. The defaults are those of the code of @yang2023, where other settings gave larger errors."""
 
     injection: Literal["add", "none"] = "add"
     """add: the state starts at zero, and every loop reads state + prompt. none: the state starts at the prompt."""

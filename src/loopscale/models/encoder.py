@@ -1,6 +1,6 @@
 """An encoder: every token sees all tokens, and every layer has its own weights. One step is one layer.
 
-The theorems of Bai et al. 2023 and He et al. 2025 use encoders: y_i = Σ_j A(q_i . k_j) v_j over all tokens. A is
+The theorems of @bai2023 and @he2024 use encoders: y_i = Σ_j A(q_i . k_j) v_j over all tokens. A is
 softmax (the E-step of a mixture's EM) or relu over the number N of tokens. In the theorems every head is a full D x D
 matrix (`head_dim: D`). By default heads split the width, as in practice. Without positions the net is equivariant:
 permuted tokens give permuted outputs.

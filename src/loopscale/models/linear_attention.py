@@ -1,11 +1,11 @@
-"""One layer of linear self-attention (Zhang, Frei, Bartlett 2023, section 3.2): f(E) = E + W^PV E (E'W^KQ E) / ρ.
+"""One layer of linear self-attention [@zhang2023, section 3.2]: f(E) = E + W^PV E (E'W^KQ E) / ρ.
 
 The columns of E are the prompt's tokens. A prediction is the y coordinates of a token after the layer. ρ = N is the
 number of pairs before the query.
 
 Training starts as in assumption 3.3: W^PV = σ on y only and W^KQ = σ ΘΘ' on x only, with |ΘΘ'|_F = 1. From this start
 gradient flow reaches the global optimum of linear regression (theorem 4.1). Its risk is the bound `lsa_risk`. The
-theorem for mixtures is theorem 4.2 of Jin et al. 2024.
+theorem for mixtures is theorem 4.2 of @jin2024.
 
 Only the rows of W^PV that write y affect a prediction. These rows are the weights. The other rows stay 0, as under
 the paper's gradient flow. The net needs an encoder's prompts, because no token of a decoder's prompt contains a pair.

@@ -1,6 +1,6 @@
-"""LISTA: iterative soft thresholding with two learned matrices (Gregor and LeCun 2010, algorithm 3).
+"""LISTA: iterative soft thresholding with two learned matrices [@gregor2010, algorithm 3].
 
-Layer k computes β <- S_θ(W y + R β) with its own W, R and θ, as in Chen et al. 2018, eq. 2. In the original all
+Layer k computes β <- S_θ(W y + R β) with its own W, R and θ, as in @chen2018, eq. 2. In the original all
 layers share W, R and θ, and θ has one value per coordinate. W = X'/nL and R = I - X'X/nL give ISTA. The net reads
 only the query's row of X. The weights learn X, so X must be the same in all prompts.
 """

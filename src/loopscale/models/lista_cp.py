@@ -1,6 +1,6 @@
-"""LISTA-CP: iterative soft thresholding with one learned matrix per layer, coupled to X (Chen et al. 2018, eq. 6).
+"""LISTA-CP: iterative soft thresholding with one learned matrix per layer, coupled to X [@chen2018, eq. 6].
 
-Layer k computes β <- S_θ(β - D'(Xβ - y)) with its own D and θ (eq. 4 of the slides on Liu et al. 2025). The net reads
+Layer k computes β <- S_θ(β - D'(Xβ - y)) with its own D and θ (eq. 4 of @liu2025slides). The net reads
 X from the prompt, but D must fit X. No D fits many X, unlike the transformer's M X' (theorem 12 there).
 """
 

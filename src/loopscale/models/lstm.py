@@ -1,6 +1,6 @@
-"""A stack of LSTM layers (Hochreiter & Schmidhuber 1997), a recurrent net for comparison. One step is one layer.
+"""A stack of LSTM layers [@hochreiter1997], a recurrent net for comparison. One step is one layer.
 
-Garg et al. 2022 (arXiv:2208.01066) and Fu et al. 2023 (arXiv:2310.17086) train LSTMs on the same prompts. An LSTM
+@garg2022 and @fu2023 train LSTMs on the same prompts. An LSTM
 reads a prompt token by token and stores it in a state of fixed width, so it is causal.
 """
 
@@ -18,7 +18,7 @@ from loopscale.models.layers import Drawn, End, fresh
 
 
 class Lstm(Model, kind="lstm"):
-    """Garg et al. 2022 use 3 layers of width 256."""
+    """@garg2022 use 3 layers of width 256."""
 
     layers: PositiveInt = 3
     """LSTM layers."""

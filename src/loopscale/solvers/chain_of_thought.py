@@ -49,7 +49,7 @@ class LayerSolver(Solver, allow_inf_nan=False):
 class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
     """Minimum-norm least squares on the pre-activations of each layer, and the activation of its forecast.
 
-    The algorithm of Gao et al. 2024 (AlgoFormer), theorem 3.3. Exact after `dim` demonstrations.
+    The algorithm of @gao2024, theorem 3.3. Exact after `dim` demonstrations.
     """
 
     @override
@@ -62,7 +62,7 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
 class LayerBayes(LayerSolver, kind="layer_bayes"):
     """The posterior mean of the next state: no predictor has a smaller error at any query.
 
-    Derived here from the reduction of Gao et al. 2024 (AlgoFormer, theorem 3.3) to one regression per layer. Valid
+    Derived here from the reduction of @gao2024, theorem 3.3, to one regression per layer. Valid
     for Gaussian weights only. Given the pairs of its layer, a pre-activation is Gaussian. Its mean m is the least-
     squares forecast. Its variance v is the variance of W's entries times the square of the part of s that the
     visible states do not span. The mean of leaky_relu is `slope m + (1 - slope)(m P(m/√v) + √v p(m/√v))`, where P

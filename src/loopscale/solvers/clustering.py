@@ -4,7 +4,7 @@ Lloyd's algorithm and the spectral method give hard clusters, for which the cros
 solvers return the posterior of an isotropic mixture with equal weights and one variance, the mean square within the
 clusters. The most likely label is the hard cluster.
 
-Restarts begin from k-means++ (Arthur and Vassilvitskii 2007). All prompts share the random numbers, so that the result
+Restarts begin from k-means++ [@arthur2007]. All prompts share the random numbers, so that the result
 for a prompt does not depend on its batch. After every step the best restart so far gives the prediction.
 """
 
@@ -77,7 +77,7 @@ class RestartedClustering(ClusteringSolver):
 class Lloyd(RestartedClustering, kind="lloyd"):
     """Lloyd's algorithm: a step assigns points to the nearest centre, and moves centres to the mean of their points.
 
-    He et al. 2025 prove that transformers do as well. Lloyd's algorithm attains the minimax rate (Lu and Zhou 2016).
+    @he2025em prove that transformers do as well. Lloyd's algorithm attains the minimax rate [@lu2016].
     """
 
     @override
@@ -101,7 +101,7 @@ class Lloyd(RestartedClustering, kind="lloyd"):
 
 
 class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em"):
-    """EM for a Gaussian mixture (Dempster, Laird and Rubin 1977).
+    """EM for a Gaussian mixture [@dempster1977].
 
     EM starts from equal weights, the centres of k-means++ and the variance of the prompt. A step is an E-step and an
     M-step. The prediction is the posterior under the new parameters. With known weights and covariance the E-step is
@@ -151,7 +151,7 @@ class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em"):
 
 
 class SpectralClustering(Lloyd, kind="spectral_clustering"):
-    """Spectral clustering on the K - 1 leading principal components (He et al. 2025; rate of Ndaoud 2018).
+    """Spectral clustering on the K - 1 leading principal components [@he2025spectral; rate of @ndaoud2018].
 
     For two clusters: the sign of the component, the same after every step. For more clusters: Lloyd's algorithm on
     the components.
@@ -174,7 +174,7 @@ class SpectralClustering(Lloyd, kind="spectral_clustering"):
 
 
 class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
-    """The Bayes predictor that knows the mixture: the posterior of the labels (Bishop 2006, eq. 9.13).
+    """The Bayes predictor that knows the mixture: the posterior of the labels [@bishop2006, eq. 9.13].
 
     No predictor has a smaller cross entropy or more correct labels, except through the free naming of the clusters.
     The free naming gains at most log(K!)/N nats. The same after every step.

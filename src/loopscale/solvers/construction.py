@@ -1,6 +1,6 @@
 """Weights that provably run an algorithm, as a baseline beside the algorithm and trained nets.
 
-The default is the construction of Gao et al. 2024 (AlgoFormer), theorem 4.2. `loopscale show constructions` lists all
+The default is the construction of @gao2024, theorem 4.2. `loopscale show constructions` lists all
 constructions with their sources.
 """
 

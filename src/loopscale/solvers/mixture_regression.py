@@ -53,7 +53,7 @@ class MixtureSolver(Solver):
 
 
 class MixtureOracle(MixtureSolver, kind="mixture_oracle"):
-    """The Bayes predictor that knows all components but no labels: β^OR of Jin et al. 2024.
+    """The Bayes predictor that knows all components but no labels: β^OR of @jin2024.
 
     No predictor has a smaller error. The excess risk is 0.
     """
@@ -74,7 +74,7 @@ class MixtureOracle(MixtureSolver, kind="mixture_oracle"):
 
 
 class MixtureEM(MixtureSolver, kind="mixture_em", allow_inf_nan=False):
-    """EM from several starts on every prefix (Jin et al. 2024). After each step the likeliest start predicts.
+    """EM from several starts on every prefix [@jin2024]. After each step the likeliest start predicts.
 
     The E-step is `r_ik ∝ π_k exp(-(y_i - <β_k, x_i>)² / 2σ²)`. The M-step minimises `Σ_i r_ik (y_i - <β, x_i>)² +
     penalty |β|²` for each component, exactly or by gradient steps. The solver knows π, σ and whether the components

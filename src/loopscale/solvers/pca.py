@@ -36,7 +36,7 @@ class EigenvectorSolver(Solver):
 
 
 class PowerMethod(EigenvectorSolver, kind="power_method"):
-    """The power method with deflation, algorithm 1 of How Transformers Perform PCA and Sparse Recovery 2025.
+    """The power method with deflation, algorithm 1 of @he2024 in @liu2025slides.
 
     After step τ every component has had τ iterations, one component after the other. A <- A - λ v v' with λ = |A v|
     removes a finished component. The total is k τ products. The construction takes two layers for each product.
@@ -61,7 +61,7 @@ class PowerMethod(EigenvectorSolver, kind="power_method"):
 
 
 class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
-    """Orthogonal iteration: V <- the orthonormal factor of A V (Golub and Van Loan 2013, section 7.3.2).
+    """Orthogonal iteration: V <- the orthonormal factor of A V [@golub2013, section 7.3.2].
 
     All components are updated at once. The first component is that of the power method.
     """
@@ -82,7 +82,7 @@ class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
 
 
 class Eigendecomposition(EigenvectorSolver, kind="eigendecomposition"):
-    """Principal components by eigendecomposition (Hotelling 1933), the same after every step.
+    """Principal components by eigendecomposition [@hotelling1933], the same after every step.
 
     The error is 0 if the task asks for the sample's eigenvectors. For the population's eigenvectors this is the plug-in
     estimate.

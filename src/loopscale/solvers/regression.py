@@ -69,7 +69,7 @@ class RegressionSolver(Solver, allow_inf_nan=False):
 
 
 class LeastSquares(RegressionSolver, kind="least_squares"):
-    """The least-squares solution of minimum norm, X⁺y (Penrose 1956)."""
+    """The least-squares solution of minimum norm, X⁺y [@penrose1956]."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -77,7 +77,7 @@ class LeastSquares(RegressionSolver, kind="least_squares"):
 
 
 class Ridge(RegressionSolver, kind="ridge"):
-    """Ridge regression: the minimum of |Xw - y|² + penalty |w|² (Hoerl and Kennard 1970). Both terms are sums.
+    """Ridge regression: the minimum of |Xw - y|² + penalty |w|² [@hoerl1970]. Both terms are sums.
 
     With the default penalty and y linear in the regressors this is the Bayes predictor.
     """
@@ -105,13 +105,13 @@ class Ridge(RegressionSolver, kind="ridge"):
 
 
 class Averaging(RegressionSolver, kind="averaging"):
-    """w = scale · Σ_i y_i x_i / n, one gradient step from 0: a baseline of Garg et al. 2022.
+    """w = scale · Σ_i y_i x_i / n, one gradient step from 0: a baseline of @garg2022.
 
     This is least squares with X'X/n replaced by its expectation for isotropic x.
     """
 
     scale: PositiveFloat = 1.0
-    """1 in Garg et al. The best scale for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²) (bound `one_step_best`)."""
+    """1 in @garg2022. The best scale for n pairs, isotropic x, is n / (n + d + 1 + σ²/τ²) (bound `one_step_best`)."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -119,7 +119,7 @@ class Averaging(RegressionSolver, kind="averaging"):
 
 
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
-    """Gradient steps of one size on |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; decoder: eq. 5)."""
+    """Gradient steps of one size on |Xw - y|² / 2n, from 0 [@gao2024, eq. 3; decoder: eq. 5]."""
 
     rate: PositiveFloat | Literal["safe"] | None = None
     """η, the step size for the mean over the visible pairs, the same for all prompts. Stable below 2n / λmax(X'X).
@@ -144,7 +144,7 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
 
 
 class Newton(RegressionSolver, kind="newton"):
-    """Newton's iteration w_k = M_k X'y, M_{k+1} = 2 M_k - M_k S M_k (Schulz 1933; Gao et al. 2024, AlgoFormer, eq. 4).
+    """Newton's iteration w_k = M_k X'y, M_{k+1} = 2 M_k - M_k S M_k [@schulz1933; @gao2024, eq. 4].
 
     The residual I - M_k S squares at every step. The solver computes this residual for each eigenvalue, so that any
     number of steps is exact. The iteration as written doubles rounding errors in the null space of S at every step.
@@ -153,7 +153,7 @@ class Newton(RegressionSolver, kind="newton"):
 
     start: Literal["spectral", "frobenius", "identity"] = "spectral"
     """M_0. spectral: S/|SS'|₂, half of the largest value in eq. 4, which never converges. frobenius: S/|SS'|_F, as
-    in the code of Fu et al. identity: I/|S|₂. From `identity`, k steps equal 2^k gradient steps of size 1/|S|₂."""
+    in the code of @fu2023 identity: I/|S|₂. From `identity`, k steps equal 2^k gradient steps of size 1/|S|₂."""
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -174,7 +174,7 @@ class Newton(RegressionSolver, kind="newton"):
 
 
 class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
-    """Conjugate gradients on S w = X'y from 0 (Hestenes and Stiefel 1952).
+    """Conjugate gradients on S w = X'y from 0 [@hestenes1952].
 
     For every prompt no method with the same number of gradients has a smaller energy.
     """

@@ -79,7 +79,7 @@ class SparseSolver(Solver, allow_inf_nan=False):
 
 
 class Ista(SparseSolver, kind="ista"):
-    """ISTA, iterative soft thresholding (Daubechies et al. 2004; slides on Liu et al. 2025, display before eq. 4).
+    """ISTA, iterative soft thresholding [@daubechies2004; @liu2025slides, display before eq. 4].
 
     β <- S_{λ/L}(β - X'(Xβ - y) / nL) from 0, where S is the soft threshold and L the largest eigenvalue of X'X/n.
     """
@@ -96,7 +96,7 @@ class Ista(SparseSolver, kind="ista"):
 
 
 class Fista(SparseSolver, kind="fista"):
-    """FISTA: ISTA's step from a point extrapolated by Nesterov's momentum (Beck and Teboulle 2009, eqs. 4.1 to 4.3)."""
+    """FISTA: ISTA's step from a point extrapolated by Nesterov's momentum [@beck2009, eqs. 4.1 to 4.3]."""
 
     penalty: NonNegativeFloat = 0.01
     """λ, as in `ista`."""
@@ -113,10 +113,10 @@ class Fista(SparseSolver, kind="fista"):
 
 
 class Lasso(SparseSolver, kind="lasso"):
-    """The exact minimum of |Xβ - y|² / 2n + λ |β|₁, by feature-sign search (Lee et al. 2007)."""
+    """The exact minimum of |Xβ - y|² / 2n + λ |β|₁, by feature-sign search [@lee2007]."""
 
     penalty: PositiveFloat = 0.01
-    """λ. 0.01 is the best value in Garg et al. With noise, about σ √(2 ln d / n) is suitable."""
+    """λ. 0.01 is the best value in @garg2022. With noise, about σ √(2 ln d / n) is suitable."""
 
     @override
     def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
@@ -124,7 +124,7 @@ class Lasso(SparseSolver, kind="lasso"):
 
 
 class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"):
-    """Orthogonal matching pursuit (Pati et al. 1993; Tropp and Gilbert 2007).
+    """Orthogonal matching pursuit [@pati1993; @tropp2007].
 
     Each step adds the coordinate with the normalised column of X that is most aligned with the residual. Then it solves
     least squares on all chosen coordinates.
@@ -155,7 +155,7 @@ class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"
 
 
 class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
-    """Ridge regression on the true support, the oracle of Candes and Tao 2007. No other solver knows the support.
+    """Ridge regression on the true support, the oracle of @candes2007. No other solver knows the support.
 
     With Gaussian values the default is the Bayes predictor given the support, with a smaller error than every
     predictor. Penalty 0 is least squares, as in the paper.

@@ -1,7 +1,7 @@
 """The Bayes predictor of sparse recovery, by enumeration of supports and signs: spike-and-slab posterior with known s.
 
 Given the support, and the signs if values are ±τ, everything is Gaussian. So the posterior is a mixture with one
-Gaussian per hypothesis (Mitchell and Beauchamp 1988, with a uniform prior on the supports of s coordinates).
+Gaussian per hypothesis [@mitchell1988], with a uniform prior on the supports of s coordinates.
 Recursive least squares updates each Gaussian pair by pair. The weights are the likelihoods of the visible pairs.
 """
 

@@ -296,7 +296,7 @@ def contrast_of_studies(
     same_seeds
         True if column k of both tables is the same seed and both studies evaluate the same prompts. Two cells that
         then share two seeds are compared by `contrast`, with the noise of both studies. Otherwise the two groups are
-        independent, and each has the noise of its own study (Welch 1947).
+        independent, and each has the noise of its own study [@welch1947].
 
     Returns
     -------
@@ -328,7 +328,7 @@ def mean_interval(
     """The confidence interval of a cell's mean error.
 
     The log of a log-normal mean is the mean of the logs plus half their variance. The standard error joins those of
-    both terms (Cox's method; Zhou and Gao 1997). The interval always holds the mean of the replicates.
+    both terms (Cox's method; @zhou1997). The interval always holds the mean of the replicates.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def judge(low: float, high: float, margin: float | None = None) -> Judgement:
         The ends of the interval.
     margin
         Ratios from 1/(1 + margin) to 1 + margin do not matter. An interval inside is "level" (two one-sided tests;
-        Schuirmann 1987), even if the interval leaves out 0.
+        @schuirmann1987), even if the interval leaves out 0.
     """
     return cast(Judgement, str(judge_all(np.asarray(low), np.asarray(high), margin)))
 
@@ -407,7 +407,7 @@ def deciding_replicates(
 def common_noise(logs: Array) -> tuple[Array, Array]:
     """The noise that remains when each cell has a mean of its own and each seed an effect on all cells.
 
-    The two-way model without interaction (randomised blocks; Fisher 1935), by least squares, so that missing runs do
+    The two-way model without interaction (randomised blocks; @fisher1935), by least squares, so that missing runs do
     no harm. Cells with a single run are left out.
 
     Parameters
@@ -451,7 +451,7 @@ def half_pooled(
 
     With few replicates the study's noise decides. With many replicates a noisy cell keeps an interval of its own
     width. The freedom never exceeds that of the pool, so two cells alone give the plain paired t-test. A prior
-    estimated from the study (Smyth 2004) covers less.
+    estimated from the study [@smyth2004] covers less.
 
     Parameters
     ----------

@@ -2,11 +2,11 @@
 
 A 95 % interval at each of six looks gives a false verdict in 15 % of studies. `LookSchedule` therefore spends the 5 %
 over the looks. When a share t of the most seeds is trained, alpha(t) = .05 log(1 + (e - 1) t) is spent. This is the
-function of Lan and DeMets (1983) that is close to Pocock's bounds. The bound of a look follows by recursion from the
-looks so far (Armitage, McPherson and Rowe 1969). Looks may therefore be added or left out, but not because of results.
+function of @lan1983 that is close to Pocock's bounds. The bound of a look follows by recursion from the
+looks so far [@armitage1969]. Looks may therefore be added or left out, but not because of results.
 
 The interval of a look is Student's t at the level of this look. The intervals of all looks cover together (repeated
-confidence intervals; Jennison and Turnbull 1989). An interval is thus valid for every reason to stop.
+confidence intervals; @jennison1989). An interval is thus valid for every reason to stop.
 
 The weight of the study's noise is 2 here and 6 for a single look, because many replicates of a noisy pair are known.
 With `prior=0`, each pair has its own variance. Use 0 if the noise is expected to differ between cells.
@@ -88,7 +88,7 @@ class LookSchedule:
         """The chance of a verdict at the last look, if the present data are the only knowledge.
 
         Given the present estimate, the last estimate is normal with the variance of the missing seeds (predictive power
-        under a flat prior; Spiegelhalter, Freedman and Blackburn 1986).
+        under a flat prior; @spiegelhalter1986).
 
         Parameters
         ----------

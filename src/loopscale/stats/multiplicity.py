@@ -3,7 +3,7 @@
 Among all pairs of 8 level cells, single intervals give a false verdict in 35 to 45 of 100 studies. There are two
 corrections:
 
-- Holm's (1979), if no claim has a margin of equivalence. The chance of any false verdict stays below 5 %, for
+- Holm's [@holm1979], if no claim has a margin of equivalence. The chance of any false verdict stays below 5 %, for
   every dependence between claims.
 - Bonferroni's, if a claim has a margin. Holm relaxes the level after every verdict, because the verdict of a claim that
   truly differs cannot be false. With a margin every claim can be judged falsely, so Holm is invalid: the chance of any

@@ -5,7 +5,7 @@ normal (T is log-normal) or standard extreme-value (T is Weibull). A run that em
 probability of this interval to the likelihood. A censored run adds the probability of a later emergence. Without the
 censored runs, a simulated slope of .4 is estimated as .20, and its interval covers 49 %.
 
-The log-likelihood is concave in (coefficients / sd, 1 / sd) (Burridge 1981), so Newton's method finds its maximum.
+The log-likelihood is concave in (coefficients / sd, 1 / sd) [@burridge1981], so Newton's method finds its maximum.
 
 On 124 recorded runs the log-normal model has the higher likelihood (-171.7 against -174.9), so it is the default.
 """
@@ -216,7 +216,7 @@ def _log_probability(a: Array, b: Array, distribution: Distribution) -> Array:
 
 @dataclass(frozen=True)
 class SurvivalCurve:
-    """The non-parametric estimate of the share of runs on the plateau (Turnbull 1976).
+    """The non-parametric estimate of the share of runs on the plateau [@turnbull1976].
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Autoregression with representation: x_{t+1} = A Φ([x_{t+1-q} .. x_t]) + noise. Φ is fixed, A is drawn per prompt.
 
-Source: AlgoFormer, section 5.1 and figure 2b. There q = 3, Φ is a 3-layer leaky-ReLU net from R^60 to R^20,
+Source: @gao2024, section 5.1 and figure 2b. There q = 3, Φ is a 3-layer leaky-ReLU net from R^60 to R^20,
 A ~ N(0, I), and the noise is N(0, I).
 
 With a homogeneous Φ such a series explodes, because few large products of Gaussian matrices carry the mean square. In

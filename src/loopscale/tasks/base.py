@@ -95,7 +95,7 @@ class Task(Family, package="loopscale.tasks"):
     def easier(self, dim: int, points: int) -> "Task":
         """The task with `dim` non-zero coordinates and `points` pairs, in tokens of the same size.
 
-        For a curriculum (Garg et al. 2022, section A.2). Raises ValueError if the task itself is smaller.
+        For a curriculum [@garg2022, section A.2]. Raises ValueError if the task itself is smaller.
         """
 
     def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:

@@ -1,6 +1,6 @@
 """Chain of thought of a random net: x, s^1 .. s^L, the states of its layers. The task is to predict the next state.
 
-Source: AlgoFormer, section 5.1 and figure 2c, after Li et al. 2023: L = 6, leaky ReLU, x ~ N(0, I_20). Every prompt
+Source: @gao2024, section 5.1 and figure 2c, after @li2023: L = 6, leaky ReLU, x ~ N(0, I_20). Every prompt
 draws one net, s^l = leaky_relu(W^l s^{l-1}), and all chains of the prompt come from this net. The chains follow one
 another, x, s^1, .., s^L, x, s^1, .., with one token per state. Only the position tells where in its chain a token
 stands.
@@ -99,7 +99,7 @@ class ChainOfThought(GradedTask, kind="chain_of_thought", allow_inf_nan=False):
 
     @property
     def weight_variance(self) -> float:
-        """Variance of an entry of W^l. A leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
+        """Variance of an entry of W^l. A leaky ReLU keeps (1 + slope²)/2 of a mean square [@he2015, eq. 15]."""
         return 2 / ((1 + self.slope**2) * self.at_work)
 
     @property

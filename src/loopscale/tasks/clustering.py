@@ -1,7 +1,7 @@
 """Clustering in context: a prompt has N points from a mixture of K components. The task is to label every point.
 
-Source: multi-class clustering and two-component Gaussian mixtures (He et al. 2025, both papers, in the version of the
-project's slides). The error is the cross entropy up to relabelling, divided by log K. Zero logits cost 1. The floor
+Source: multi-class clustering and two-component Gaussian mixtures [@he2025em; @he2025spectral], in the version of
+@yang2025slides. The error is the cross entropy up to relabelling, divided by log K. Zero logits cost 1. The floor
 is the entropy of the label given the mixture, minus log(K!)/N because the names of the clusters are free.
 
 The prompt contains no label, so no cluster is the first by definition. A net can name clusters by their location,

@@ -1,4 +1,4 @@
-"""The effective weights of any predictor of a regression (Fu et al. 2023, section 4)."""
+"""The effective weights of any predictor of a regression [@fu2023, section 4]."""
 
 from dataclasses import replace
 from functools import cache
@@ -19,7 +19,7 @@ def induced_weights(
 
     The last x is replaced by each vector of an orthogonal basis of the first `at_work` coordinates. The basis vectors
     have the average length of an x. With an orthogonal basis, w follows without a division that could fail. The
-    result is exact if the prediction is linear in its query. Fu et al. solve a regression on random queries, which
+    result is exact if the prediction is linear in its query. @fu2023 solve a regression on random queries, which
     converges to this result for many queries.
     """
     problem, (prompts, _, dim) = batch.problem, batch.problem.xs.shape

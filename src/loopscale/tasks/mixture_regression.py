@@ -1,17 +1,17 @@
 """Mixtures of linear regressions in context: y = <β_z, x> + noise, with a hidden component z for every pair.
 
-Source: Jin et al. 2024 (from slides). Every prompt draws K components, x ~ N(0, I), and the component of a pair is
-never given. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even if all β_k are known. The
-remaining error is `noise_variance`: σ² plus the spread of the components. The floor is `noise_variance` over the
-variance of y.
+Source: @jin2024, in the version of @yang2025slides. Every prompt draws K components, x ~ N(0, I), and the component of
+a pair is never given. So the best prediction of y is that of the mean component, Σ π_k <β_k, x>, even if all β_k are
+known. The remaining error is `noise_variance`: σ² plus the spread of the components. The floor is `noise_variance`
+over the variance of y.
 
 For two components ±β with equal weights the mean component is 0. Then the prediction 0 is best, and labels teach
 nothing. In this case, as in theorem 3.2, ask for the components (`target: components`). Any order of the components
 counts as correct, and for ±β either sign. The floor is then 0, which the solver `mixture_oracle` reaches because it
 reads the components. There is no formula for the lowest error given only the pairs.
 
-The slides leave two choices open. Here η is the root mean square of |β_k| over σ, and σ follows from η. Components
-are independent Gaussians, or lie on a sphere, where η is the same in every prompt.
+@yang2025slides leaves two choices open. Here η is the root mean square of |β_k| over σ, and σ follows from η.
+Components are independent Gaussians, or lie on a sphere, where η is the same in every prompt.
 """
 
 from dataclasses import dataclass, replace

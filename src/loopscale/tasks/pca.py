@@ -1,9 +1,9 @@
 """Principal components in context: a prompt has N points, and k query tokens ask for the leading eigenvectors.
 
-Sources: How Transformers Perform PCA and Sparse Recovery 2025, theorem 7, and Spectral Methods by Transformers,
-theorem 2.1 (He et al. 2025). The papers score against the eigenvectors of the prompt's own XX', so `target` is
-`sample` by default. Their assumption 1 fixes the eigenvalues of the same matrix, so `spectrum_of` is `sample` too.
-Both settings also accept `population`. The covariance is that of the points around 0, divided by N.
+Sources: theorem 7 of @he2024 in @liu2025slides, which is theorem 2.1 of @he2025spectral. The papers score against the
+eigenvectors of the prompt's own XX', so `target` is `sample` by default. Their assumption 1 fixes the eigenvalues of
+the same matrix, so `spectrum_of` is `sample` too. Both settings also accept `population`. The covariance is that of
+the points around 0, divided by N.
 
 The error of a component is the squared distance up to sign. Predicting zero costs 1, a random unit vector costs up to
 2. (The authors' code uses 1 - cos with the arbitrary sign from `eigh`, which makes half of all targets arbitrary.)

@@ -1,6 +1,6 @@
 """Regression tasks: the pairs for solvers, and the tokens for models.
 
-A prompt has one of two formats (slides on He et al. 2025, definitions of the inputs). Decoder: x_1, y_1, x_2, y_2,
+A prompt has one of two formats [@liu2025slides, definitions of the inputs]. Decoder: x_1, y_1, x_2, y_2,
 .., where every x is a query and a causal mask shows the query only the earlier pairs. Encoder: one token per pair,
 and the last token is the only query. This query sees all pairs, and no token contains its answer, so a net may look
 ahead.
@@ -103,7 +103,7 @@ class NoisyRegressionTask(RegressionTask):
 def pose(problem: Regression, format: Format = "decoder") -> Batch:
     """The problem as a batch of prompts.
 
-    A decoder's prompt also contains the last y, as in Garg et al. and Yang et al. A causal mask hides it from all
+    A decoder's prompt also contains the last y, as in @garg2022 and @yang2023. A causal mask hides it from all
     queries.
     """
     points = problem.ys.shape[1]
@@ -127,7 +127,8 @@ def side_by_side(
 ) -> Float[Tensor, "batch points dim+2"]:
     """Tokens (x_1, 1, y_1), .., (x_N, 0, 0): one pair per token. The flag is 1 if y is known; the query has y = 0.
 
-    The slides append a position and then the flag. Here nets have their own positions, and y is the last coordinate.
+    @liu2025slides appends a position and then the flag. Here nets have their own positions, and y is the last
+    coordinate.
     """
     known = torch.ones_like(ys)
     known[:, -1] = 0
@@ -139,7 +140,7 @@ def interleave(
 ) -> Float[Tensor, "batch 2*points dim+1"]:
     """Tokens x1, y1, x2, y2, ... An x fills the first `dim` coordinates of its token, a y the last coordinate.
 
-    The separate coordinate for y distinguishes the tokens without a type flag. Yang et al. put y into the first
+    The separate coordinate for y distinguishes the tokens without a type flag. @yang2023 put y into the first
     coordinate of x.
     """
     x_tokens = torch.nn.functional.pad(xs, (0, 1))
@@ -148,7 +149,7 @@ def interleave(
 
 
 def only_first(xs: Float[Tensor, "*batch dim"], active: int | None) -> Float[Tensor, "*batch dim"]:
-    """`xs` with zeros after the first `active` coordinates, as in the curriculum of Garg et al."""
+    """`xs` with zeros after the first `active` coordinates, as in the curriculum of @garg2022."""
     if active is None:
         return xs
     return xs * (torch.arange(xs.shape[-1], device=xs.device) < active)

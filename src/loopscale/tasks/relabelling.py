@@ -1,7 +1,7 @@
 """Measures of clusterings. Labels have no names: two points only have the same label or different labels.
 
 Cross entropy and misclassification take the best naming of the clusters, found by one assignment problem per prompt.
-The adjusted Rand index (Hubert and Arabie 1985) and normalised mutual information (divided by the arithmetic mean of
+The adjusted Rand index [@hubert1985] and normalised mutual information (divided by the arithmetic mean of
 the entropies, as in scikit-learn) need no naming.
 """
 
@@ -62,7 +62,7 @@ def by_subsets(cost: Float[Tensor, "batch K K"]) -> Int[Tensor, "batch K"]:
     """The exact assignment with the lowest cost, without a value that the host must know.
 
     The first n clusters take n of the labels. Their lowest cost for each set of n labels follows from the sets of
-    n - 1 labels (Held and Karp 1962).
+    n - 1 labels [@held1962].
     """
     tables, choices = _subsets(cost.shape[-1], cost.device), list[Tensor]()
     lowest = cost.new_zeros(len(cost), 1)

@@ -1,6 +1,6 @@
 """Regression with representation: y = A Φ(x) + noise. Φ is one fixed leaky-ReLU net, A is drawn for every prompt.
 
-Source: AlgoFormer, section 5.1. The paper does not give the weights of Φ, its slope and the distribution of A. Here A
+Source: @gao2024, section 5.1. The paper does not give the weights of Φ, its slope and the distribution of A. Here A
 ~ N(0, w_scale² I). Φ has its own seed, so every trial of every study uses the same Φ. The weights of Φ are orthogonal
 (rows or columns of a uniform orthogonal matrix if a layer changes the width), without biases. They are scaled so that
 a layer keeps the mean square of isotropic inputs. So y varies about as much as in linear regression of the same size,
@@ -115,7 +115,7 @@ class Representation:
 
 @cache
 def _weights(representation: Representation) -> tuple[Tensor, ...]:
-    """One orthogonal matrix per layer. A leaky ReLU keeps (1 + slope²)/2 of a mean square (He et al. 2015, eq. 15)."""
+    """One orthogonal matrix per layer. A leaky ReLU keeps (1 + slope²)/2 of a mean square [@he2015, eq. 15]."""
     rng = stream(representation.representation_seed, "representation")
     sizes = [representation.dim] + [representation.width] * representation.layers
     scale = representation.gain * (2 / (1 + representation.slope**2)) ** 0.5

@@ -1,18 +1,18 @@
 """Sparse recovery in context: y = <x, β> + noise, where only a few coordinates of β are non-zero.
 
-Sources: the sparse part of the slides on Liu et al. 2025; the sparse linear functions of Garg et al. 2022, section
+Sources: the sparse part of @liu2025slides; the sparse linear functions of @garg2022, section
 3.1. The pairs (x, y) are the rows of a measurement matrix with their measurements. Every x is a query.
 
 Conventions, where the sources differ or leave a choice open:
 
-- The support is uniform among the coordinates in use, as in Garg et al. So an easier task has as many non-zeros, or
-  all that fit. (Yang et al. draw the support among all coordinates and then truncate, which leaves fewer non-zeros.)
+- The support is uniform among the coordinates in use, as in @garg2022. So an easier task has as many non-zeros, or
+  all that fit. (@yang2023 draw the support among all coordinates and then truncate, which leaves fewer non-zeros.)
 - With `matrices: fixed` all prompts share one Gaussian matrix, given by its seed. Its rows are rescaled to the root
   mean square length of a Gaussian row. Otherwise predicting zero would not cost the same at every query.
 - The last row of a fixed matrix is almost a linear combination of the other rows, the same in all prompts. With d = 8
   and 7 rows the best such combination, which does not use β, leaves .06 of the variance. Only a predictor that finds
   β can answer a new random query: this is `query: drawn`.
-- The source gives no sizes. d = 20 and s = 3 come from Garg et al.
+- The source gives no sizes. d = 20 and s = 3 come from @garg2022
 
 Floor: σ². The Bayes predictor averages over all supports: the solver `sparse_posterior`, if the supports can be
 enumerated. `oracle_support` reads the true support and can fall below the Bayes predictor.

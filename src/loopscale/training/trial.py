@@ -33,14 +33,14 @@ count for the key, so older trials keep their keys."""
 
 
 class Curriculum(Config):
-    """A schedule from easy to full prompts: few coordinates and few pairs first (Garg et al. 2022, section A.2)."""
+    """A schedule from easy to full prompts: few coordinates and few pairs first [@garg2022, section A.2]."""
 
     dim: PositiveInt
     """Non-zero coordinates at the start. They grow by `dim_by` up to the task's own `dim`."""
     points: PositiveInt
     """Pairs in the prompt at the start. They grow by `points_by` up to the task's own `points`."""
     every: PositiveInt
-    """Steps between two increments: 2,000 in Garg et al., 5,000 in Yang et al."""
+    """Steps between two increments: 2,000 in @garg2022, 5,000 in @yang2023."""
     dim_by: PositiveInt = 1
     """Coordinates added by each increment."""
     points_by: PositiveInt = 2
@@ -48,7 +48,7 @@ class Curriculum(Config):
 
 
 class Training(Config):
-    """How a net is trained: Adam on fresh prompts, with the loss of AlgoFormer's eq. 6."""
+    """How a net is trained: Adam on fresh prompts, with the loss of eq. 6 of @gao2024."""
 
     steps: PositiveInt = 1000
     """Steps of Adam. Every step draws a new batch."""
@@ -67,11 +67,11 @@ class Training(Config):
     window: PositiveInt = 10
     """ΔT, the number of supervised loops. The loss averages over the last ΔT loops, T-ΔT+1 .. T."""
     truncate: bool = True
-    """Whether the loops before the window run without gradient, as in Yang et al."""
+    """Whether the loops before the window run without gradient, as in @yang2023."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine."""
     decay: float | None = Field(default=None, gt=0, le=1)
-    """Factor on the learning rate after every `decay_every` steps past the warm-up; `None` for 1. He et al. 2025 use
+    """Factor on the learning rate after every `decay_every` steps past the warm-up; `None` for 1. @he2025em use
     0.995 for their 300 iterations."""
     decay_every: PositiveInt = 1
     """Steps between two decays of the learning rate."""

@@ -84,7 +84,7 @@ def test_a_measure_with_negative_values_has_a_linear_axis():
         against_axis(planted.changed(trials=trials), "task.snr", of="nmi")
 
 
-def test_references_have_no_fitted_constant():
+def test_bibliography_have_no_fitted_constant():
     planted = Planted(noise=0.01, points=6, longest=40)
     cell = planted.cell("looped")
     planted.replicated(cell, 0.1)

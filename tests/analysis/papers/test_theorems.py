@@ -11,7 +11,7 @@ def test_the_table_of_bounds_has_all_bounds_or_those_of_some_papers():
     assert set(theorems.bounds_table().index) == set(Bound.choices())
     some = theorems.bounds_table("AlgoFormer", "Fu et al.")
     assert {"newton_residual", "fu_newton"} <= set(some.index) < set(Bound.choices())
-    assert all("AlgoFormer" in source or "Fu et al." in source for source in some["source"])
+    assert all("Gao et al." in source or "Fu et al." in source for source in some["source"])
 
 
 def test_bounds_along_a_setting_have_gaps_where_they_do_not_hold():
@@ -39,12 +39,12 @@ def test_solvers_lie_on_their_exact_risks():
         assert np.allclose(np.array(measured.y[1:], float), np.array(exact.y[1:], float), rtol=0.1)
 
 
-def test_a_verification_table_has_the_stated_and_the_measured_order():
+def test_a_verification_table_has_the_expected_and_the_measured_order():
     table = theorems.verification_table(
         {"kind": "newton", "variant": "relu"}, {"kind": "newton", "variant": "sink", "expansion": 2}
     )
     assert list(table.index) == ["newton (variant relu)", "newton (variant sink, expansion 2)"]
-    assert list(table["stated"]) == ["exact", "order 2 in scale"]
+    assert list(table["expected"]) == ["exact", "order 2 in scale"]
     assert list(table["measured"]) == ["exact", "order 2.00"]
     assert table["holds"].all()
 
@@ -54,9 +54,9 @@ def test_figures_of_constructions_show_every_step_and_the_order():
     assert list(steps.data[0].x) == list(range(1, 13))
     assert max(steps.data[0].y) < 1e-12
     near = theorems.distance_near_limit({"kind": "newton", "variant": "sink", "expansion": 2})
-    measured, stated = near.data
-    assert np.allclose(np.log(measured.y), np.log(stated.y), atol=0.05)
-    assert stated.name == "order 2"
+    measured, expected = near.data
+    assert np.allclose(np.log(measured.y), np.log(expected.y), atol=0.05)
+    assert expected.name == "order 2"
 
 
 def test_a_construction_without_a_limit_has_no_figure_of_its_limit():

@@ -77,9 +77,8 @@ def test_registers_replace_missing_points():
 def test_error_has_the_order_of_the_polish(polish: int, expected: int):
     construction = PrincipalComponents(polish=polish, iterations=5)
     assert construction.limit.order == expected
-    assert order(construction.limit, approach(construction, construction.limit)) == pytest.approx(
-        expected, rel=0.15
-    )
+    errors = approach(construction, construction.limit)
+    assert order(construction.limit, errors).agrees(construction.limit)
 
 
 def test_a_direction_is_exact_for_any_number_of_pieces():
@@ -139,3 +138,17 @@ def test_simultaneous_iteration_of_one_vector_is_the_power_method():
 def test_unsuitable_prompts_raise(construction: PowerIterations, prompt: Prompt, condition: str):
     with pytest.raises(ValueError, match=f"construction {construction.kind} requires .*{condition}"):
         construction.net(prompt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("polish", "components"), [(0, 2), (1, 2), (2, 3)])
+def test_the_order_of_simultaneous_iteration_is_two_on_thirty_random_problems(polish: int, components: int):
+    """With the distance after the last step alone and four knot counts, the order of polish 1 was biased (2.2 to
+    2.5)."""
+    construction = ParallelComponents(polish=polish, components=components)
+    orders = [
+        order(construction.limit, approach(construction, construction.limit, seed)) for seed in range(30)
+    ]
+    assert all(each.agrees(construction.limit) for each in orders)
+    covered = [each.low <= 2 <= each.high for each in orders]
+    assert sum(covered) >= 24, "the 95 % interval over prompts holds the order in nearly all problems"

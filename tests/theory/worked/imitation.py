@@ -1,17 +1,8 @@
-"""Layers and distances of transformers that imitate an algorithm."""
+"""Layers of transformers that imitate an algorithm for linear regression."""
 
 WORKED = [
     ("bai_ridge_layers", {"kappa": 10}, "126"),
     ("bai_icgd", {"loops": 5}, "6"),
     ("fu_newton", {"loops": 5}, "13"),
     ("oswald_gd", {"loops": 5}, "5"),
-    ("deep_icgd", {"heads": 10**4}, ".015937"),  # equals `inexact_gd` with ε = .01
-    ("deep_icgd_layers", {"trained_layers": 3, "loops": 2}, "20"),  # by hand
-    ("deep_icgd_layers", {"trained_layers": 3, "loops": 2, "attention": "softmax"}, "8"),
-    # The catalogue drew its score. The score 2.5694 gives the catalogued bound and the catalogued error (.03329).
-    ("softmax_linear", {"small": 0.01, "score": 2.5694}, ".03387"),
-    # The catalogue has errors of one draw without the scores. By hand: only the c-term, then only the sink term.
-    ("lemma_a2_error", {"point": 1, "small": 0.1, "score": 2, "sink": 800}, ".2442806"),
-    ("lemma_a2_error", {"point": 2, "small": 1e-9, "score": 3, "sink": 0}, "24.00000"),
-    ("newton_loops", {"loops": 7}, "7"),
 ]

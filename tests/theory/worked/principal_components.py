@@ -12,4 +12,7 @@ WORKED = [
     ("random_cosine", {"power": 2}, ".05"),
     ("davis_kahan", {}, ".2"),
     ("spiked_cosine", {}, ".7000"),
+    # Not in the catalogue. By hand: √(.01/π) + exp(-10), and 2 √(.01/π) + 2 exp(-100).
+    ("he_init", {}, ".0564644"),
+    ("he_init", {"components": 2}, ".1128379"),
 ]

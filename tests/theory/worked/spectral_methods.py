@@ -14,5 +14,9 @@ WORKED = [
     ("he_pca_tuned", {"iterations": "fixed", "term": "linear"}, ".0631"),
     ("he_pca_tuned", {"iterations": "fixed"}, ".1"),
     ("he_pca_tuned", {"term": "linear"}, ".1389"),
+    # Not in the catalogue. By hand: τ = ln(1000)/.01, 69.0776 + √((ln 10 · 4 ln 2 + ln 20)/100); λ₁²ε₀ · 10 for k = 2.
+    ("he_pca_erm", {"eigenvalues": (1.0,), "radius": 1.0}, "69.383818"),
+    ("he_pca_erm", {"prompts": 10**40}, "1244.2960"),
+    ("he_pca_erm", {"prompts": 10**40, "reading": "corrected"}, "1246.4109"),
     ("he_gmm", {}, ".9845"),
 ]

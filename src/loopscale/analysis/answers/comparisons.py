@@ -380,8 +380,7 @@ def tuned_ranges(results: Results) -> dict[str, Axis]:
 def cells_at_ends(results: Results, answers: Sequence[Best]) -> list[AtEnd]:
     """The ends of ranges at which cells are best. An end of 0 does not count: nothing lies beyond it.
 
-    A better value may lie beyond such an end (Godbole, Dahl, Gilmer, Shallue, Nado: Deep Learning Tuning Playbook,
-    2023, search space boundaries).
+    A better value may lie beyond such an end [@godbole2023, search space boundaries].
     """
     return [
         AtEnd(path, end, side, labels)

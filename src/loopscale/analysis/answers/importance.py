@@ -1,4 +1,4 @@
-"""How much each tuned setting matters in a cell, by Optuna's PED-ANOVA (Watanabe, Bansal, Hutter 2023).
+"""How much each tuned setting matters in a cell, by Optuna's PED-ANOVA [@watanabe2023].
 
 PED-ANOVA measures in which settings the better trials differ from all trials. It needs neither a model of the error
 nor scikit-learn. By default Optuna counts the best tenth as the better trials. Of ten trials this is one trial, and

@@ -239,7 +239,7 @@ def _law_pairs(first: Sequence[Law], second: Sequence[Law]) -> Iterator[LawPair]
 
 
 def _interval_of_difference(law: Law, other: Law) -> tuple[float | None, float | None]:
-    """The interval of a difference of rates from the two intervals (MOVER; Zou and Donner 2008)."""
+    """The interval of a difference of rates from the two intervals (MOVER; @zou2008)."""
     if law.low is None or law.high is None or other.low is None or other.high is None:
         return None, None
     difference = other.rate - law.rate

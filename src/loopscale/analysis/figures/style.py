@@ -16,7 +16,7 @@ from loopscale.analysis.results import Array
 from loopscale.stats.contrasts import mean_interval
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-"""Okabe and Ito (2008), with a yellow that is darkened for a white background."""
+"""@okabe2008, with a yellow that is darkened for a white background."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")

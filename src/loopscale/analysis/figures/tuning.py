@@ -26,7 +26,7 @@ from loopscale.analysis.results import CellResult, Results, TrialResult
 
 WITHOUT_ERROR = ("diverged", "out_of_memory")
 FIFTHS = ("#00204D", "#31446B", "#666970", "#958F78", "#CBBA69")
-"""Colours from the best fifth of trials to the worst: Cividis (Nunez, Anderton, Renslow 2018)."""
+"""Colours from the best fifth of trials to the worst: Cividis [@nunez2018]."""
 NAMES_OF_FIFTHS = ("best fifth", "second fifth", "third fifth", "fourth fifth", "worst fifth")
 
 

@@ -1,7 +1,7 @@
 """The surface error = E + A x^-α + B z^-β over two crossed axes, and the best way to spend FLOPs on it.
 
-The surface is that of Hoffmann et al. (2022, section 3.3), with loops, width or prompts as axes. The fit uses variable
-projection (Golub and Pereyra 1973): for given exponents, E, A and B follow from least squares, each at least 0. A grid
+The surface is that of @hoffmann2022, section 3.3, with loops, width or prompts as axes. The fit uses variable
+projection [@golub1973]: for given exponents, E, A and B follow from least squares, each at least 0. A grid
 and then nonlinear least squares find the two exponents. Residuals are relative to the fitted error.
 
 Every interval follows the profile: the range of a quantity over all pairs of exponents that the data allow. The noise
@@ -104,7 +104,7 @@ class Surface:
     def share(self) -> float:
         """The share of a growth in log FLOPs that is best spent on x: β p/(α q + β p).
 
-        With FLOPs ∝ x z this is the exponent a = β/(α + β) of Hoffmann et al.: the best x grows as FLOPs^a.
+        With FLOPs ∝ x z this is the exponent a = β/(α + β) of @hoffmann2022: the best x grows as FLOPs^a.
         """
         return float(_share(*self.exponents, *self.cost[1:]))
 

@@ -1,10 +1,10 @@
 """The best-matching iterate of every step, and its growth: along a line, exponentially, or not at all.
 
-Fu et al. 2023 (arXiv:2310.17086, section 4): the best-matching steps of Newton's iteration lie on a line, those of
+@fu2023, section 4: the best-matching steps of Newton's iteration lie on a line, those of
 gradient descent on an exponential. k Newton steps from a multiple of the identity are 2^k gradient steps.
 
 Both forms are fitted to the logarithm of the matches by least squares. Each replicate has its own level and rate, and
-all replicates share one noise. AICc (Hurvich and Tsai 1989) compares the two forms with each other and with no growth.
+all replicates share one noise. AICc [@hurvich1989] compares the two forms with each other and with no growth.
 A match is a whole number, so the noise is at least that of rounding.
 """
 
@@ -23,7 +23,7 @@ LEAST_SIMILARITY = 0.8
 FEWEST_STEPS = 4
 """A trend needs so many steps."""
 CLEAR = 2.0
-"""If AICc differs by less, neither form is preferred (Burnham and Anderson 2002, section 2.6)."""
+"""If AICc differs by less, neither form is preferred [@burnham2002, section 2.6]."""
 TIE = 1e-6
 """Similarities that differ by less are equal: a converged iteration repeats itself."""
 Kind = Literal["linear", "exponential", "none", "undecided"]

@@ -1,4 +1,4 @@
-"""The error along a chain of thought, step by step (AlgoFormer, figure 2c, which shows the mean over steps)."""
+"""The error along a chain of thought, step by step [@gao2024, figure 2c]."""
 
 from dataclasses import replace
 

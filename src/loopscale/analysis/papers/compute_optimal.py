@@ -1,4 +1,4 @@
-"""Compute-optimal pairs: how a number of FLOPs is best shared between two axes (Hoffmann et al. 2022, section 3.3).
+"""Compute-optimal pairs: how a number of FLOPs is best shared between two axes [@hoffmann2022, section 3.3].
 
 A study without records gives figures and sentences that say what is missing.
 """

@@ -1,7 +1,7 @@
 """Linear probes: what a line reads from the states of a net, with a probe for every loop or layer.
 
 A layer in the middle of a net was never trained to be read. Its knowledge shows only through a read-out of its own
-(Alain and Bengio 2017). Fu et al. 2023 (arXiv:2310.17086, section 4) train one read-out for each layer on the answer.
+[@alain2017]. @fu2023, section 4, train one read-out for each layer on the answer.
 The prediction of this read-out counts as the prediction of the layer (`with_probes`).
 """
 

@@ -1,4 +1,4 @@
-"""Trained nets beside the iterates of solvers, step by step (Fu et al. 2023, arXiv:2310.17086, section 4).
+"""Trained nets beside the iterates of solvers, step by step [@fu2023, section 4].
 
 A looped net answers through its own read-out, which was trained on many loops. The read-out of a net of fixed depth
 knows the last layer alone. Such a net answers through a probe for every layer, trained afterwards as in the paper.

@@ -1,4 +1,4 @@
-"""How similar two predictors are, every step of one with every step of the other (Fu et al. 2023, arXiv:2310.17086).
+"""How similar two predictors are, every step of one with every step of the other [@fu2023].
 
 Section 4.1 of the paper compares algorithms by two cosines, each averaged over prompts. *Similarity of errors* is the
 cosine of the residuals at all queries of a prompt. *Similarity of induced weights* is the cosine of the weights that a

@@ -12,14 +12,15 @@ import plotly.graph_objects as go
 import torch
 
 from loopscale.analysis.figures.style import DASHES, GREYS, blank, safe, series, with_decimal_ticks
+from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
 from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
-from loopscale.theory.constructions.example import Limit
-from loopscale.theory.constructions.verification import EXACT, TOLERANCE, approach, distances, order
+from loopscale.theory.constructions.example import Limit, Stated
+from loopscale.theory.constructions.verification import EXACT, Order, approach, distances, order
 
 LEAST = 1e-18
 """Figures show this value for a distance of 0, and a gap for a bound below it."""
@@ -39,19 +40,25 @@ class StepDistance:
 
 @dataclass(frozen=True, eq=False)
 class LimitDistances:
-    """The distance at each value of the limit's setting, [values], and the measured order of the limit."""
+    """The largest distance at each value of the limit's setting, [values, prompts], and the order measured there."""
 
     limit: Limit
     distances: Array
-    measured: float
+    order: Order
+
+    @property
+    def typical(self) -> Array:
+        """The geometric mean over prompts, [values]."""
+        return np.exp(np.log(self.distances).mean(1))
 
     def to_dict(self) -> dict[str, Any]:
         setting = self.limit.setting
-        rows = zip(self.limit.values, self.distances.tolist(), strict=True)
+        rows = zip(self.limit.values, self.typical.tolist(), strict=True)
         return {
             "setting": setting,
-            "stated": self.limit.order,
-            "measured": self.measured,
+            "expected": self.limit.order,
+            "measured": self.order.value,
+            "interval": [self.order.low, self.order.high],
             "values": [{setting: value, "distance": distance} for value, distance in rows],
         }
 
@@ -62,6 +69,8 @@ class Verification:
 
     Attributes
     ----------
+    stated
+        The statement of the construction's source.
     net
         The settings of the construction's net.
     prompts, tokens, dim_in
@@ -69,10 +78,11 @@ class Verification:
     limit
         None for a theorem that holds exactly.
     holds
-        True if the measured distances or orders agree with the theorem.
+        True if the net is exact, or if the measured order agrees with the derived order.
     """
 
     construction: Construction
+    stated: Stated
     net: Mapping[str, Any]
     prompts: int
     tokens: int
@@ -90,7 +100,8 @@ class Verification:
         return {
             "construction": self.construction.kind,
             "algorithm": self.construction.algorithm,
-            "source": self.construction.source,
+            "source": self.construction.spelled_source(),
+            "stated": vars(self.stated),
             "settings": self.construction.model_dump(),
             "net": self.net,
             "prompts": self.prompts,
@@ -117,17 +128,25 @@ def verify(construction: Construction, seed: int = 0) -> Verification:
     if limit:
         at_values = approach(construction, limit, seed)
         near = LimitDistances(limit, at_values, order(limit, at_values))
-        holds = math.isclose(near.measured, limit.order, rel_tol=TOLERANCE)
+        holds = near.order.agrees(limit)
     prompt = example.prompt
     net, size = construction.model(prompt).model_dump(), (len(example.tokens), prompt.length, prompt.dim_in)
-    return Verification(construction, net, *size, steps, near, holds)
+    return Verification(construction, construction.stated(prompt), net, *size, steps, near, holds)
 
 
 def bounds_table(*papers: str) -> pd.DataFrame:
-    """Every bound whose source names one of the papers, by default all: its quantity, its claim and its source."""
-    bounds = Bound.choices().values()
-    chosen = [bound for bound in bounds if not papers or any(paper in bound.source for paper in papers)]
-    rows = [(bound.kind, bound.of, bound.claim, _first_line(bound), bound.source) for bound in chosen]
+    """Every bound whose source names one of the papers, by default all: its quantity, its claim and its source.
+
+    A paper is given by its authors as in the sources, or by a part of its title.
+    """
+    chosen = [
+        bound
+        for bound in Bound.choices().values()
+        if not papers or any(paper in _source_with_titles(bound) for paper in papers)
+    ]
+    rows = [
+        (bound.kind, bound.of, bound.claim, _first_line(bound), bound.spelled_source()) for bound in chosen
+    ]
     return pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
 
 
@@ -137,12 +156,12 @@ def verification_table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
     for named in constructions:
         verified = verify(_member(Construction, named), seed)
         near, exact = verified.limit, "exact" if verified.holds else "not exact"
-        stated = f"order {near.limit.order:g} in {near.limit.setting}" if near else "exact"
-        measured = f"order {near.measured:.2f}" if near else exact
+        expected = f"order {near.limit.order:g} in {near.limit.setting}" if near else "exact"
+        measured = f"order {near.order.value:.2f}" if near else exact
         about = verified.construction
-        row = (_label(named), about.algorithm, stated, measured)
-        rows.append((*row, verified.largest, verified.holds, about.source))
-    columns = ["construction", "runs", "stated", "measured", "largest distance", "holds", "source"]
+        row = (_label(named), about.algorithm, expected, measured)
+        rows.append((*row, verified.largest, verified.holds, about.spelled_source()))
+    columns = ["construction", "runs", "expected", "measured", "largest distance", "holds", "source"]
     return pd.DataFrame(rows, columns=columns).set_index("construction")
 
 
@@ -206,7 +225,7 @@ def distance_by_step(*constructions: Named, seed: int = 0) -> go.Figure:
 
 
 def distance_near_limit(*constructions: Named, seed: int = 0) -> go.Figure:
-    """The distance from the algorithm near the limit, and a line of the order that the theorem states.
+    """The distance from the algorithm near the limit, and a line of the order that is derived for it.
 
     Raises ValueError for a construction without a limit.
     """
@@ -219,12 +238,12 @@ def distance_near_limit(*constructions: Named, seed: int = 0) -> go.Figure:
     settings = dict.fromkeys(distances.limit.setting for _, distances in near)
     figure = blank(" or ".join(settings), "distance from the algorithm")
     for index, (label, measured) in enumerate(near):
-        x, y = np.array(measured.limit.values, dtype=np.float64), measured.distances
+        x, y = np.array(measured.limit.values, dtype=np.float64), measured.typical
         series(figure, index, x, y, safe(label))
         power = measured.limit.order * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
         style = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
-        stated = y[-1] * (x / x[-1]) ** power
-        figure.add_scatter(x=x, y=stated, mode="lines", line=style, name=f"order {measured.limit.order:g}")
+        expected = y[-1] * (x / x[-1]) ** power
+        figure.add_scatter(x=x, y=expected, mode="lines", line=style, name=f"order {measured.limit.order:g}")
     return with_decimal_ticks(figure)
 
 
@@ -249,6 +268,11 @@ def _value(bound: Bound, setting: str, value: int | float) -> float:
         return math.nan
 
 
+def _source_with_titles(bound: type[Bound]) -> str:
+    titles = [bibliography()[key].title for key in cited_keys(bound.source)]
+    return "; ".join([bound.spelled_source(), *titles])
+
+
 def _first_line(member: type[Bound]) -> str:
-    about = inspect.cleandoc(member.__doc__ or inspect.getmodule(member).__doc__ or "")
+    about = spell_citations(inspect.cleandoc(member.__doc__ or inspect.getmodule(member).__doc__ or ""))
     return " ".join(about.split("\n\n")[0].split())

@@ -2,8 +2,7 @@
 
 The driver writes a claim into a tag of the study's experiment, and renews the claim every few seconds. No clock is
 trusted: a second driver watches whether the claim changes. A driver that was cut off finds the claim of the second
-driver when it comes back, and writes no more. This is a fencing token (Kleppmann, "How to do distributed locking",
-2016).
+driver when it comes back, and writes no more. This is a fencing token [@kleppmann2016].
 """
 
 import contextlib

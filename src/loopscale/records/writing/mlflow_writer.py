@@ -52,7 +52,7 @@ FEW = 500
 FORGET = Note(STUDY, artifacts=((ACCOUNT_FILE, b""),))
 """Invalidates the file. Write this note before anything that a driver would not write."""
 Points = dict[tuple[str, int], tuple[float, int]]
-"""Value and time (ms since 1970) by metric and step."""
+"""Value and time, in ms since 1970, by metric and step."""
 
 
 @dataclass

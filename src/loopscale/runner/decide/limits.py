@@ -6,8 +6,8 @@ use until the next note. A killed driver has therefore charged at most `NOTE_SEC
 nothing too little, unless the store was away.
 
 The shares are max-min fair by weight. Trials are assigned one at a time, always to the study with the least share for
-its weight. Each study counts with the resource that its trials use most (dominant resource fairness, Ghodsi et
-al. 2011). Rounding follows Sainte-Lague, as in elections. Slots that a study cannot use go to the others.
+its weight. Each study counts with the resource that its trials use most (dominant resource fairness, @ghodsi2011).
+Rounding follows Sainte-Lague, as in elections. Slots that a study cannot use go to the others.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934)."""
+"""Asynchronous successive halving [@li2020]."""
 
 import math
 from collections.abc import Mapping, Sequence

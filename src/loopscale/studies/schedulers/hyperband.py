@@ -1,4 +1,4 @@
-"""Hyperband (Li et al. 2018, arXiv:1603.06560): asha with several first rungs."""
+"""Hyperband [@li2018]: asha with several first rungs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The median stopping rule (Golovin et al. 2017, section 3.2.2)."""
+"""The median stopping rule [@golovin2017, section 3.2.2]."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

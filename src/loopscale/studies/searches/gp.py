@@ -1,4 +1,4 @@
-"""Bayesian optimisation with a Gaussian process (Snoek et al. 2012)."""
+"""Bayesian optimisation with a Gaussian process [@snoek2012]."""
 
 from loopscale.studies.searches.base import OptunaSampler, Search
 

@@ -1,4 +1,4 @@
-"""A genetic algorithm for two objectives, error and FLOPs (Deb et al. 2002)."""
+"""A genetic algorithm for two objectives, error and FLOPs [@deb2002]."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Points drawn uniformly from the ranges (Bergstra, Bengio 2012)."""
+"""Points drawn uniformly from the ranges [@bergstra2012]."""
 
 from loopscale.studies.searches.base import OptunaSampler, Search
 

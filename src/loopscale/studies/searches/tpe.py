@@ -1,4 +1,4 @@
-"""Tree-structured Parzen estimators (Bergstra et al. 2011): points near good earlier points are likelier."""
+"""Tree-structured Parzen estimators [@bergstra2011]: points near good earlier points are likelier."""
 
 from collections.abc import Iterator, Sequence
 

@@ -14,6 +14,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
 
+SYSTEM = "decision making"
+
 
 class Bandit(Bound):
     """A statement about the regret after T rounds."""
@@ -71,7 +73,7 @@ class TsBayes(Bandit, kind="ts_bayes"):
     """Bayesian regret of Thompson sampling on K arms, rewards in [0, 1], any prior: √(K T ln K / 2)."""
 
     claim = "<="
-    source = "Russo and Van Roy 2016, proposition 1 with 3 (from memory)"
+    source = "@russo2016, proposition 1 with 3 (from memory)"
     arms: PositiveInt = 5
     """K, the number of arms."""
 
@@ -85,7 +87,7 @@ class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
     """Bayesian regret of Thompson sampling with A actions, mean rewards linear in θ: σ √(2 d T ln A)."""
 
     claim = "<="
-    source = "Russo and Van Roy 2016, propositions 1 and 5 (from memory)"
+    source = "@russo2016, propositions 1 and 5 (from memory)"
     dim: PositiveInt = 5
     """d, the dimension of θ."""
     arms: PositiveInt = 10
@@ -126,7 +128,7 @@ class LaiRobbins(KnownMeans, kind="lai_robbins"):
     """
 
     claim = "~"
-    source = "Lai and Robbins 1985, theorem 1 (from memory)"
+    source = "@lai1985, theorem 1 (from memory)"
 
     @override
     def value(self) -> float:
@@ -140,7 +142,7 @@ class Ucb1(KnownMeans, kind="ucb1"):
     """Regret of UCB1 at every T: 8 ln T Σ 1/Δ + (1 + π²/3) Σ Δ."""
 
     claim = "<="
-    source = "Auer, Cesa-Bianchi, Fischer 2002, theorem 1 (from memory)"
+    source = "@auer2002, theorem 1 (from memory)"
 
     @override
     def value(self) -> float:
@@ -152,7 +154,7 @@ class Minimax(Bandit, kind="minimax"):
     """Regret of any player on its worst arms, means in [0, 1] and N(0, 1) noise: √((K-1)T)/27."""
 
     claim = ">="
-    source = "Lattimore and Szepesvári 2020, theorem 15.2 (from memory)"
+    source = "@lattimore2020, theorem 15.2 (from memory)"
     arms: PositiveInt = 5
     """K, the number of arms."""
 
@@ -170,7 +172,7 @@ class LinUcb(Bandit, kind="linucb"):
     """
 
     claim = "<="
-    source = "Abbasi-Yadkori, Pál, Szepesvári 2011, theorem 3 (from memory)"
+    source = "@abbasi2011, theorem 3 (from memory)"
     dim: PositiveInt = 5
     """d, the dimension of θ."""
     penalty: float = Field(1.0, ge=1)
@@ -203,7 +205,7 @@ class DptTarget(Bound, kind="dpt_target"):
 
     claim = "="
     of = "probability"
-    source = "derived: cross entropy is least at the posterior; Lin, Bai, Mei 2024; Lee et al. 2023"
+    source = "derived: cross entropy is least at the posterior; @lin2024; @lee2023"
     successes: tuple[NonNegativeInt, ...] = (3, 1)
     """Number of successes of each arm."""
     failures: tuple[NonNegativeInt, ...] = (2, 4)

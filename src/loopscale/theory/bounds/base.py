@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
+from typing_extensions import override
 
-from loopscale.core.config import Family
+from loopscale.theory.statement import Statement
 
 Claim = Literal["=", "~", "<=", ">="]
 """Exact at finite size, exact in a limit, an upper bound, a lower bound."""
@@ -43,7 +44,7 @@ Quantity = Literal[
 ]
 
 
-class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
+class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     """A statement of the theory, evaluated in float64 without random draws.
 
     A setting has the name of the trial's setting with the same meaning, so that `fill` can copy its value
@@ -52,8 +53,6 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
 
     claim: ClassVar[Claim]
     of: ClassVar[Quantity]
-    source: ClassVar[str]
-    """The paper and its theorem, or "derived" if no paper prints the statement."""
     floor_of: ClassVar[str | None] = None
     """The task, if any, on which no predictor has a smaller mean `excess at a point`."""
     hidden_constant: ClassVar[bool] = False
@@ -64,6 +63,17 @@ class Bound(Family, package="loopscale.theory.bounds", allow_inf_nan=False):
         super().__init_subclass__(**keywords)
         if "value" in vars(cls):
             cls.value = _refuse_overflow(cls.value)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @classmethod
+    @override
+    def claimed(cls) -> str:
+        symbol = {"<=": "≤", ">=": "≥"}.get(cls.claim, cls.claim)
+        return f"{symbol} shape" if cls.hidden_constant else symbol
+
+    @classmethod
+    @override
+    def subject(cls) -> str:
+        return cls.of
 
     @abstractmethod
     def value(self) -> float:

@@ -14,6 +14,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
 
+SYSTEM = "clustering"
+
 
 class IsotropicMixture(Bound):
     """A statement about an isotropic Gaussian mixture with balanced components."""
@@ -66,7 +68,7 @@ class Gmm2Plugin(IsotropicMixture, kind="gmm2_plugin"):
 
     claim = "~"
     of = "misclassification"
-    source = "derived; Ndaoud 2018 without labels (abstract, and from memory)"
+    source = "derived; @ndaoud2018 without labels (abstract, and from memory)"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     points: PositiveInt = 50
@@ -86,7 +88,7 @@ class ExactRecovery(Bound, kind="exact_recovery"):
 
     claim = "~"
     of = "threshold"
-    source = "Ndaoud 2018 (abstract alone)"
+    source = "@ndaoud2018 (abstract alone)"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     points: PositiveInt = 50
@@ -160,13 +162,13 @@ class GmmMinimax(IsotropicMixture, kind="gmm_minimax"):
     """Minimax rate of the error to first order in the exponent, attained by Lloyd's algorithm: exp(-SNR²/8).
 
     The rate is a poor law at the SNR of experiments: at SNR 4 it is .1353, but `gmm2_bayes` is .02275. The
-    logarithm of `gmm2_bayes` falls there by .148 per SNR², not by .125. He et al. 2025b prove that
+    logarithm of `gmm2_bayes` falls there by .148 per SNR², not by .125. @he2025em prove that
     transformers attain the rate from a good start. Their constants were not readable.
     """
 
     claim = "~"
     of = "misclassification"
-    source = "Lu and Zhou 2016 (from memory); He et al. 2025b (abstract alone)"
+    source = "@lu2016 (from memory); @he2025em (abstract alone)"
     hidden_constant = True
 
     @override

@@ -1,6 +1,6 @@
-"""Transformers as decision makers (Lin, Bai, Mei 2024): gap to the expert, depth, and regret of UCB-VI.
+"""Transformers as decision makers [@lin2024]: gap to the expert, depth, and regret of UCB-VI.
 
-The statements are from memory and the theorem numbers from slides. At the size of experiments, the gap and
+The statements are from memory and the theorem numbers from @yang2025slides. At the size of experiments, the gap and
 the regret of UCB-VI exceed their trivial maxima (T, and H · episodes), so compare only shapes. Exact
 references are in `bandits.py`.
 """
@@ -13,13 +13,15 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
 
+SYSTEM = "decision making"
+
 
 class IcrlGap(Bound, kind="icrl_gap"):
     """Reward of the expert minus reward of the network: T² √R (√((ln N_Θ + ln(T/δ))/n) + √ε)."""
 
     claim = "<="
     of = "regret"
-    source = "Lin, Bai, Mei 2024, theorem 6 (from memory; the number from slides)"
+    source = "@lin2024, theorem 6 (from memory; the number from @yang2025slides)"
     hidden_constant = True
     horizon: PositiveInt = 200
     """T, the number of rounds."""
@@ -59,15 +61,22 @@ class RidgeDepth(Bound):
 
 
 class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
-    """Layers for soft LinUCB, with a width of d times the number of actions: √T."""
+    """Layers for soft LinUCB, with a width of d times the number of actions: √T.
 
-    source = "Lin, Bai, Mei 2024, theorem 8 (from slides)"
+    The construction `lin_ucb` has such a net, whose Newton solver needs only about log2(T) layers. The regret of LinUCB
+    is `linucb`.
+    """
+
+    source = "@lin2024, theorem 8 (from @yang2025slides)"
 
 
 class TsDepth(RidgeDepth, kind="ts_depth"):
-    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T."""
+    """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T.
 
-    source = "Lin, Bai, Mei 2024, theorem 10 (from slides; the rate from memory)"
+    The construction `thompson_sampling` has a net with another square root.
+    """
+
+    source = "@lin2024, theorem 10 (from @yang2025slides; the rate from memory)"
 
 
 class Episodic(Bound):
@@ -76,11 +85,11 @@ class Episodic(Bound):
 
 
 class UcbviDepth(Episodic, kind="ucbvi_depth"):
-    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8."""
+    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8. The construction `ucb_vi` has such a net."""
 
     claim = "="
     of = "layers"
-    source = "Lin, Bai, Mei 2024, theorem 12 (from slides)"
+    source = "@lin2024, theorem 12 (from @yang2025slides)"
 
     @override
     def value(self) -> float:
@@ -92,7 +101,7 @@ class Ucbvi(Episodic, kind="ucbvi"):
 
     claim = "<="
     of = "regret"
-    source = "Lin, Bai, Mei 2024, after theorem 12; Azar, Osband, Munos 2017 (from memory)"
+    source = "@lin2024, after theorem 12; @azar2017 (from memory)"
     hidden_constant = True
     states: PositiveInt = 10
     """S, the number of states."""

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
 
+SYSTEM = "linear regression"
+
 
 class WorstCase(InContext):
     """A statement for the worst right-hand side, given κ(S)."""
@@ -41,7 +43,7 @@ class GdContraction(WorstCase, kind="gd_contraction"):
 
     claim = "="
     of = "residual"
-    source = "Nesterov 2004, theorem 2.1.15"
+    source = "@nesterov2004, theorem 2.1.15"
     loops: PositiveInt = 10
     """T, the number of iterations."""
 
@@ -55,7 +57,7 @@ class GdSteps(WorstCase, kind="gd_steps"):
 
     claim = "="
     of = "steps"
-    source = "Nesterov 2004, theorem 2.1.15"
+    source = "@nesterov2004, theorem 2.1.15"
     accuracy: float = Field(1e-6, gt=0, lt=1)
     """ε, the final error relative to the initial error."""
 
@@ -75,7 +77,7 @@ class Chebyshev(WorstCase, kind="chebyshev"):
 
     claim = ">="
     of = "residual"
-    source = "textbook: Chebyshev polynomials; Saad 2003, theorem 6.29"
+    source = "textbook: Chebyshev polynomials; @saad2003, theorem 6.29"
     loops: PositiveInt = 10
     """T, the number of iterations."""
 
@@ -109,7 +111,7 @@ class ConvexDescent(Bound):
 class GdSmooth(ConvexDescent, kind="gd_smooth"):
     """f - f* after T gradient steps of size 1/L: LR²/(4T+2), which is tight, or one of two textbook forms."""
 
-    source = "Drori and Teboulle 2014, theorem 3.1; Nesterov 2004, corollary 2.1.2"
+    source = "@drori2014, theorem 3.1; @nesterov2004, corollary 2.1.2"
     form: Literal["tight", "textbook", "nesterov"] = "tight"
     """`tight` for LR²/(4T + 2), `textbook` for LR²/2T, `nesterov` for 2LR²/(T + 4)."""
 
@@ -123,7 +125,7 @@ class GdSmooth(ConvexDescent, kind="gd_smooth"):
 class Ista(ConvexDescent, kind="ista"):
     """f - f* after T steps of proximal gradient descent (ISTA) on a composite convex function: LR²/2T."""
 
-    source = "Beck and Teboulle 2009, theorem 3.1"
+    source = "@beck2009, theorem 3.1"
 
     @override
     def value(self) -> float:
@@ -133,7 +135,7 @@ class Ista(ConvexDescent, kind="ista"):
 class Fista(ConvexDescent, kind="fista"):
     """f - f* after T steps of FISTA, the accelerated form of `ista`: 2LR²/(T+1)²."""
 
-    source = "Beck and Teboulle 2009, theorem 4.4"
+    source = "@beck2009, theorem 4.4"
 
     @override
     def value(self) -> float:
@@ -149,7 +151,7 @@ class InexactGd(Bound, kind="inexact_gd"):
 
     claim = "<="
     of = "distance"
-    source = "derived; the convex case is Bai et al. 2023, lemma 14"
+    source = "derived; the convex case is @bai2023, lemma 14"
     loops: PositiveInt = 10
     """T, the number of iterations."""
     rate: PositiveFloat = 0.1

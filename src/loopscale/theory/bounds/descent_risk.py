@@ -15,6 +15,8 @@ from typing_extensions import override
 from loopscale.theory.bounds.base import InContext
 from loopscale.theory.bounds.linear_regression import LinearExcess, marchenko_pastur_mean
 
+SYSTEM = "linear regression"
+
 
 def wishart_moments(n: int, d: int) -> tuple[float, float, float, float]:
     """E tr Ŝ^j for j = 1 .. 4, with Ŝ = X'X/n and n rows x ~ N(0, I_d)."""
@@ -81,7 +83,7 @@ class GdRiskMP(DescentRisk, kind="gd_risk_mp"):
     """Excess after T gradient steps of size η < 2/(1 + √γ)² from 0, γ = d/N, for d and N to infinity."""
 
     claim = "~"
-    source = "Ali, Kolter, Tibshirani 2019, theorem 6 (Marchenko-Pastur law)"
+    source = "@ali2019, theorem 6 (Marchenko-Pastur law)"
     loops: PositiveInt = 5
     """T, the number of iterations."""
     rate: PositiveFloat = 0.5

@@ -1,7 +1,7 @@
 """One layer of linear attention, trained to the optimum on linear regression: weights and excess error.
 
 The layer predicts ŷ = x_q' G (1/M) Σ y_i x_i with one matrix G [d, d] for all prompts. No method with a
-single gradient and fixed coefficients has a smaller excess than `lsa_min`. Zhang, Frei, Bartlett 2023 have
+single gradient and fixed coefficients has a smaller excess than `lsa_min`. @zhang2023 have
 noiseless prompts. Two extensions are derived here: label noise, and a basis of the covariance that is drawn
 for every prompt, as in the task `linear_regression`. G cannot depend on a basis that changes, so G is then a
 multiple of the identity.
@@ -17,7 +17,9 @@ from typing_extensions import override
 from loopscale.tasks.spectrum import two_level_spectrum
 from loopscale.theory.bounds.linear_regression import LinearExcess
 
-SOURCE = "Zhang, Frei, Bartlett 2023, theorem 4.1; with noise and with a basis for every prompt: derived"
+SYSTEM = "linear regression"
+
+SOURCE = "@zhang2023, theorem 4.1; with noise and with a basis for every prompt: derived"
 
 
 class LinearAttentionRisk(LinearExcess):
@@ -131,7 +133,7 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang"):
     """Simple bound with the shape of `lsa_risk`, without noise: τ² tr Λ ((d+1)/M + (1 + 2d + d²κ)/N²)."""
 
     claim = "<="
-    source = "Zhang, Frei, Bartlett 2023, after corollary 4.3"
+    source = "@zhang2023, after corollary 4.3"
 
     @override
     def value(self) -> float:
@@ -153,7 +155,7 @@ class LsaGeneral(TrainedAttention, kind="lsa_general"):
     """
 
     claim = "="
-    source = "Zhang, Frei, Bartlett 2023, theorem 4.2; with noise: derived"
+    source = "@zhang2023, theorem 4.2; with noise: derived"
     weights: tuple[float, ...] | None = None
     """a, the best linear weights, in the eigenbasis."""
     variances: tuple[NonNegativeFloat, ...] | None = None

@@ -18,6 +18,8 @@ from loopscale.tasks.spectrum import two_level_spectrum
 from loopscale.theory.bounds.base import InContext
 from loopscale.theory.bounds.bayes_risk import prior_variance_left
 
+SYSTEM = "linear regression"
+
 
 class LinearExcess(InContext):
     """The excess error of a method at the query that follows `point` pairs."""
@@ -77,9 +79,7 @@ class OlsMinNorm(LinearExcess, kind="ols_min_norm"):
     """
 
     claim = "="
-    source = (
-        "textbook: moments of the inverse Wishart; Breiman and Freedman 1983; Belkin, Hsu, Xu 2020, theorem 1"
-    )
+    source = "textbook: moments of the inverse Wishart; @breiman1983; @belkin2020, theorem 1"
 
     @override
     def value(self) -> float:
@@ -123,7 +123,7 @@ class OneStepBest(LinearExcess, kind="one_step_best"):
     """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ², and of trained linear attention."""
 
     claim = "="
-    source = "derived; Zhang, Frei, Bartlett 2023, theorem 4.1"
+    source = "derived; @zhang2023, theorem 4.1"
 
     @override
     def value(self) -> float:
@@ -163,7 +163,7 @@ class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp"):
     """
 
     claim = "~"
-    source = "Dicker 2016, theorem 1; Dobriban and Wager 2018, theorem 2.1 (Marchenko-Pastur law)"
+    source = "@dicker2016, theorem 1; @dobriban2018, theorem 2.1 (Marchenko-Pastur law)"
 
     @override
     def value(self) -> float:
@@ -184,7 +184,7 @@ class RidgeEquivalent(LinearExcess, kind="ridge_equiv"):
     """
 
     claim = "~"
-    source = "Hastie, Montanari, Rosset, Tibshirani 2022, theorem 5 (deterministic equivalents)"
+    source = "@hastie2022, theorem 5 (deterministic equivalents)"
     penalty: NonNegativeFloat | None = None
     """λ of the solver `ridge`; by default the Bayes penalty σ²/w_scale²."""
 

@@ -1,7 +1,7 @@
 """Mixtures of linear regressions: errors of coefficients and of labels against the number of pairs.
 
-y = <β_z, x> + v·noise with a hidden component z; two symmetric components are ±β. η = |β|/v is the SNR. Jin
-et al. 2024 bound the error of a transformer that runs EM internally. With constants of 1 their threshold
+y = <β_z, x> + v·noise with a hidden component z; two symmetric components are ±β. η = |β|/v is the SNR. @jin2024
+bound the error of a transformer that runs EM internally. With constants of 1 their threshold
 classifies every practical prompt as "low" SNR, so use `mlr_fisher` to locate the threshold. If every pair has
 its own z, the best prediction of y under the symmetric mixture is 0. Then measure the error of β up to its
 sign.
@@ -17,6 +17,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
 from loopscale.theory.bounds.bayes_risk import prior_variance_left
+
+SYSTEM = "mixtures of regressions"
 
 NODES = 24
 """Number of nodes of the spline in the number of pairs."""
@@ -80,7 +82,7 @@ class MlrFisher(InContext, kind="mlr_fisher"):
 
 
 class JinSymmetric(InContext):
-    """A statement of Jin et al. 2024 about two components ±β with v = 1, on both sides of a threshold of η.
+    """A statement of @jin2024 about two components ±β with v = 1, on both sides of a threshold of η.
 
     Corrected: the printed rate above the threshold lacks the factor 1/η, so the printed bound jumps at the
     threshold. With the factor the rates agree there (`kwon_k2`). From η = 1 on, both readings are equal.
@@ -118,9 +120,7 @@ class JinK2(JinSymmetric, kind="jin_k2"):
     """|β̂ - β| for ±β: r^¼ at low SNR, r^½/min(η, 1) at high SNR, r = d ln²(n/δ)/n."""
 
     of = "parameter error"
-    source = (
-        "Jin et al. 2024, theorem 3.2 (from slides; the rates in its abstract); corrected by Kwon et al. 2021"
-    )
+    source = "@jin2024, theorem 3.2 (from @yang2025slides; the rates in its abstract); corrected by @kwon2021"
 
     @override
     def value(self) -> float:
@@ -133,7 +133,7 @@ class JinExcess(JinSymmetric, kind="jin_excess"):
     """Excess risk for ±β: √r at low SNR, r/min(η, 1)² at high SNR, r = d ln² n/n; `jin_k2`² up to logarithms."""
 
     of = "excess at a point"
-    source = "Jin et al. 2024, theorem 3.3 (from slides); corrected by Kwon et al. 2021"
+    source = "@jin2024, theorem 3.3 (from @yang2025slides); corrected by @kwon2021"
 
     @override
     def value(self) -> float:
@@ -147,7 +147,7 @@ class JinGeneral(InContext, kind="jin_general"):
 
     claim = "<="
     of = "prediction error"
-    source = "Jin et al. 2024, theorem 3.1 (from slides)"
+    source = "@jin2024, theorem 3.1 (from @yang2025slides)"
     hidden_constant = True
     points: PositiveInt = 1001
     components: PositiveInt = 3
@@ -177,7 +177,7 @@ class JinPrompts(Bound, kind="jin_prompts"):
 
     claim = "<="
     of = "generalisation gap"
-    source = "Jin et al. 2024 (abstract alone)"
+    source = "@jin2024 (abstract alone)"
     hidden_constant = True
     layers: PositiveInt = 12
     """L, the number of layers."""
@@ -198,7 +198,7 @@ class KwonK2(InContext, kind="kwon_k2"):
 
     claim = "<="
     of = "parameter error"
-    source = "Kwon, Ho, Caramanis 2021 (abstract alone)"
+    source = "@kwon2021 (abstract alone)"
     hidden_constant = True
     snr: PositiveFloat = 1.0
     """η."""
@@ -215,7 +215,7 @@ class EmIterations(InContext, kind="em_iterations"):
 
     claim = "<="
     of = "steps"
-    source = "Kwon, Ho, Caramanis 2021 (abstract alone)"
+    source = "@kwon2021 (abstract alone)"
     hidden_constant = True
     snr: PositiveFloat = 1.0
     """η."""

@@ -1,4 +1,4 @@
-"""Newton's iteration for the inverse of S (AlgoFormer eq. 4; Fu et al. 2023): each step squares I - M S.
+"""Newton's iteration for the inverse of S [@gao2024, eq. 4; @fu2023]: each step squares I - M S.
 
 Eq. 4 also allows the start 2/|SS'|, but then the direction of the largest eigenvalue never converges. The
 interval of valid starts is open.
@@ -13,7 +13,9 @@ from typing_extensions import override
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.bounds.descent import WorstCase
 
-SOURCE = "Söderström and Stewart 1974; Pan and Schreiber 1991; AlgoFormer eq. 4"
+SYSTEM = "linear regression"
+
+SOURCE = "@soderstrom1974; @pan1991; @gao2024, eq. 4"
 
 
 class NewtonRate(WorstCase):
@@ -42,7 +44,7 @@ class NewtonResidual(NewtonRate, kind="newton_residual"):
     """Residual after T steps of Newton's iteration: |I - M_T S| = |I - M_0 S|^(2^T).
 
     The residual is that of the slowest direction; the mean over directions is smaller in the first steps. A
-    law of squared errors is compared with the square of this residual. T loops of AlgoFormer's theorem 4.1
+    law of squared errors is compared with the square of this residual. T loops of theorem 4.1 of @gao2024
     have the same residual.
     """
 
@@ -95,13 +97,13 @@ class NewtonIsGd(Bound, kind="newton_is_gd"):
 class NewtonCoefficients(Bound, kind="newton_coefficients"):
     """Coefficient of S^(2j-1) in M_T, from M_0 = αS: (-1)^(j+1) C(2^T, j) α^j, 1 <= j <= 2^T.
 
-    Fu et al. print other coefficients for T = 1 and 2 (-4α²S³; 4, -12, 16, -16). The correct ones are 2α, -α²
+    @fu2023 print other coefficients for T = 1 and 2 (-4α²S³; 4, -12, 16, -16). The correct ones are 2α, -α²
     and 4, -6, 4, -1.
     """
 
     claim = "="
     of = "coefficient"
-    source = "binomial theorem; corrects Fu et al. 2023"
+    source = "binomial theorem; corrects @fu2023"
     loops: PositiveInt = 2
     """T, the number of iterations."""
     term: PositiveInt = 1

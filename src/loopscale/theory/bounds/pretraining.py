@@ -1,6 +1,6 @@
 """Cost of pretraining a transformer on linear regression, in prompts, layers and pairs.
 
-Bai et al. measure half of the squared error; this makes no difference where a constant is hidden. Their κ is
+@bai2023 measure half of the squared error; this makes no difference where a constant is hidden. Their κ is
 the condition number of the Gram matrix of one prompt, `kappa` here. The number of pretraining prompts is
 steps · batch_size.
 """
@@ -13,6 +13,8 @@ from typing_extensions import override
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.bounds.descent import WorstCase
 from loopscale.theory.bounds.linear_regression import LinearExcess
+
+SYSTEM = "linear regression"
 
 
 class Pretrained(Bound):
@@ -28,12 +30,12 @@ class Pretrained(Bound):
 
     @property
     def prompts(self) -> int:
-        """n of Bai et al., where N is the number of pairs; the slides on the theorem exchange n and N."""
+        """n of @bai2023, where N is the number of pairs; @yang2025slides exchanges n and N."""
         return self.steps * self.batch_size
 
 
 class BaiTheorem21(WorstCase):
-    """A part of Bai et al. 2023, theorem 21, for N >= Õ(d) pairs."""
+    """A part of @bai2023, theorem 21, for N >= Õ(d) pairs."""
 
     hidden_constant = True
     noise: NonNegativeFloat = 1.0
@@ -48,14 +50,14 @@ class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
     """Excess after pretraining on n prompts of N >= Õ(d) pairs: sqrt((κ²d² + ln(1/ξ))/n) + dσ²/N.
 
     The excess falls as n^(-1/2) to a floor, the excess of least squares. The model has `bai_pretrain_layers`
-    layers of 3 heads and imitates a first-order method, so that the number of layers grows with κ. The slides
-    credit this theorem to the paper on Newton's method by mistake: the theorem of Fu et al. is 5.1
+    layers of 3 heads and imitates a first-order method, so that the number of layers grows with κ. @yang2025slides
+    credits this theorem to the paper on Newton's method by mistake: the theorem of @fu2023 is 5.1
     (`fu_newton`).
     """
 
     claim = "<="
     of = "excess at a point"
-    source = "Bai et al. 2023, theorem 21 (logarithms dropped)"
+    source = "@bai2023, theorem 21 (logarithms dropped)"
 
     @override
     def value(self) -> float:
@@ -72,7 +74,7 @@ class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
 
     claim = "~"
     of = "prompts"
-    source = "derived from Bai et al. 2023, theorem 21, ln(1/ξ) << κ²d²; corrects what is printed after it"
+    source = "derived from @bai2023, theorem 21, ln(1/ξ) << κ²d²; corrects what is printed after it"
 
     @override
     def value(self) -> float:
@@ -85,7 +87,7 @@ class BaiPretrainLayers(BaiTheorem21, kind="bai_pretrain_layers"):
 
     claim = "<="
     of = "layers"
-    source = "Bai et al. 2023, theorem 21"
+    source = "@bai2023, theorem 21"
 
     @override
     def value(self) -> float:
@@ -104,7 +106,7 @@ class BaiCapacity(Pretrained, kind="bai_capacity"):
 
     claim = "<="
     of = "gap"
-    source = "Bai et al. 2023, theorem 20 (the display from memory, logarithms dropped)"
+    source = "@bai2023, theorem 20 (the display from memory, logarithms dropped)"
     layers: PositiveInt = 4
     """L, the number of layers."""
     heads: PositiveInt = 4
@@ -127,7 +129,7 @@ class BaiLs(LinearExcess, kind="bai_ls"):
     """Excess of a transformer that does least squares, for N >= Õ(d): dσ²/N."""
 
     claim = "<="
-    source = "Bai et al. 2023, corollary 5"
+    source = "@bai2023, corollary 5"
     hidden_constant = True
 
     @override
@@ -140,7 +142,7 @@ class BaiLasso(LinearExcess, kind="bai_lasso"):
     """Excess of a transformer that does the lasso, for weights with s non-zero coordinates: σ² s ln(d/δ)/N."""
 
     claim = "<="
-    source = "Bai et al. 2023, theorem 11"
+    source = "@bai2023, theorem 11"
     hidden_constant = True
     nonzero: PositiveInt = 3
     """s, the number of non-zero weights."""
@@ -162,7 +164,7 @@ class BaiNearBayes(LinearExcess, kind="bai_near_bayes"):
     """
 
     claim = "<="
-    source = "Bai et al. 2023, corollary 6"
+    source = "@bai2023, corollary 6"
     hidden_constant = True
     layers: PositiveInt = 4
     """L, the number of layers."""

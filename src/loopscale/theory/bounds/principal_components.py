@@ -15,13 +15,15 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound
 
+SYSTEM = "spectral methods"
+
 
 class PowerTan(Bound, kind="power_tan"):
     """tan θ_T after T steps of the power method: at most (λ₂/λ₁)^T tan θ_0, with equality if λ₂ = ... = λ_d."""
 
     claim = "<="
     of = "tangent"
-    source = "textbook: Golub and Van Loan, power iteration"
+    source = "textbook: @golub2013, power iteration"
     loops: NonNegativeInt = 10
     """T, the number of iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
@@ -98,14 +100,12 @@ class PowerError(Bound, kind="power_error"):
 class InitOverlap(Bound, kind="init_overlap"):
     """P(|v'x| <= δ) for x uniform on the sphere and v fixed: about δ √(2d/π) for small δ and large d.
 
-    This replaces lemma 8 of He et al. The two displays of the lemma contradict each other: exp(-C δ^-½) and
-    exp(-C/δ). The second display also lacks the absolute value, and without the absolute value half of all
-    starts fail.
+    This replaces lemma 8 of @he2024, which `he_init` has as printed.
     """
 
     claim = "="
     of = "probability"
-    source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects He et al. 2025a, lemma 8"
+    source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects @he2024, lemma 8 of @liu2025slides"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     overlap: float = Field(0.025, gt=0, le=1)
@@ -115,6 +115,35 @@ class InitOverlap(Bound, kind="init_overlap"):
     def value(self) -> float:
         self.require(self.dim >= 2, "dim >= 2")
         return float(scipy.special.betainc(0.5, (self.dim - 1) / 2, self.overlap**2))
+
+
+class HeInit(Bound, kind="he_init"):
+    """P(a start overlaps its eigenvector by at most δ), as printed in lemma 8: √(δ/π) + exp(-C δ^-½).
+
+    With `components: k` the second display of the lemma: k √(δ/π) + k exp(-C/δ) for any of k starts with an overlap of
+    at most δ/√d. The displays contradict each other in the exponent. The second one also lacks the absolute value, and
+    without the absolute value half of all starts fail. The exact probability is `init_overlap`: for small δ the
+    exact probability falls as δ, and this bound as √δ only.
+    """
+
+    claim = "<="
+    of = "probability"
+    source = "@he2024, lemma 8 of @liu2025slides"
+    hidden_constant = True
+    dim: PositiveInt = 20
+    """d, the dimension of a point."""
+    overlap: float = Field(0.01, gt=0)
+    """δ, below 1/(2d)."""
+    components: PositiveInt | None = None
+    """k, the number of starts, for the second display. `None` for the first display."""
+
+    @override
+    def value(self) -> float:
+        self.require(self.overlap < 0.5 / self.dim, "overlap < 1 / (2 d)")
+        root, k = math.sqrt(self.overlap / math.pi), self.components
+        return (
+            root + math.exp(-(self.overlap**-0.5)) if k is None else k * (root + math.exp(-1 / self.overlap))
+        )
 
 
 class RandomCosine(Bound, kind="random_cosine"):
@@ -140,7 +169,7 @@ class DavisKahan(Bound, kind="davis_kahan"):
 
     claim = "<="
     of = "sine"
-    source = "Yu, Wang, Samworth 2015, corollary 1 (from memory)"
+    source = "@yu2015, corollary 1 (from memory)"
     perturbation: NonNegativeFloat = 0.1
     """|E|, the spectral norm."""
     gap: PositiveFloat = 1.0
@@ -160,7 +189,7 @@ class SpikedCosine(Bound, kind="spiked_cosine"):
 
     claim = "~"
     of = "squared cosine"
-    source = "Paul 2007, theorem 4; Benaych-Georges and Nadakuditi 2011 (from memory)"
+    source = "@paul2007, theorem 4; @benaych2011 (from memory)"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     points: PositiveInt = 40

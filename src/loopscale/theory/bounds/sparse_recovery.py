@@ -1,6 +1,6 @@
 """Sparse recovery in context, by l1 minimisation and learned iterations (LISTA).
 
-y = Xβ, where β has S non-zero coordinates. The prompt has n pairs, and K = `layers`. Liu et al. 2025 prove
+y = Xβ, where β has S non-zero coordinates. The prompt has n pairs, and K = `layers`. @liu2025 prove
 that a transformer does one LISTA step per layer, with measurements X that differ between prompts. Gaussian
 inputs violate the bound on |x| in their theorem and must be clipped.
 """
@@ -14,6 +14,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
 
+SYSTEM = "sparse recovery"
+
 
 class Sparse(InContext):
     nonzero: PositiveInt = 3
@@ -24,7 +26,7 @@ class Sparse(InContext):
 
 
 class VaryingMeasurements(Sparse):
-    """A statement of Liu et al. 2025 for n >= N₀ = 8 (4S-2)² ln(dS/δ)/c pairs, without noise.
+    """A statement of @liu2025 for n >= N₀ = 8 (4S-2)² ln(dS/δ)/c pairs, without noise.
 
     Corrected: the last root of e^-α has the factor γ. Without γ, α is negative at n = N₀ for small γ.
     """
@@ -58,7 +60,7 @@ class ListaVM(VaryingMeasurements, kind="lista_vm"):
     """|β̂ - β| after K layers: b e^(-αK), geometric in K with a rate α that rises with n up to -ln(1 - ⅔γ)."""
 
     of = "parameter error"
-    source = "Liu et al. 2025, theorem 5.1 (theorem 13 of the slides), corrected"
+    source = "@liu2025, theorem 5.1 (theorem 13 of @liu2025slides), corrected"
     w_norm: PositiveFloat = 1.0
     """b, the largest |β|₁."""
 
@@ -76,7 +78,7 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout"):
     """
 
     of = "prediction error"
-    source = "Liu et al. 2025, theorem 14 of the slides"
+    source = "@liu2025, theorem 14 of @liu2025slides"
     readout: Literal["linear", "query"] = "linear"
     """`linear`: from the state of the last layer. `query`: from a query token."""
     x_norm: PositiveFloat = 1.0
@@ -96,7 +98,7 @@ class ListaCP(Bound, kind="lista_cp"):
 
     claim = "<="
     of = "parameter error"
-    source = "Chen et al. 2018, theorem 2 (from memory; C derived)"
+    source = "@chen2018, theorem 2 (from memory; C derived)"
     nonzero: PositiveInt = 3
     """s, the number of non-zero coordinates of β."""
     layers: NonNegativeInt = 10
@@ -128,7 +130,7 @@ class L1Threshold(Bound, kind="l1_threshold"):
 
     claim = "~"
     of = "threshold"
-    source = "Amelunxen, Lotz, McCoy, Tropp 2014, theorem II and proposition 4.5 (from memory)"
+    source = "@amelunxen2014, theorem II and proposition 4.5 (from memory)"
     dim: PositiveInt = 100
     """d, the dimension of β."""
     nonzero: PositiveInt = 10

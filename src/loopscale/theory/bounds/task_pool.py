@@ -16,6 +16,8 @@ from typing_extensions import override
 
 from loopscale.theory.bounds.linear_regression import LinearExcess, marchenko_pastur_mean
 
+SYSTEM = "linear regression"
+
 NODES = 200
 """Number of nodes of each quadrature rule, for the distance and for |w|."""
 
@@ -94,7 +96,7 @@ class Dmmse(TaskPool, kind="dmmse"):
     """
 
     claim = "~"
-    source = "Raventós et al. 2023 (the predictor); the limit derived: nearest neighbour of a Gaussian"
+    source = "@raventos2023 (the predictor); the limit derived: nearest neighbour of a Gaussian"
     tasks: PositiveInt = 64
     """k, the number of tasks in the pool."""
 

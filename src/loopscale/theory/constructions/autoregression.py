@@ -1,4 +1,4 @@
-"""Gradient descent on an autoregression x_t = A Φ(x_{t-q}, ..., x_{t-1}), and its forecast (AlgoFormer, theorem 3.2).
+"""Gradient descent on an autoregression x_t = A Φ(x_{t-q}, ..., x_{t-1}), and its forecast [@gao2024, theorem 3.2].
 
 The net reads x_1, ..., x_N and forecasts x_{N+1}. Two registers stand for t = 0, with x = 0, and for t = N + 1. Heads
 copy the past of every t to its token, and layers apply Φ to the past. Let Φ_t be the result. The state holds the
@@ -22,33 +22,29 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.representation_regression import Representation
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
-from loopscale.theory.constructions.causal import descent_limit, length_factor
+from loopscale.theory.constructions.causal import EXAMPLE_SCALE_FACTOR, length_factor
 from loopscale.theory.constructions.copying import add_lagged, windows
-from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.gadgets import UNDERFLOW, MeanOfProducts, Order, hide_keys
+from loopscale.theory.constructions.example import Example, Limit, Stated
+from loopscale.theory.constructions.gadgets import UNDERFLOW, SoftmaxSums, hide_keys
 from loopscale.theory.constructions.regression import leaky_layer, least_squares_descent
 
+SYSTEM = "AlgoFormer"
 
-class PairTokenDescent(Construction):
+
+class PairTokenDescent(SoftmaxSums):
     """Shared by constructions that descend on pairs held by one token each, with a register as sink."""
 
     variant: Literal["sink", "relu"] = "sink"
     """How products are summed. sink: softmax attention with a sink, in the limit of a small scale. relu: exactly."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink without log N."""
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs."""
 
     @property
     @override
     def limit(self) -> Limit | None:
-        return descent_limit(self.expansion, self.rate) if self.variant == "sink" else None
+        return self.scale_limit(EXAMPLE_SCALE_FACTOR * self.rate) if self.variant == "sink" else None
 
     @property
     def mask(self) -> float:
@@ -61,7 +57,7 @@ class PairTokenDescent(Construction):
 
     def descend(self, rows: StateRows, pairs: int, feature: Form, selection: list[Term]) -> BlockPlan:
         """One step of descent of u at every token, over the pairs that the score terms `selection` leave visible."""
-        mean = MeanOfProducts(self.variant, pairs, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant, pairs)
         move = (-self.rate * rows["u"], rows["u"])
         return mean.add(BlockPlan(), feature, feature, move, [*selection, *mean.sink(rows)])
 
@@ -73,7 +69,7 @@ class Autoregression(PairTokenDescent, kind="autoregression"):
     input is x_{t-q}, ..., x_{t-1}, the oldest first. This net has one layer for each layer of Φ.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 3.2"
+    source = "@gao2024, theorem 3.2"
     algorithm = "gradient descent on an autoregression"
     REGISTERS: ClassVar[int] = 2
     lags: PositiveInt = 3
@@ -108,6 +104,11 @@ class Autoregression(PairTokenDescent, kind="autoregression"):
         return Design(
             rows, rows.read_in("x"), rows["out"], positions, before, loop, [answer], self.kinds(before)
         )
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        heads = f"q = {self.lags} in the first layer, 2 in the loop, 1 in the others"
+        return Stated.of_loops("gradient step", f"{self.layers + 2} pre + 1 loop + 1 post", heads)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

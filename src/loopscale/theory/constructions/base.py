@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import override
 
-from loopscale.core.config import Family
 from loopscale.core.prompt import Prompt
 from loopscale.models.algoformer import Algoformer, AlgoformerNet
 from loopscale.models.architecture import Architecture, Kind
@@ -18,17 +18,16 @@ from loopscale.models.gpt2 import Gpt2
 from loopscale.models.layered import LayeredNet
 from loopscale.models.layers import Block, Stack
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
+from loopscale.theory.statement import Statement
 
 
-class Construction(Family, package="loopscale.theory.constructions", allow_inf_nan=False):
+class Construction(Statement, package="loopscale.theory.constructions", allow_inf_nan=False):
     """The weights of one theorem.
 
     The docstring of each member states the algorithm, the tokens that the net reads, and the accuracy.
     """
 
-    source: ClassVar[str]
-    """The paper and the theorem."""
     algorithm: ClassVar[str]
     """The algorithm. One step of the net (a loop, or a layer without loop) is one step of this algorithm."""
     solves: ClassVar[type | None] = None
@@ -40,6 +39,22 @@ class Construction(Family, package="loopscale.theory.constructions", allow_inf_n
     def limit(self) -> Limit | None:
         """The limit in which the net runs the algorithm. `None` if the net runs the algorithm exactly."""
         return None
+
+    @classmethod
+    @override
+    def claimed(cls) -> str:
+        """The claim with the default settings."""
+        limit = cls().limit
+        return f"~ {limit.power}" if limit else "="
+
+    @classmethod
+    @override
+    def subject(cls) -> str:
+        return cls.algorithm.replace("_", " ")
+
+    @abstractmethod
+    def stated(self, prompt: Prompt) -> Stated:
+        """The accuracy and the size that the source states, for prompts of this geometry."""
 
     @abstractmethod
     def example(self, rng: torch.Generator) -> Example:

@@ -68,7 +68,7 @@ class BlockPlan:
 
     def head(self, score: Iterable[Term], move: Iterable[Move]) -> "BlockPlan":
         """One head. Its score is the sum of the terms."""
-        self.heads.append((_stacked(score), _stacked(move)))
+        self.heads.append((stacked(score), stacked(move)))
         return self
 
     def signed_pair(
@@ -138,7 +138,7 @@ class BlockPlan:
         last.bias.add_(self.shift)
 
 
-def _stacked(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def stacked(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """The first forms stacked, and the second forms stacked."""
     firsts, seconds = zip(*pairs, strict=True)
     return torch.cat(firsts), torch.cat(seconds)

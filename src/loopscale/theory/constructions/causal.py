@@ -1,4 +1,4 @@
-"""Gradient descent in a decoder: every x has its own weights, fitted to the pairs before it (AlgoFormer, theorem 4.2).
+"""Gradient descent in a decoder: every x has its own weights, fitted to the pairs before it [@gao2024, theorem 4.2].
 
 The net reads x_1, y_1, x_2, y_2, ... under a causal mask and predicts y at every x. The state of x_i holds w_i. A loop
 is one step on `(1/2(i-1)) Σ_{j<i} (w_i·x_j - y_j)²`. Correction: in lemma A.5 as printed, x_i attends to itself, which
@@ -15,24 +15,26 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
     EXPANSIONS,
-    MEASURABLE_SCALES,
-    MeanOfProducts,
-    Order,
-    Variant,
+    AnySums,
     hide_keys,
     nearest_position,
 )
 from loopscale.theory.constructions.regression import interleaved_tokens, least_squares_descent
 
+SYSTEM = "AlgoFormer"
+
 GENTLE_MASK = 40.0
 """Score gap of a mask. exp(-40) is far below rounding. A larger gap would round the score, whose value matters here."""
 EXAMPLE_SCALE_FACTOR = 20.0
-"""Examples use c |f|² larger by this factor than in `MEASURABLE_SCALES`, so that rounding matters less."""
+"""Examples use c |f|² larger by this factor than in `MEASURABLE_SCALES`, so that rounding matters less.
+
+Features have the largest length that `rate` allows, |f|² = 1 / rate.
+"""
 FLAGS = ("one", "tx", "ty", "f1", "f2", "p", "tau", "t2", "log")
 
 
@@ -92,38 +94,31 @@ class CausalPairTokens:
         return torch.cat([-rows["p"], rows["one"]]), torch.cat([rows["one"], rows["p"]])
 
 
-class CausalDescent(Construction, kind="causal_gradient_descent"):
+class CausalDescent(AnySums, kind="causal_gradient_descent"):
     """The solver `gradient_descent` with the same rate, at every query. Two layers before the loop, one after it.
 
     relu and linear attention are exact, but they divide by the number of visible tokens, 2i - 1. No weights can undo
     this division for every query. Their step at query i is `rate` (i-1)/(2i-1).
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.5 and theorem 4.2 (stated for Newton, proved for descent)"
+    source = "@gao2024, lemma A.5 and theorem 4.2 (stated for Newton, proved for descent)"
     solves, every_query = Regression, True
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs before the query."""
-    variant: Variant = "mirrored"
-    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`. Order 1 needs the sink."""
     scale: PositiveFloat = 1e-3
     """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink. The sink is the first token."""
     bound: PositiveFloat = 1e3
     """An upper bound on the coordinates of x and, in relu and linear attention, on the predictions."""
 
     @property
-    def order(self) -> Order | None:
-        """The order of the error in `scale`. `None` if products are summed exactly."""
-        return self.expansion if self.variant in ("mirrored", "sink") else None
-
-    @property
     @override
     def limit(self) -> Limit | None:
-        return descent_limit(self.order, self.rate) if self.order else None
+        return self.scale_limit(EXAMPLE_SCALE_FACTOR * self.rate) if self.order else None
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated.of_loops("gradient step", layers="1 pre + 1 loop + 2 post", heads="2")
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -160,7 +155,7 @@ class CausalDescent(Construction, kind="causal_gradient_descent"):
         """w_i <- w_i - rate Σ_j (w_i·x_j - y_j) x_j / (i - 1). At a y the query is 0, so that w stays 0."""
         query, move = torch.cat([rows["w"], -rows["tx"]]), (-self.rate * rows["xc"], rows["w"])
         key = torch.cat([rows["kx"], rows["ky"]] if self.variant == "mirrored" else [rows["xc"], rows["y"]])
-        mean = MeanOfProducts(self.variant, 1, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant)
         selection = {
             "mirrored": [hide_keys(rows, rows["f1"])],
             "sink": [(self.depth * rows["one"] + rows["log"], rows["f1"])],
@@ -218,12 +213,3 @@ def length_factor(
 ) -> Float[Tensor, "prompts 1 *more 1"]:
     """The factor that gives the longest x of a prompt the length `longest`."""
     return longest / xs.norm(dim=-1, keepdim=True).amax(1, keepdim=True)
-
-
-def descent_limit(order: Order, rate: float) -> Limit:
-    """The limit c |f|² -> 0 for descent on features of the largest length that `rate` allows, |f|² = 1 / rate."""
-    return Limit(
-        "scale",
-        float(order),
-        tuple(EXAMPLE_SCALE_FACTOR * rate * scale for scale in MEASURABLE_SCALES[order]),
-    )

@@ -1,4 +1,5 @@
-"""Newton's iteration in a decoder, at every query at once. AlgoFormer's theorem 4.2 names this case and leaves it open.
+"""Newton's iteration in a decoder, at every query at once. Theorem 4.2 of @gao2024 names this
+case and leaves it open.
 
 The net reads x_1, y_1, x_2, y_2, ... under a causal mask. The state of x_i holds the columns of its own matrix M_i.
 Let `S_i = (1/(2i-1)) Σ_{j<i} x_j x_j'`. Two blocks of relu attention compute `M_i <- 2 M_i - M_i S_i M_i`. Two more
@@ -17,21 +18,27 @@ from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
 from loopscale.theory.constructions.causal import FLAGS, CausalPairTokens, random_scaled_regression
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.newton import newton_iterates
 from loopscale.theory.constructions.regression import interleaved_tokens
+
+SYSTEM = "AlgoFormer"
 
 
 class CausalNewton(Construction, kind="causal_newton"):
     """3 + 2 + 2 layers before, in and after the loop. For small d: 2d² heads, and (d + 1) d rows per token."""
 
-    source = "derived; Gao et al. 2024 (AlgoFormer), theorem 4.2, leaves it open"
+    source = "derived; @gao2024, theorem 4.2, leaves it open"
     solves, every_query = Regression, True
     algorithm = "newton"
     start: PositiveFloat = 0.1
     """α: M_0 = α S_i. Must be below 2 / λmax(S_i)² for every prefix."""
     bound: PositiveFloat = 300.0
     """An upper bound on the coordinates of x, the entries of M S M, and the predictions."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("nothing: the theorem names Newton, and its proof is gradient descent")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -1,4 +1,4 @@
-"""Copy the last q tokens to every token, with one layer of q heads (AlgoFormer, lemma A.3).
+"""Copy the last q tokens to every token, with one layer of q heads [@gao2024, lemma A.3].
 
 The net reads x_1, ..., x_N. Token t ends up with x_t, x_{t-1}, ..., x_{t-q}, bit by bit. Inputs before x_1 count as 0:
 a register with data 0 stands at t = 0 and is the nearest key for any earlier time. In the lemma the softmax instead
@@ -18,14 +18,16 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.gadgets import nearest_position
+
+SYSTEM = "AlgoFormer"
 
 
 class Copying(Construction, kind="copying"):
     """In: x of d coordinates. Out, at token t: (q + 1) d coordinates, the newest first."""
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.3"
+    source = "@gao2024, lemma A.3"
     algorithm = "copy of the last tokens"
     lags: PositiveInt = 3
     """q, the number of heads."""
@@ -34,6 +36,10 @@ class Copying(Construction, kind="copying"):
     causal: bool = True
     """True for a decoder, in which relu attention divides by the position. False for an encoder, in which relu
     attention divides by all N + 1 tokens."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("arbitrarily close for a large temperature; no rate", "1", f"q = {self.lags}")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

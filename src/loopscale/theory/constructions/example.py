@@ -8,6 +8,25 @@ from torch import Tensor
 
 from loopscale.core.prompt import Prompt
 
+NOT_STATED = "not stated"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """The statement of the source itself, in words: formulas, numbers at the size of the net, or `NOT_STATED`."""
+
+    accuracy: str
+    """How the net approximates the algorithm."""
+    layers: str = NOT_STATED
+    heads: str = NOT_STATED
+    width: str = NOT_STATED
+
+    @classmethod
+    def of_loops(cls, step: str, layers: str, heads: str) -> "Stated":
+        """The form of the theorems on AlgoFormer."""
+        close = f"one loop is one {step}, arbitrarily close for c to 0 and C to infinity; no rate"
+        return cls(close, layers, heads)
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -16,10 +35,19 @@ class Limit:
     setting: str
     """The name of the setting that goes to its limit: a scale goes to 0, a number of pieces to infinity."""
     order: int | float
-    """The exponent of the distance between net and algorithm, as a power of the scale or of 1 / pieces."""
+    """The exponent of the distance between net and algorithm, as a power of the scale or of 1 / pieces.
+
+    The exponent is derived here. No source states one.
+    """
     values: tuple[int | float, ...]
     """Values, from coarse to fine, at which the order is measured. Coarser values are not yet in the asymptotic
     range. At finer values rounding exceeds the distance."""
+
+    @property
+    def power(self) -> str:
+        """The distance up to a constant: `scale^4`, `pieces^-2`."""
+        falls = self.values[-1] > self.values[0]
+        return f"{self.setting}^{'-' if falls else ''}{self.order:g}"
 
 
 @dataclass(frozen=True)

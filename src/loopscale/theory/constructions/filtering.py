@@ -1,11 +1,11 @@
-"""The next state of a chain of thought, by descent on the level at which the prompt ends (AlgoFormer, theorem 3.3).
+"""The next state of a chain of thought, by descent on the level at which the prompt ends [@gao2024, theorem 3.3].
 
 The net reads chains x, s^1, ..., s^L of N samples, with s^l = leaky(W_l s^{l-1}). The last chain stops at a level ρ
 < L. Two layers find ρ at the last token, and select the states of level ρ with leaky^{-1} of their successors. The
 loop descends from W = 0 on `(1/2N) Σ_j |W s^ρ_j - leaky^{-1}(s^{ρ+1}_j)|²`. This is a linear regression, because
 leaky ReLU is invertible. The same net works for every ρ.
 
-The theorem uses the filter of Li et al. with seven layers. Two layers are enough here, because the position of a
+The theorem uses the filter of @li2023 with seven layers. Two layers are enough here, because the position of a
 token determines its level, and because every token attends to the last one. A decoder cannot do this: the samples
 would have to learn ρ from a later token.
 """
@@ -24,9 +24,11 @@ from loopscale.theory.constructions.autoregression import PairTokenDescent
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.causal import length_factor
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW, hide_keys, nearest_position
 from loopscale.theory.constructions.regression import least_squares_descent
+
+SYSTEM = "AlgoFormer"
 
 
 class Filtering(PairTokenDescent, kind="filtering"):
@@ -36,7 +38,7 @@ class Filtering(PairTokenDescent, kind="filtering"):
     tokens shorter.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 3.3"
+    source = "@gao2024, theorem 3.3"
     algorithm = "filtering, then gradient descent on the selected level"
     FLAGS: ClassVar[tuple[str, ...]] = ("one", "t", "t2", "sink", "level", "end", "last", "wanted", "kept")
     levels: PositiveInt = 4
@@ -61,6 +63,10 @@ class Filtering(PairTokenDescent, kind="filtering"):
         return Design(
             rows, rows.read_in("s"), rows["out"], positions, before, loop, [answer], self.kinds(before)
         )
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated.of_loops("gradient step", "7 pre + 1 loop + 1 post", heads="2, and 1 after the loop")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -17,8 +17,10 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.regression import interleaved_tokens
+
+SYSTEM = "sparse recovery"
 
 
 class FormatConversion(Construction, kind="format_conversion"):
@@ -29,10 +31,14 @@ class FormatConversion(Construction, kind="format_conversion"):
     positions p, one and 1 - e.
     """
 
-    source = "Slides on He et al. 2025 (transformers and PCA), proposition 6"
+    source = "@he2024, proposition 6 of @liu2025slides"
     algorithm = "copy of every x to the token of its y"
     targets: PositiveInt = 1
     """The number of coordinates of y."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("exact", layers="2", heads="3", width="any from d + 6; hidden 2, norm at most 12")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -8,7 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import PositiveFloat
+
+from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, Move, StateRows, Term
+from loopscale.theory.constructions.example import Limit
 
 UNDERFLOW = 800.0
 """A gap between scores after which softmax gives weight exactly 0 in float64: exp(-746) is 0."""
@@ -28,6 +32,38 @@ MEASURABLE_SCALES: dict[int, tuple[float, ...]] = {
     4: (1e-2, 7e-3, 5e-3, 3e-3),
 }
 """By order: scales c at which the order is measured. At coarser scales higher orders show, at finer scales rounding."""
+
+
+class SoftmaxSums(Construction):
+    """Settings of constructions in which softmax attention can sum products; see `MeanOfProducts`."""
+
+    expansion: Order = 4
+    """The order of the softmax error in `scale`. Order 1, as printed by @gao2024, needs the sink."""
+    scale: PositiveFloat = 1e-4
+    """c, the factor of the softmax scores."""
+    depth: PositiveFloat = 28.0
+    """C, the score of the sink without log N."""
+
+    def summed_by(self, variant: Variant, pairs: int = 1) -> "MeanOfProducts":
+        """The heads that average products over a number of pairs."""
+        return MeanOfProducts(variant, pairs, self.expansion, self.scale, self.depth)
+
+    def scale_limit(self, coarser: float = 1.0) -> Limit:
+        """The limit of small scales. Where scores are small, the order of the error shows at coarser scales."""
+        scales = tuple(coarser * scale for scale in MEASURABLE_SCALES[self.expansion])
+        return Limit("scale", self.expansion, scales)
+
+
+class AnySums(SoftmaxSums):
+    """Settings of constructions that sum products in any of the four ways."""
+
+    variant: Variant = "mirrored"
+    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
+
+    @property
+    def order(self) -> Order | None:
+        """The order of the error in `scale`. `None` if products are summed exactly."""
+        return self.expansion if self.variant in ("mirrored", "sink") else None
 
 
 def nearest_position(rows: StateRows, lag: float = 0.0, p: str = "p", p2: str = "p2") -> list[Term]:
@@ -51,7 +87,7 @@ class MeanOfProducts:
     mirrored: every key also stands, with the opposite sign, on a token with value 0. Heads of opposite sign then have
     the same softmax denominator, and the weights do not depend on N. Accurate for a small scale.
     sink: one more token, with key and value 0, has the score depth + log N and takes nearly all of the softmax weight
-    (AlgoFormer, lemma A.2). Accurate for a small scale and a large depth.
+    [@gao2024, lemma A.2]. Accurate for a small scale and a large depth.
     relu, linear: exact. Excluded keys must be 0.
     """
 

@@ -28,6 +28,8 @@ from loopscale.theory.constructions.logic import newton_step
 from loopscale.theory.constructions.piecewise import Piecewise, geometric_knots, integer_knots, uniform_knots
 from loopscale.theory.constructions.posteriors import SOURCE, GaussianMixture, posterior, squared_distances
 
+SYSTEM = "clustering"
+
 MEASURABLE_PIECES = {
     2.0: (32.0, 64.0, 128.0, 256.0, 512.0),
     4.0: (12.0, 24.0, 48.0),

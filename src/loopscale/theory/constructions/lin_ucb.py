@@ -34,16 +34,18 @@ from loopscale.theory.constructions.ridge import (
     random_bounded_regression,
 )
 
+SYSTEM = "decision making"
+
 
 class LinUcb(Curvature, kind="lin_ucb"):
     """The policy softmax(ucb / temperature), ucb = <a, w> + width sqrt(a'V⁻¹a), with w from ridge regression.
 
     A loop is one block and one step of the solver. Two more layers follow. The square root is piecewise linear. Its
     relative error is (ln κ)² / 32 pieces², where κ is the ratio of the largest and smallest a'V⁻¹a that the bounds
-    allow.
+    allow. The number of layers in the theorem is the bound `soft_linucb_depth`, and the regret of LinUCB is `linucb`.
     """
 
-    source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft LinUCB"
+    source = "@lin2024, theorem 8"
     algorithm = "soft LinUCB"
     solver: Literal["accelerated", "newton"] = "accelerated"
     """accelerated: Nesterov's steps, about sqrt(κ) of them, with a causal mask. newton: Newton's steps for V⁻¹,

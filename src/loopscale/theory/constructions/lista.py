@@ -1,5 +1,5 @@
-"""Iterative soft thresholding by causal ReLU attention, at every prefix of a prompt at once (theorem 12 of the
-slides on sparse recovery): LISTA with varying measurements.
+"""Iterative soft thresholding by causal ReLU attention, at every prefix of a prompt at once (theorem 12 of
+@liu2025 in @liu2025slides): LISTA with varying measurements.
 
 The token of x_{n+1} holds weights β for the n pairs (X, y) before it, from 0 on. A layer computes `β <- S_θ(β - M
 X'(Xβ - y) / (2n + 1))` exactly, for all n at once. S_θ is the soft threshold, and 2n + 1 is the number of visible
@@ -20,9 +20,11 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows, Term
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.format_conversion import AlternatingTokens, conversion_plans
 from loopscale.theory.constructions.regression import interleaved_tokens
+
+SYSTEM = "sparse recovery"
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -33,7 +35,7 @@ class Thresholding(Construction):
     The guess β·x takes two heads that add β·x - out to `out`, because a fixed read-out cannot multiply.
     """
 
-    source = "Slides on Liu et al. 2025 (sparse recovery by transformers), theorem 12"
+    source = "@liu2025, theorem 12 of @liu2025slides"
     tokens: Literal["turns", "repeated"] = "turns"
     """turns: tokens (x, 0) and (0, y), after two layers of `format_conversion`. repeated: tokens (x, 0) and (x, y),
     as in the theorem, without these layers. Then -`bound` hides the x tokens as keys."""
@@ -43,6 +45,11 @@ class Thresholding(Construction):
     """An upper bound on every |β·x_j|. For guesses, at least twice the largest. Rounding is 1e-16 · bound · pairs."""
     rate: PositiveFloat = 0.2
     """M is this multiple of the identity if no matrix is given. Steps converge if rate · λ_max(X'X) < 2 (2n + 1)."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        layers = "one per step, after the conversion of the tokens"
+        return Stated("exact", layers, width=f"2d + 2 = {2 * prompt.dim_in}")
 
     def rows(self, prompt: Prompt) -> StateRows:
         self.require(prompt.dim_in > 1, "tokens that hold x's coordinates and then one y")

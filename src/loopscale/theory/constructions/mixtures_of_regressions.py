@@ -1,4 +1,4 @@
-"""Mixtures of linear regressions by EM with gradient M-steps, by softmax and relu attention (Jin et al. 2024).
+"""Mixtures of linear regressions by EM with gradient M-steps, by softmax and relu attention [@jin2024].
 
 The net reads K tokens (β_c, 0), the initial coefficients, and then pairs (x_i, y_i), one per token. After t loops
 the first K tokens output the coefficients after t iterations. The E-step is `r_ic ∝ exp(-(y_i - x_i·β_c)² / 2σ²)`.
@@ -19,16 +19,18 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.logic import gate_terms
 from loopscale.theory.constructions.piecewise import Piecewise, uniform_knots
 from loopscale.theory.constructions.posteriors import component_softmax, posterior
+
+SYSTEM = "mixtures of regressions"
 
 
 class MixtureOfRegressions(Construction):
     """Shared by both constructions: the tokens, residuals, the softmax over components, and a gradient step."""
 
-    source: ClassVar[str] = "Jin et al. 2024 (mixtures of linear regressions), EM with gradient steps"
+    source: ClassVar[str] = "@jin2024 (EM with gradient steps)"
     algorithm: ClassVar[str] = "expectation_maximisation_by_gradient"
     components: PositiveInt = 2
     """K, the number of components. All have equal shares."""
@@ -40,6 +42,10 @@ class MixtureOfRegressions(Construction):
     """The number of gradient steps per M-step. The posteriors stay fixed during an M-step."""
     largest: PositiveFloat = 20.0
     """An upper bound on residuals and token coordinates. Masks must exceed scores, and knots must cover the range."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("an error after training, and no distance to EM")
 
     @override
     def example(

@@ -1,12 +1,14 @@
 """Gradient descent on a network, in context: the state holds the weights of a second network and trains this network on
-the prompt (Wu et al. 2025).
+the prompt [@wu2024].
 
 The net reads tokens (x_i, y_i). The last token is (x, 0) and is not trained on. The trained network is
 `f(x) = W_N r(... r(W_1 x + b_1) ...) + b_N`. A step descends on `Σ_i |f(x_i) - y_i|² / 2n`. The registers are the
 network's neurons, each with its incoming weights. The prompt's tokens hold activations a and errors δ. The one-hot
-number of a neuron stands in rows that belong to its layer, so that a head can attend to one layer only.
+number of a neuron stands in rows that belong to its layer, so that a head can attend to one layer only. After a step
+the weights can be projected onto the box |w| <= `box`, the domain of the theorem on softmax attention.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -19,11 +21,11 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
-from loopscale.theory.constructions.base import Construction, Design
-from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.block_plan import BlockPlan, Move, StateRows, Term, stacked
+from loopscale.theory.constructions.example import Example, Limit, Stated
+from loopscale.theory.constructions.gadgets import SoftmaxSums
 from loopscale.theory.constructions.logic import (
-    SignedAttention,
     add_indicators,
     add_products,
     add_switched,
@@ -32,6 +34,8 @@ from loopscale.theory.constructions.logic import (
 from loopscale.theory.constructions.piecewise import Piecewise, uniform_knots
 from loopscale.theory.constructions.regression import random_linear_regression
 
+SYSTEM = "deep optimizers"
+
 SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
     "softplus": (torch.nn.functional.softplus, torch.sigmoid),
@@ -39,16 +43,21 @@ SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 """Activations with their derivatives."""
 
 
-class NetworkDescent(Construction, kind="network_descent"):
+class NetworkDescent(SoftmaxSums, kind="network_descent"):
     """Gradient descent on a network of N layers. A step takes 2N blocks, and N more read the outputs at every token.
 
     relu is exact as long as no activation lies in (0, threshold) and no error exceeds the bound. Its derivative is a
     bit, and the MLP multiplies by a bit exactly. tanh and softplus, their derivatives and the products with the
     derivatives are piecewise linear functions in the MLPs. (The source assumes smooth activations, which excludes
     relu.)
+
+    Softmax attention reads the products from small scores beside a sink. With one hidden layer a step takes the four
+    layers of the source's softmax theorem. The theorem has four layers for any N, because it takes the gradient as one
+    function that a layer approximates. No weights are known for that, so that a deeper network takes 2N layers here.
+    The bound `deep_icgd_layers` has the numbers of layers of the source.
     """
 
-    source = "Wu et al. 2025 (In-context deep learning), with 2N + 4 layers per step, N of them for products"
+    source = "@wu2024, theorems 1 (ReLU) and 6 (softmax)"
     algorithm = "gradient descent on a multi-layer perceptron"
     hidden: tuple[PositiveInt, ...] = (4,)
     """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
@@ -56,8 +65,10 @@ class NetworkDescent(Construction, kind="network_descent"):
     """The activation of the trained network."""
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs."""
-    attention: SignedAttention = "linear"
-    """The kind of attention. Both kinds are exact."""
+    box: PositiveFloat | None = None
+    """The largest |weight| and |bias|: every step ends with the projection onto this box. `None` for no projection."""
+    attention: Literal["linear", "relu", "softmax"] = "linear"
+    """The kind of attention. linear and relu are exact, softmax is accurate for a small scale."""
     threshold: PositiveFloat = 1e-8
     """γ: the derivative of relu is 1 from this activation on."""
     bound: PositiveFloat = 100.0
@@ -74,8 +85,16 @@ class NetworkDescent(Construction, kind="network_descent"):
     @property
     @override
     def limit(self) -> Limit | None:
-        exact = self.activation == "relu" or not self.hidden
-        return None if exact else Limit("pieces", 2.0, (64.0, 128.0, 256.0, 512.0))
+        if self.activation != "relu" and self.hidden:
+            return Limit("pieces", 2.0, (64.0, 128.0, 256.0, 512.0))
+        return self.scale_limit(coarser=10.0) if self.attention == "softmax" else None
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        accuracy, layers = "within ηε of every descent step", len(self.hidden) + 1
+        if self.attention == "softmax":
+            return Stated(accuracy, "4 per step")
+        return Stated(accuracy, f"2N + 4 = {2 * layers + 4} per step", "Õ(ε^-2)", "O(NK²) + D_w")
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -83,7 +102,7 @@ class NetworkDescent(Construction, kind="network_descent"):
         tokens = pair_tokens(xs, ys.sin())
         weights = self.initial(Prompt(xs.shape[1], tokens.shape[2], ys.shape[2]))
         activation = torch.relu if self.activation == "relu" else SMOOTH[self.activation][0]
-        return Example(tokens, trained_outputs(weights, xs, ys.sin(), activation, self.rate, steps=10))
+        return Example(tokens, trained_outputs(weights, xs, ys.sin(), activation, self.rate, 10, self.box))
 
     def initial(self, prompt: Prompt) -> list[Float[Tensor, "neurons inputs"]]:
         """The network's initial weights, one matrix per layer."""
@@ -98,9 +117,12 @@ class NetworkDescent(Construction, kind="network_descent"):
         self.require(prompt.length > 1, "at least one pair before the last x")
         weights = self.initial(prompt)
         layers, rows = len(weights), _rows(weights)
-        registers = torch.cat([_neurons(rows, layer, weight) for layer, weight in enumerate(weights, 1)])
+        neurons = [_neurons(rows, layer, weight) for layer, weight in enumerate(weights, 1)]
+        sink = [rows.state(1, one=1.0, sink=1.0)] if self.attention == "softmax" else []
+        registers = torch.cat([*neurons, *sink])
         read_in, read_out = rows.read_in("a0", "y"), rows.part("z", 0, prompt.dim_out)
-        tokens = [rows.state(prompt.length - 1, data=1.0, train=1.0), rows.state(1, data=1.0)]
+        flags = {"one": 1.0, "data": 1.0}
+        tokens = [rows.state(prompt.length - 1, **flags, train=1.0), rows.state(1, **flags)]
         forward = [
             self._remember(self._forward(rows, n, layers), rows, n, layers) for n in range(1, layers + 1)
         ]
@@ -115,7 +137,7 @@ class NetworkDescent(Construction, kind="network_descent"):
         inputs, own = rows[f"a{layer - 1}"], rows[f"u{layer}"]
         score = [(inputs, rows.part("w", 0, len(inputs))), (rows["data"], rows["bias"])]
         sums = rows.part("z", 0, len(own))
-        plan = signed_heads(BlockPlan(), self.attention, score, [(own, sums)])
+        plan = self._add_products(BlockPlan(), rows, score, [(own, sums)])
         if layer == layers:
             return plan
         if self.activation == "relu":
@@ -142,9 +164,8 @@ class NetworkDescent(Construction, kind="network_descent"):
         target, slopes = rows[f"d{layer}"], rows[f"p{layer}"]
         sums = rows.part("z", 0, len(target))
         score = [(rows[f"d{layer + 1}"], rows[f"u{layer + 1}"])]
-        plan = signed_heads(
-            BlockPlan(), self.attention, score, [(rows.part("w", 0, len(target)), sums)]
-        ).clear(sums)
+        weights = rows.part("w", 0, len(target))
+        plan = self._add_products(BlockPlan(), rows, score, [(weights, sums)]).clear(sums)
         if self.activation == "relu":
             return add_switched(plan, sums, slopes, self.bound, target)
         return add_products(plan, slopes, sums, target, self._by_pieces(torch.square))
@@ -155,11 +176,24 @@ class NetworkDescent(Construction, kind="network_descent"):
         for layer in range(1, layers + 1):
             inputs = rows[f"a{layer - 1}"]
             moves = [(-rate * inputs, rows.part("w", 0, len(inputs))), (-rate * rows["data"], rows["bias"])]
-            signed_heads(plan, self.attention, [(rows[f"u{layer}"], rows[f"d{layer}"])], moves)
+            self._add_products(plan, rows, [(rows[f"u{layer}"], rows[f"d{layer}"])], moves)
             plan.clear(rows[f"d{layer}"])
             if layer < layers:
                 plan.clear(rows[f"a{layer}"]).clear(rows[f"p{layer}"])
+        if self.box is not None:
+            trained = torch.cat([rows["w"], rows["bias"]])
+            plan.unit(trained, -self.box, -trained).unit(-trained, -self.box, trained)
         return plan
+
+    def _add_products(
+        self, plan: BlockPlan, rows: StateRows, score: list[Term], moves: list[Move]
+    ) -> BlockPlan:
+        """Heads that add Σ_j score_ij · source_j to the target rows."""
+        if self.attention != "softmax":
+            return signed_heads(plan, self.attention, score, moves)
+        (query, key), (source, target) = stacked(score), stacked(moves)
+        products = self.summed_by("sink")
+        return products.add(plan, query, key, (source, target), products.sink(rows))
 
     def _by_pieces(self, function: Callable[[Tensor], Tensor]) -> Piecewise:
         return Piecewise.through(function, uniform_knots(-self.reach, self.reach, self.pieces), 1)
@@ -171,13 +205,17 @@ def _rows(weights: list[Tensor]) -> StateRows:
     for layer, weight in enumerate(weights, 1):
         names = "ud" if layer == len(weights) else "udap"
         sizes |= {f"{name}{layer}": len(weight) for name in names}
-    return StateRows(**sizes, w=widest, z=widest, bias=1, data=1, train=1)
+    return StateRows(
+        **sizes, w=widest, z=widest, **dict.fromkeys(("bias", "data", "train", "one", "sink"), 1)
+    )
 
 
 def _neurons(rows: StateRows, layer: int, weight: Tensor) -> Tensor:
     """The states of the registers of a layer."""
     padded = pad(weight, (0, rows.sizes["w"] - weight.shape[1]))
-    return rows.state(len(weight), w=padded, **{f"u{layer}": torch.eye(len(weight), dtype=torch.float64)})
+    return rows.state(
+        len(weight), one=1.0, w=padded, **{f"u{layer}": torch.eye(len(weight), dtype=torch.float64)}
+    )
 
 
 def pair_tokens(
@@ -194,8 +232,13 @@ def trained_outputs(
     activation: Callable[[Tensor], Tensor],
     rate: float,
     steps: int,
+    box: float | None = None,
 ) -> Float[Tensor, "steps prompts points targets"]:
-    """The network's outputs at every point after every step on all points but the last. Biases start at 0."""
+    """The network's outputs at every point after every step on all points but the last. Biases start at 0.
+
+    Every step ends with the projection of weights and biases onto |w| <= box.
+    """
+    most = math.inf if box is None else box
 
     def outputs(layers: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
         (last, offset), before = layers[-1], layers[:-1]
@@ -212,6 +255,7 @@ def trained_outputs(
     trained = []
     for _ in range(steps):
         slopes = torch.func.grad(loss)(layers)
-        layers = [(w - rate * dw, b - rate * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)]
+        moved = [(w - rate * dw, b - rate * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)]
+        layers = [(w.clamp(-most, most), b.clamp(-most, most)) for w, b in moved]
         trained.append(outputs(layers, xs))
     return torch.stack(trained)

@@ -1,4 +1,4 @@
-"""Newton's iteration for the inverse of a covariance, with full attention (AlgoFormer, lemma A.4 and theorem 4.1).
+"""Newton's iteration for the inverse of a covariance, with full attention [@gao2024, lemma A.4 and theorem 4.1].
 
 The net reads x_1, y_1, ..., x_N, y_N, x_test. Let `S = X'X/N`, `M_0 = start · S` and `M_{k+1} = 2 M_k - M_k S M_k`.
 The state holds m_i = M_k x_i on every x, including x_test. The output is `(1/N) Σ_j y_j x_j'm_test = w_k·x_test`.
@@ -14,13 +14,15 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.regression import (
     FullAttention,
     PairTokens,
     interleaved_tokens,
     random_linear_regression,
 )
+
+SYSTEM = "AlgoFormer"
 
 
 class Newton(FullAttention, kind="newton"):
@@ -30,7 +32,7 @@ class Newton(FullAttention, kind="newton"):
     and never shrinks. With fewer pairs than coordinates the iteration converges to the pseudo-inverse.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.4 and theorem 4.1"
+    source = "@gao2024, lemma A.4 and theorem 4.1"
     algorithm = "newton"
     start: PositiveFloat = 0.05
     """α: M_0 = α S."""
@@ -40,7 +42,10 @@ class Newton(FullAttention, kind="newton"):
         pairs, targets = self.pairs(prompt), prompt.dim_out
         dim = prompt.dim_in - targets
         rows = StateRows(x=dim, y=targets, kx=dim, m=dim, yx=targets, out=targets, **PairTokens.SIZES)
-        tokens, mean = PairTokens(rows, pairs, sink=self.variant == "sink"), self.mean(pairs)
+        tokens, mean = (
+            PairTokens(rows, pairs, sink=self.variant == "sink"),
+            self.summed_by(self.variant, max(pairs, 1)),
+        )
         key = rows["x"] if self.variant == "sink" else rows["kx"]
         keys = [*tokens.unseen(self.variant), *mean.sink(rows)]
         copy = tokens.keys(tokens.copy(BlockPlan(), "yx", 1.0), self.variant)
@@ -53,6 +58,10 @@ class Newton(FullAttention, kind="newton"):
         read_in, before = rows.read_in("x", "y"), [copy, start]
         kinds: list[Kind] = ["softmax", self.summing, self.summing, self.summing]
         return Design(rows, read_in, rows["out"], tokens.positions, before, [loop], [read], kinds)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated.of_loops("Newton step", layers="1 pre + 1 loop + 2 post", heads="2")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -1,8 +1,8 @@
 """Gaussian mixtures: softmax attention over the centres is the posterior over the components, exactly.
 
 The net reads points of d coordinates, one per token, and K centres: either K tokens before the points, or the first K
-points. A softmax over the centres' tokens with scores μ·x/σ² - |μ|²/2σ² + log π is an E-step. (The slides claim an
-approximation only.) The loops around the E-step are in `gaussian_mixtures.py`.
+points. A softmax over the centres' tokens with scores μ·x/σ² - |μ|²/2σ² + log π is an E-step. (@yang2025slides claims
+an approximation only.) The loops around the E-step are in `gaussian_mixtures.py`.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,13 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows, Term
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import gate_terms
 
-SOURCE = "Transformers versus the EM Algorithm in Multi-class Clustering 2025, the softmax E-step"
+SYSTEM = "clustering"
+
+SOURCE = "@he2025em (its E-step)"
 
 
 class GaussianMixture(Construction):
@@ -82,6 +84,10 @@ class GaussianMixture(Construction):
     def read_in(self, rows: StateRows) -> Tensor:
         """The read-in, which fills both x and μ."""
         return (rows["x"] + rows["mu"]).T
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("the E-step and the M-step, approximately")
 
     @property
     def example_points(self) -> int:

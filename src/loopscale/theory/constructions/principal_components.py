@@ -1,4 +1,5 @@
-"""Principal components by the power method and by simultaneous iteration (How Transformers Perform PCA, theorem 7).
+"""Principal components by the power method and by simultaneous iteration (theorem 7 of
+@he2024 in @liu2025slides).
 
 The net reads points x_1, ..., x_N, one per token. It computes unit eigenvectors of A = (1/N) Σ_i x_i x_i', in the order
 of decreasing eigenvalues. The random start determines the sign of each vector.
@@ -9,6 +10,7 @@ so that 1/|u| is a piecewise linear function of |u|². The deflated eigenvalue i
 """
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -21,18 +23,22 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Form, StateRows, Term
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.logic import gate_terms, newton_step
 from loopscale.theory.constructions.piecewise import Piecewise, geometric_knots
 
+SYSTEM = "spectral methods"
+
 MEASURABLE_PIECES = ((6, 12, 24, 48), (4, 8, 16, 32), (2, 4, 8, 12), (2, 3, 4, 5), (1.25, 1.45, 1.7, 1.9))
 """By `polish`: pieces, per factor e between the eigenvalues, at which the order of the norm's error shows."""
+MEASURABLE_PIECES_OF_SEVERAL = (8.5, 12, 17, 24, 34, 48)
+"""The same for several vectors at once, which depend on one another. At fewer pieces higher orders show."""
 
 
 class PowerIterations(Construction):
     """Shared by both methods: 1/|u| by knots in |u|², and Newton's steps for the norm after all iterations."""
 
-    source: ClassVar[str] = "How Transformers Perform PCA and Sparse Recovery 2025, theorem 7"
+    source: ClassVar[str] = "@he2024, theorem 7 of @liu2025slides"
     pieces: PositiveInt = 64
     """M, the number of pieces of t^-1/2. One head per piece."""
     polish: int = Field(2, ge=0, le=4)
@@ -47,13 +53,23 @@ class PowerIterations(Construction):
         rng = torch.Generator().manual_seed(self.start_seed)
         return normalize(torch.randn(components, dim, generator=rng, dtype=torch.float64), dim=1)
 
-    def pieces_limit(self, polish: int) -> Limit:
-        """The limit of the error of a norm. Every polish squares this error."""
-        low, high = self.eigenvalues
-        values = tuple(
-            float(math.ceil(pieces * math.log(high / low))) for pieces in MEASURABLE_PIECES[polish]
+    def stated_at(self, components: int, iterations: str, layers: str) -> Stated:
+        """The theorem for k components and τ iterations."""
+        accuracy = (
+            f"each vector within C τ ε λ₁² + (finite iterations), for k = {components} and τ = {iterations}"
         )
-        return Limit("pieces", 2.0 ** (polish + 1), values)
+        return Stated(accuracy, f"2τ + 4k + 1 = {layers}", "at most C λ₁^d / ε²")
+
+    def pieces_limit(self, order: float, measurable: Sequence[int | float]) -> Limit:
+        """The limit of many pieces, given as pieces per factor e between the eigenvalues."""
+        low, high = self.eigenvalues
+        values = tuple(float(math.ceil(pieces * math.log(high / low))) for pieces in measurable)
+        return Limit("pieces", order, values)
+
+    @property
+    def norm_limit(self) -> Limit:
+        """The limit of the error of a norm. Every polish squares this error."""
+        return self.pieces_limit(2.0 ** (self.polish + 1), MEASURABLE_PIECES[self.polish])
 
     @property
     def inverse_root(self) -> Piecewise:
@@ -90,17 +106,23 @@ class PrincipalComponents(PowerIterations, kind="principal_components"):
 
     k is dim_out / dim_in of the prompt. The net has 1 + k (2 `iterations` + `polish`) + 3 (k - 1) layers. The
     direction of the first component is that of the power method for any number of pieces. The knots affect its norm
-    only.
+    only. The bound `he_pca` has the error of the source.
     """
 
     algorithm = "power_method"
     iterations: PositiveInt = 20
     """τ, for each component."""
 
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        components = prompt.dim_out // prompt.dim_in
+        layers = 2 * self.iterations + 4 * components + 1
+        return self.stated_at(components, str(self.iterations), str(layers))
+
     @property
     @override
     def limit(self) -> Limit:
-        return self.pieces_limit(self.polish)
+        return self.norm_limit
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -138,11 +160,17 @@ class ParallelComponents(PowerIterations, kind="parallel_components"):
     components: PositiveInt = 2
     """k."""
 
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return self.stated_at(self.components, "the number of loops", f"2τ + {4 * self.components + 1}")
+
     @property
     @override
     def limit(self) -> Limit:
         """The direction of a single vector is exact. Several vectors depend on the norms before they are polished."""
-        return self.pieces_limit(self.polish if self.components == 1 else 0)
+        if self.components == 1:
+            return self.norm_limit
+        return self.pieces_limit(2.0, MEASURABLE_PIECES_OF_SEVERAL)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

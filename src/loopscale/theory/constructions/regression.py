@@ -1,4 +1,4 @@
-"""Gradient descent on least squares with full attention, on x or on a representation of x (AlgoFormer, A.2 and 3.1).
+"""Gradient descent on least squares with full attention, on x or on a representation of x [@gao2024, A.2 and 3.1].
 
 The net reads x_1, y_1, ..., x_N, y_N, x_test and predicts y at x_test. The state holds the residual
 `u_j = w_k·x_j - y_j` on every pair, and w_k·x_test on the test token. A loop subtracts `rate · (1/N) Σ_j u_j (x_j·x_i)`
@@ -20,42 +20,29 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.tasks.regression import Regression
 from loopscale.tasks.representation_regression import RepresentationRegression
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import (
-    MEASURABLE_SCALES,
     UNDERFLOW,
-    MeanOfProducts,
-    Order,
+    AnySums,
     Variant,
     hide_keys,
     nearest_position,
 )
 
+SYSTEM = "AlgoFormer"
 
-class FullAttention(Construction):
+
+class FullAttention(AnySums):
     """Shared by constructions that read pairs and a test token with full (non-causal) attention."""
 
     solves = Regression
-    variant: Variant = "mirrored"
-    """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
-    expansion: Order = 4
-    """The order of the softmax error in `scale`. Order 1, as printed in the paper, needs the sink."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
-    depth: PositiveFloat = 28.0
-    """C, the score of the sink without log N."""
-
-    @property
-    def order(self) -> Order | None:
-        """The order of the error in `scale`. `None` if products are summed exactly."""
-        return self.expansion if self.variant in ("mirrored", "sink") else None
 
     @property
     @override
     def limit(self) -> Limit | None:
-        return Limit("scale", self.order, MEASURABLE_SCALES[self.order]) if self.order else None
+        return self.scale_limit() if self.order else None
 
     def pairs(self, prompt: Prompt) -> int:
         """N, for a prompt of 2N + 1 tokens. Raises ValueError if the prompt does not fit."""
@@ -63,10 +50,6 @@ class FullAttention(Construction):
         self.require(prompt.dim_in > prompt.dim_out, "tokens that hold x's coordinates and then y's")
         self.require(self.variant != "mirrored" or self.expansion > 1, "expansion 2 or 4 with mirrored keys")
         return prompt.length // 2
-
-    def mean(self, pairs: int) -> MeanOfProducts:
-        """The heads that average products over the pairs."""
-        return MeanOfProducts(self.variant, max(pairs, 1), self.expansion, self.scale, self.depth)
 
     @property
     def summing(self) -> Kind:
@@ -115,7 +98,7 @@ class PairTokens:
 class GradientDescent(FullAttention, kind="gradient_descent"):
     """The solver `gradient_descent` with the same rate: one layer before the loop, one block in the loop."""
 
-    source = "Gao et al. 2024 (AlgoFormer), lemma A.2 and theorem 3.1"
+    source = "@gao2024, lemma A.2 and theorem 3.1"
     algorithm = "gradient_descent"
     rate: PositiveFloat = 0.1
     """η, the step size for the mean over the pairs."""
@@ -123,6 +106,14 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
     @override
     def design(self, prompt: Prompt) -> Design:
         return self._design(prompt, prompt.dim_in - prompt.dim_out, ())
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return self._stated(representation=0)
+
+    def _stated(self, representation: int) -> Stated:
+        layers = f"{representation + 1} pre + 1 loop + 1 post"
+        return Stated.of_loops("gradient step", layers, heads="2, and 1 after the loop")
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -137,7 +128,10 @@ class GradientDescent(FullAttention, kind="gradient_descent"):
         tokens = PairTokens(rows, pairs, sink=self.variant == "sink")
         before = [leaky_layer(rows, weight.double().T, slope) for weight in represent]
         before.append(tokens.keys(tokens.copy(BlockPlan(), "u", -1.0), self.variant))
-        mean, key = self.mean(pairs), rows["x"] if self.variant == "sink" else rows["kx"]
+        mean, key = (
+            self.summed_by(self.variant, max(pairs, 1)),
+            rows["x"] if self.variant == "sink" else rows["kx"],
+        )
         selection = [*tokens.unseen(self.variant), *mean.sink(rows)]
         loop = mean.add(BlockPlan(), rows["x"], key, (-self.rate * rows["u"], rows["u"]), selection)
         read_in = torch.cat([rows.part("x", 0, dim), rows["y"]]).T
@@ -153,7 +147,7 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     Φ is computed exactly. It is the Φ of the task `representation_regression` with the same settings.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 3.1"
+    source = "@gao2024, theorem 3.1"
     rate: PositiveFloat = 0.05
     """η, the step size for the mean over the pairs. Features have a large common mean: twice this rate may diverge."""
     layers: PositiveInt = 3
@@ -171,6 +165,10 @@ class RepresentationDescent(GradientDescent, kind="representation_descent"):
     def design(self, prompt: Prompt) -> Design:
         dim = prompt.dim_in - prompt.dim_out
         return self._design(prompt, max(dim, self.width), self._task(dim).representation.weights, self.slope)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return self._stated(self.layers)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -17,9 +17,14 @@ from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example, Limit
-from loopscale.theory.constructions.gadgets import MEASURABLE_SCALES, MeanOfProducts
+from loopscale.theory.constructions.example import Example, Limit, Stated
+from loopscale.theory.constructions.gadgets import SoftmaxSums
 from loopscale.theory.constructions.logic import SignedAttention, signed_heads
+
+SYSTEM = "decision making"
+
+
+SQRT_LAYERS = "Õ(√T) for T rounds"
 
 
 class Curvature(Construction):
@@ -34,6 +39,11 @@ class Curvature(Construction):
         """λ + pairs · bound², an upper bound on the eigenvalues."""
         return self.penalty + pairs * self.bound**2
 
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        accuracy = "logarithms of the probabilities of soft LinUCB within ε"
+        return Stated(accuracy, layers=SQRT_LAYERS, width="O(dA) for A arms")
+
     def features(self, prompt: Prompt) -> int:
         """d, for tokens (x, y) with output w. Raises ValueError if the prompt does not fit."""
         fits = prompt.dim_in == prompt.dim_out + 1
@@ -43,34 +53,26 @@ class Curvature(Construction):
         return prompt.dim_out
 
 
-class PrefixDescent(Curvature):
+class PrefixDescent(Curvature, SoftmaxSums):
     """Shared by plain and accelerated steps: the prefix of i tokens has its own w, by causal attention.
 
     Token i descends from 0 on `(λ|w|² + Σ_{j<=i} (w·x_j - y_j)²) / 2`, divided by i + d if `mean` is set. The step is
     1 / (the largest curvature that `bound` allows).
     """
 
-    source: ClassVar[str] = "Lin et al. 2024 (Transformers as decision makers), ridge regression for LinUCB"
+    source: ClassVar[str] = "@lin2024, theorem 8 (its ridge regression)"
     accelerated: ClassVar[bool] = False
     variant: Literal["linear", "relu", "sink"] = "linear"
     """How products are summed: exactly (linear, relu), or with softmax (sink) as `scale` goes to 0."""
     mean: bool = False
     """True if sums are divided by the number of tokens, as linear and relu attention do without further weights."""
-    expansion: Literal[1, 2, 4] = 4
-    """The order of the softmax error in `scale`."""
-    scale: PositiveFloat = 1e-4
-    """c, the factor of the softmax scores."""
     depth: PositiveFloat = 34.0
     """C, the score of the sink without log N."""
 
     @property
     @override
     def limit(self) -> Limit | None:
-        if self.variant != "sink":
-            return None
-        # Coarser scales than elsewhere. Scores are about 1 and steps are short, so that errors are small.
-        scales = tuple(10 * scale for scale in MEASURABLE_SCALES[self.expansion])
-        return Limit("scale", self.expansion, scales)
+        return self.scale_limit(coarser=10.0) if self.variant == "sink" else None
 
     def curvatures(self, length: int, dim: int) -> tuple[float, float]:
         """Bounds on the smallest and the largest curvature over all prefixes."""
@@ -113,7 +115,7 @@ class PrefixDescent(Curvature):
 
     def _gradient(self, rows: StateRows, at: str, target: str, largest: float) -> BlockPlan:
         """Heads that add -Σ_j (v·x_j - y_j) x_j / largest to the target rows, where v stands in the rows named `at`."""
-        mean = MeanOfProducts(self.variant, 1, self.expansion, self.scale, self.depth)
+        mean = self.summed_by(self.variant)
         query, key = torch.cat([rows[at], -rows["one"]]), torch.cat([rows["x"], rows["y"]])
         return mean.add(BlockPlan(), query, key, (-rows["x"] / largest, rows[target]), mean.sink(rows))
 
@@ -142,7 +144,7 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
     steps suffice.
     """
 
-    source = "Gao et al. 2024 (AlgoFormer), theorem 4.1; Newton-Schulz on the Gram matrix"
+    source = "@gao2024, theorem 4.1; Newton-Schulz on the Gram matrix"
     algorithm = "Newton's iteration for (λI + X'X)⁻¹, from I/c"
     attention: SignedAttention = "linear"
     """The kind of attention. Both kinds are exact."""
@@ -160,6 +162,12 @@ class RidgeNewton(Curvature, kind="ridge_newton"):
             matrices.multiply(BlockPlan(), rows, kind, "m", "b", "w"),
         )
         return Design(rows, rows.read_in("x", "y"), rows["w"], positions, [before], [loop], [after], kind)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated(
+            "one loop is one Newton step of the regression; no rate", "1 pre + 1 loop + 2 post", "2"
+        )
 
     @override
     def example(self, rng: torch.Generator) -> Example:

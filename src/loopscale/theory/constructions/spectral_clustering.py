@@ -13,8 +13,10 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.principal_components import PowerIterations, covariance_plan, power_method
+
+SYSTEM = "spectral methods"
 
 
 class SpectralClustering(PowerIterations, kind="spectral_clustering"):
@@ -23,12 +25,18 @@ class SpectralClustering(PowerIterations, kind="spectral_clustering"):
     The net has 2 + 2 `iterations` + `polish` layers. The last layer outputs the signs.
     """
 
-    source = "He et al. 2025, spectral clustering of two-component Gaussian mixtures by transformers"
+    source = "@he2025spectral, theorem 3.2"
     algorithm = "spectral_clustering"
     iterations: PositiveInt = 20
     """The number of iterations of the power method."""
     margin: PositiveFloat = 1e-3
     """The |x_i·v| from which on a label is -1 or 1."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated(
+            "an error (d ln²N / N)^⅓ + C n^(-1/7) after training; the number of layers is not known here"
+        )
 
     @override
     def example(self, rng: torch.Generator) -> Example:

@@ -19,15 +19,18 @@ from loopscale.models.architecture import Kind
 from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
-from loopscale.theory.constructions.example import Example
+from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import SignedAttention, mask_except, signed_heads
 from loopscale.theory.constructions.ridge import (
+    SQRT_LAYERS,
     Curvature,
     pair_and_arm_tokens,
     prefix_moments,
     random_bounded_regression,
 )
+
+SYSTEM = "decision making"
 
 
 class MatrixRoot(Construction, kind="matrix_root"):
@@ -36,7 +39,7 @@ class MatrixRoot(Construction, kind="matrix_root"):
     Token j outputs the j-th columns of both matrices, stacked. About ln(c / λmin) / (2 ln 1.5) + 5 steps suffice.
     """
 
-    source = "Higham 2008 (Functions of matrices), eq. 6.35: the coupled Newton-Schulz iteration"
+    source = "@higham2008, eq. 6.35: the coupled Newton-Schulz iteration"
     algorithm = "the coupled Newton-Schulz iteration, from V / c and I"
     attention: SignedAttention = "linear"
     """The kind of attention. Both kinds are exact."""
@@ -53,6 +56,10 @@ class MatrixRoot(Construction, kind="matrix_root"):
         positions = rows.state(dim, inverse=torch.eye(dim, dtype=torch.float64))
         read_in, loop = rows.read_in("root") / c, [root_step(rows, self.attention)]
         return Design(rows, read_in, read_out, positions, loop=loop, attention=self.attention)
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("quadratic convergence of the iteration; the source has no net")
 
     @override
     def example(self, rng: torch.Generator) -> Example:
@@ -90,13 +97,17 @@ class PosteriorSampling(Curvature):
     spread ξ).
     """
 
-    source: ClassVar[str] = (
-        "Lin et al. 2024 (Transformers as decision makers), Thompson sampling for linear bandits"
-    )
+    source: ClassVar[str] = "@lin2024, theorem 10"
     attention: SignedAttention = "linear"
     """The kind of attention that multiplies coordinates. Both kinds are exact."""
     spread: NonNegativeFloat = 1.0
     """σ, the standard deviation of the noise."""
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated(
+            "the probabilities of Thompson sampling, approximately, with high probability", SQRT_LAYERS
+        )
 
     def _draw_design(self, prompt: Prompt, arms: int = 0) -> Design:
         """The net for pairs, `arms` arms, and a last token that holds ξ and outputs w."""
@@ -163,7 +174,8 @@ class ThompsonSampling(PosteriorSampling, kind="thompson_sampling"):
     outputs the arm at the last token.
 
     The output is one-hot in the limit of the temperature, and exactly one-hot if the best arm leads by 745
-    temperatures. It is the action for one ξ. Random ξ give the distribution of actions.
+    temperatures. It is the action for one ξ. Random ξ give the distribution of actions. The
+    bound `ts_depth` has the number of layers of the source.
     """
 
     algorithm = "Thompson sampling for linear bandits, given its standard normal ξ"

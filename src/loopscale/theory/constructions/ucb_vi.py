@@ -19,10 +19,12 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows, Term
-from loopscale.theory.constructions.example import Example, Limit
+from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import add_largest, conjunction
 from loopscale.theory.constructions.piecewise import Piecewise, integer_knots
+
+SYSTEM = "decision making"
 
 
 class UcbVi(Construction, kind="ucb_vi"):
@@ -33,12 +35,12 @@ class UcbVi(Construction, kind="ucb_vi"):
     change nothing.
 
     The net has 2 + (H-1)(1 + ceil(log2 A)) + 2 layers, or 2H + 2 with `maximum: softmax`. The source states 2H + 8
-    layers for an exact net. With two actions the tournament has 2H + 2. More actions take more layers, because the
-    MLP of a layer finds the larger of two numbers. The last token outputs the probabilities of the actions. Rewards
-    must be at least -1: masks allow |Q| <= H.
+    layers (`ucbvi_depth`) for an exact net. With two actions the tournament has 2H + 2. More actions take more layers,
+    because the MLP of a layer finds the larger of two numbers. The last token outputs the probabilities of the
+    actions. Rewards must be at least -1: masks allow |Q| <= H.
     """
 
-    source = "Lin et al. 2024 (Transformers as decision makers), theorem on soft UCB-VI"
+    source = "@lin2024, theorem 12"
     algorithm = "soft UCB-VI"
     horizon: PositiveInt = 3
     """H, the number of stages of an episode."""
@@ -60,6 +62,10 @@ class UcbVi(Construction, kind="ucb_vi"):
         return Limit(
             "sharpness", 1.0, tuple(sharpness / self.temperature for sharpness in (1e2, 1e3, 1e4, 1e5))
         )
+
+    @override
+    def stated(self, prompt: Prompt) -> Stated:
+        return Stated("exact", f"2H + 8 = {2 * self.horizon + 8}")
 
     @override
     def example(self, rng: torch.Generator) -> Example:

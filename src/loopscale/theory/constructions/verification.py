@@ -1,8 +1,10 @@
 """Comparison of a construction with its algorithm: the distance after every step, and the order of the limit."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import scipy  # scipy loads its submodules at the first use
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,7 +15,7 @@ from loopscale.theory.constructions.example import Example, Limit
 EXACT = 1e-10
 """The largest distance between an exact construction and its algorithm, in float64."""
 TOLERANCE = 0.15
-"""Relative tolerance between the measured order and the order of the theorem. A fit has few points."""
+"""Relative tolerance between the measured order and the expected order."""
 
 
 def distances(construction: Construction, example: Example) -> Float[Tensor, "steps prompts"]:
@@ -28,23 +30,50 @@ def distances(construction: Construction, example: Example) -> Float[Tensor, "st
     return torch.where(checked.any(-1).any(-1), largest, torch.nan)
 
 
-def approach(construction: Construction, limit: Limit, seed: int = 0) -> Float[np.ndarray, " values"]:
-    """The distance after the last step at each value of the limit, all on the same random problem.
+def approach(construction: Construction, limit: Limit, seed: int = 0) -> Float[np.ndarray, "values prompts"]:
+    """The largest distance after any step at each value of the limit, all on the same random problem.
 
-    The geometric mean over prompts. The distance of a single prompt depends on how near its numbers lie to knots.
+    The distance after a single step is less regular. The distance depends on how near the numbers of that step lie to
+    knots, and an algorithm that converges removes the error of its earlier steps.
     """
-    means = []
+    largest = []
     for value in limit.values:
         finer = construction.model_validate(
             construction.model_dump() | {"kind": construction.kind, limit.setting: value}
         )
-        last = distances(finer, finer.example(torch.Generator().manual_seed(seed)))[-1]
-        means.append(last.log().mean().exp().item())
-    return np.array(means)
+        steps = distances(finer, finer.example(torch.Generator().manual_seed(seed)))
+        largest.append(steps.nan_to_num(-1).amax(0).numpy())
+    return np.array(largest)
 
 
-def order(limit: Limit, errors: Float[np.ndarray, " values"]) -> float:
-    """The exponent of the errors as a power of the setting (or its inverse). NaN if an error is 0."""
+@dataclass(frozen=True)
+class Order:
+    """The exponent of the distance as a power of the limit's setting (or its inverse), estimated by regression.
+
+    Attributes
+    ----------
+    low, high
+        The 95 % interval over prompts, from the exponents of the single prompts. NaN for one prompt.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def agrees(self, limit: Limit) -> bool:
+        """True if the estimate lies within the relative tolerance of the order that is expected."""
+        return math.isclose(self.value, limit.order, rel_tol=TOLERANCE)
+
+
+def order(limit: Limit, errors: Float[np.ndarray, "values prompts"]) -> Order:
+    """The order of the errors. NaN if an error is 0."""
     if not (errors > 0).all():
-        return math.nan
-    return abs(float(np.polyfit(np.log(limit.values), np.log(errors), 1)[0]))
+        return Order(math.nan, math.nan, math.nan)
+    exponents = np.abs(np.polyfit(np.log(limit.values), np.log(errors), 1)[0])
+    value, prompts = float(exponents.mean()), len(exponents)
+    if prompts == 1:
+        return Order(value, math.nan, math.nan)
+    half = (
+        float(scipy.special.stdtrit(prompts - 1, 0.975)) * float(exponents.std(ddof=1)) / math.sqrt(prompts)
+    )
+    return Order(value, value - half, value + half)
