@@ -59,6 +59,7 @@ def test_the_evaluation_does_not_change_the_keys_of_trials():
             "a law along task.snr is of 'arri', which is not measured there; did you mean ari?",
         ),
         ({"laws": [{"of": "ari", "along": "loop"}]}, "a law along loop is of 'ari'"),
+        ({"laws": [{"of": "emerged_at", "along": "loop"}]}, "a law along loop is of 'emerged_at'"),
         (
             {"evaluate": {"task": {"data": "iris"}}, "baselines": [{"kind": "mixture_posterior"}]},
             "baseline mixture_posterior on clustering: .* write data: gaussian",
@@ -74,6 +75,14 @@ def test_an_impossible_evaluation_is_one_mistake(changes: dict[str, Any], messag
 def test_a_law_may_be_of_any_measure_of_the_task():
     law = {"of": "misclassification", "along": "task.snr", "form": "exponential", "theory": "gmm_minimax"}
     assert study(scientific={"task.snr": [1, 2, 3]}, laws=[law]).laws[0].of == "misclassification"
+
+
+@pytest.mark.parametrize(
+    ("of", "along"), [("regret", "loop"), ("regret_last", "task.snr"), ("emerged_at", "task.snr")]
+)
+def test_a_law_may_be_of_regret_or_of_emergence(of: str, along: str):
+    asked = study(scientific={"task.snr": [1, 2, 3]}, laws=[{"of": of, "along": along}])
+    assert asked.laws[0].of == of
 
 
 @pytest.mark.parametrize(

@@ -637,6 +637,10 @@ class _Tables:
     def _reports(self, trial: TrialResult) -> History | None:
         """The validations of a training with floor and ignorance on the same prompts."""
         steps, error = self.history(trial.trial, "error")
+        steps, error = (
+            steps[steps > 0],
+            error[steps > 0],
+        )  # step 0 is before training
         if not len(steps):
             return None
         if "validate_floor" in trial.measures:
