@@ -80,8 +80,8 @@ def prediction_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 def predict_from(fitted: Mapping[float, tuple[float, ...]], at: float, replicates: int) -> Prediction | None:
     """The prediction at a value of the axis from log errors by value; None if they determine no form."""
-    x = np.array([value for value, logs in fitted.items() for _ in logs])
-    logs = np.array([log for logs in fitted.values() for log in logs])
+    x = np.array([value for value, logs in fitted.items() for _ in logs], dtype=np.float64)
+    logs = np.array([log for logs in fitted.values() for log in logs], dtype=np.float64)
     return predict(x, logs, at, replicates) if len(x) else None
 
 
