@@ -37,7 +37,11 @@ CLOSE_SHAPES = 3.0
 with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
 """
 NO_TEST = "no held-out test"
-ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
+ALIASES = {
+    "loop": ("loops", "steps"),
+    "point": ("point", "points"),
+    "prompts": ("prompts", "steps"),
+}
 """The names that a bound may use for axes that are no settings."""
 SQUARED = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 """Measures that are means of squares."""
