@@ -89,11 +89,9 @@ def recorded_predictions(tags: Mapping[str, str]) -> dict[str, RecordedPredictio
     """The predictions among the tags of a parent run, by tag. Damaged tags are left out."""
     found: dict[str, RecordedPrediction] = {}
     for tag, text in prediction_tags(tags).items():
-        parts = tag.split("/")
-        if len(parts) != 4:
-            continue
         try:
-            found[tag] = _read(*parts[1:], json.loads(text))
+            of, along, cell = tag.removeprefix(PREDICTION).split("/")
+            found[tag] = _read(of, along, cell, json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
