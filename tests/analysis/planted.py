@@ -79,6 +79,8 @@ class Planted:
                 "excess": error * 2 - 0.01,
                 "validate_error": error,
                 "step": 1000,
+                "validate_floor": 0.0,
+                "validate_ignorance": 10.0,  # so that every planted run has left the plateau
                 "seconds": 3.0,
                 "flops": 1e9 * (number + 1),
                 "task.kind": "linear_regression",
@@ -128,7 +130,8 @@ class Planted:
 
     @property
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        trials = pd.DataFrame(self.rows, columns=[*NAMES, *MEASURES, *SETTINGS])
+        others = dict.fromkeys(name for row in self.rows for name in row)
+        trials = pd.DataFrame(self.rows, columns=list(dict.fromkeys([*NAMES, *MEASURES, *SETTINGS, *others])))
         empty = pd.DataFrame(columns=["trial", "loop", "point", "error", "sem", "raw"])
         curves = pd.concat(self.curve) if self.curve else empty
         return trials, curves, pd.DataFrame(self.history, columns=["trial", "step", "metric", "value"])

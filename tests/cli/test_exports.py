@@ -1,6 +1,7 @@
 """Exports on the command line: as a store, for spreadsheets, for Optuna; and the description of the tables."""
 
 import csv
+import json
 import shlex
 from pathlib import Path
 
@@ -157,3 +158,15 @@ def test_a_trial_names_the_commit_that_trained_it(loopscale, elsewhere: Path, re
     assert found == [{"commit": "abc", "n": 1}, {"commit": "abc-dirty", "n": 1}, {"commit": None, "n": 8}]
     assert "commit" not in study.at(study.cells()[0], {}, 1).settings
     assert open_store("records").studies() == ["tiny"]
+
+
+def test_an_export_holds_the_floors_that_its_store_knows(loopscale, store: Path, elsewhere: Path):
+    assert (
+        loopscale("report", "tiny", "--store", store, "--out", "page.html").code == 0
+    )  # computes the floors
+    assert loopscale("export", "tiny", "--store", store, "--to", "known").code == 0
+    floors = json.loads(Path("known", "floors.json").read_text())
+    assert {floor["purpose"] for floor in floors.values()} == {"validate", "evaluate"}
+    answers = [loopscale("best", "tiny", "--store", place, "--json").json for place in (store, "known")]
+    assert answers[0] == answers[1]
+    assert all(cell["regret"] is not None for cell in answers[0])

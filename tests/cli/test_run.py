@@ -49,6 +49,14 @@ def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path,
         check=True,
     )
     assert len(json.loads(trained.stdout)["loops"]) == 2
+    sql = "SELECT floor, regret, regret_sem, validate_floor, validate_ignorance FROM trials WHERE role = 'replicate'"
+    asked = [*PROGRAM, "--store", "records", "query", sql, "--json"]
+    rows = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    assert [row["floor"] for row in rows] == ["bayes ridge"] * 6
+    assert all(row["regret"] > row["regret_sem"] > 0 for row in rows)
+    assert all(row["validate_floor"] < row["validate_ignorance"] for row in rows)
+    assert all(cell["regret_low"] < cell["regret"] < cell["regret_high"] for cell in found["best"])
+    assert [cell["learnt"] for cell in found["best"]] == ["0 of 3", "0 of 3"]
 
 
 @pytest.mark.slow

@@ -37,22 +37,29 @@ PARTS = {
 """The parts of a study's description that may be present, with their types."""
 
 
+ANSWERING = """
+metric = 'error' AND trial IN (
+    WITH of_study AS (SELECT * FROM trials WHERE study = ?)
+    SELECT trial FROM of_study WHERE role = 'replicate'
+    UNION ALL
+    SELECT arg_min(trial, error) FROM of_study WHERE role = 'tuning' AND outcome = 'finished' GROUP BY cell
+)"""
+"""SQL: the errors of replicates and of the best tuning trial of each cell."""
+
+
 def load_results(store: Store, study: str, curves: bool = True) -> Results:
     """The results of one study in one store. The mirror of the store is updated first.
 
-    Without `curves`, the table of curves stays empty, the table of histories has the errors of replicates only, and
-    unknown floors are not computed: torch is not imported. Raises NoRecords, StoreError.
+    Without `curves`, the table of curves stays empty, and unknown floors are not computed: torch is not imported. The
+    table of histories then has only the errors of trials that may answer for a cell. Raises NoRecords, StoreError.
     """
     mirror = Mirror(store)
     mirror.sync(study)
     of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)"
-    of_replicates = (
-        "metric = 'error' AND trial IN (SELECT trial FROM trials WHERE study = ? AND role = 'replicate')"
-    )
     queries = [
         "SELECT * FROM trials WHERE study = ?",
         f"SELECT * FROM curves WHERE {of_study if curves else 'trial = ? AND false'}",
-        f"SELECT * FROM history WHERE {of_study if curves else of_replicates}",
+        f"SELECT * FROM history WHERE {of_study if curves else ANSWERING}",
     ]
     with mirror.database() as connection:
         of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'

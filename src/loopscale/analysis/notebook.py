@@ -21,21 +21,33 @@ import plotly.graph_objects as go
 from loopscale.analysis.answers.comparisons import STANDINGS, best, best_columns, standings
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
-from loopscale.analysis.laws.law import LAW_VERDICTS, study_laws
+from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Results, mean
 from loopscale.analysis.table import frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
+from loopscale.records.model import LEARNING
+from loopscale.stats.fitting import RATE_VERDICTS
 from loopscale.studies.held_out import HoldOut
 from loopscale.studies.mistakes import one_of
 
-COSTS = ("raw_error", "validate_error", "step", "seconds", "flops")
-"""Measures that the table of measures leaves out: costs of training, and variants of `error`."""
+COSTS = (
+    "raw_error",
+    "validate_error",
+    "step",
+    "seconds",
+    "flops",
+    "regret_sem",
+    "regret_last_sem",
+    *LEARNING,
+)
+"""Measures that the table of measures leaves out: costs and states of training, and variants of `error`."""
 
 
 def results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> "StudyResults":
@@ -172,6 +184,16 @@ class StudyResults(Results):
         """The validation error, by training step, of the runs that answer for each cell."""
         return self._figure(lambda: tuning.learning_curves(self))
 
+    def emergence(self, path: str | None = None) -> go.Figure:
+        """The share of runs on the plateau, by training step: one line for each cell, or for each value of a setting.
+
+        Raises ValueError for an unknown setting.
+        """
+        known = dict.fromkeys(name for cell in self.cells for name in cell.values)
+        if path is not None and path not in known:
+            raise ValueError(f"{path} is no scientific setting of {self.name}; {one_of(path, known)}")
+        return self._figure(lambda: emergence.on_plateau(self, path))
+
     def nets(self, cell: str = "") -> Iterator[TrainedNet]:
         """The trained nets of a cell's replicates. `cell` is a label or a key, and is optional for a single cell.
 
@@ -218,7 +240,9 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
     laws = [law for study in studies if not study.missing for law in study_laws(study)[0]]
     predicted = [law for law in laws if law.predicted is not None]
     words = [law.verdict.word for law in predicted if law.verdict]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in LAW_VERDICTS if word in words)
+    counts = ", ".join(
+        f"{words.count(word)} {word}" for word in (*RATE_VERDICTS, NOT_LEARNT) if word in words
+    )
     text = f"{len(laws)} laws are fitted; theory predicts the rate of {len(predicted)}"
     return Sentences([f"{text}: {counts}." if counts else f"{text}.", *missing])
 

@@ -344,7 +344,10 @@ class Results:
         return self._tables.floor_keys()
 
     def learning_states(self) -> dict[str, LearningState]:
-        """The state of every finished training by its key. The scatter between reports is pooled over replicates."""
+        """The state of every finished training by its key.
+
+        The scatter between reports is pooled over the replicates, or over the best tuning trial of each cell.
+        """
         states = {trial.trial: trial.learning for trial in self.trained if trial.outcome == "finished"}
         return {trial: state for trial, state in states.items() if state}
 
@@ -601,12 +604,12 @@ class _Tables:
         return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
 
     def floor_keys(self) -> set[str]:
-        sets = {("evaluate", settings_key(trial.task)): trial.task for trial in self.trials}
-        sets |= {("validate", settings_key(trial.trained_task)): trial.trained_task for trial in self.trials}
-        prompts = {"evaluate": self._prompts, "validate": VALIDATION_PROMPTS}
+        evaluated = {settings_key(trial.task): trial.task for trial in self.trials}
+        nets = [trial for trial in self.trials if trial.role != "baseline"]
+        trained = {settings_key(trial.trained_task): trial.trained_task for trial in nets}
         return {
-            floor_key(part_of(task, "task."), purpose, prompts[purpose])
-            for (purpose, _), task in sets.items()
+            *(floor_key(part_of(task, "task."), "evaluate", self._prompts) for task in evaluated.values()),
+            *(floor_key(part_of(task, "task."), "validate", VALIDATION_PROMPTS) for task in trained.values()),
         }
 
     def learning(self, trial: str) -> LearningState | None:
@@ -622,10 +625,14 @@ class _Tables:
 
     @cached_property
     def _scatter(self) -> PooledVariance | None:
-        finished = [
-            trial for trial in self.trials if trial.outcome == "finished" and trial.role != "baseline"
-        ]
-        pooled = [trial for trial in finished if trial.role == "replicate"] or finished
+        """The scatter between reports, pooled over replicates; without any, over the best tuning trial of each cell."""
+        finished = [trial for trial in self.trials if trial.finished and trial.role != "baseline"]
+        pooled = [trial for trial in finished if trial.role == "replicate"]
+        if not pooled:
+            by_cell = dict[str, TrialResult]()
+            for trial in sorted(finished, key=lambda trial: trial["error"], reverse=True):
+                by_cell[trial.cell] = trial
+            pooled = list(by_cell.values())
         return pooled_scatter([history for trial in pooled if (history := self._reports(trial))])
 
     def _reports(self, trial: TrialResult) -> History | None:

@@ -261,6 +261,12 @@ def _hold_out_faults(
         what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
         yield what, f"put {tuned[0]} under fixed or scientific"
         return
+    if law.of == "emerged_at":
+        yield (
+            "a law of emerged_at holds out values, but runs that never emerge have no value",
+            "remove hold_out",
+        )
+        return
     values = axis_values(layout.cells, law.along, shared)
     held_out = held_out_values(law.hold_out, values)
     if unknown := sorted(held_out - set(values)):
@@ -286,8 +292,8 @@ def _other_hold_out(law: LawSpec, other: LawSpec) -> bool:
 
 
 def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
-    """A law is of an error, or of another measure of the task of some cell."""
-    known = dict.fromkeys(ERRORS)
+    """A law is of an error, of the step of emergence, or of another measure of the task of some cell."""
+    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, "emerged_at"))
     if law.along not in CURVE_AXES and law.of not in known:
         for task in tasks:
             batch = task.sample(1, stream("problem"))

@@ -77,7 +77,8 @@ class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
     of: str = "error"
-    """An error, or another measure of the task. Other measures have no curve along loops or points."""
+    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), or another measure of the
+    task. Only errors and regret have a curve along loops or points."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[

@@ -9,12 +9,13 @@ interval lies below 1, `more` if it lies above 1, else `undecided`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from loopscale.analysis.learning import learnt_words, on_plateau
 from loopscale.analysis.results import (
     CellResult,
     Query,
@@ -32,6 +33,7 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
     judge,
     mean_interval,
+    student,
     why_none,
 )
 from loopscale.studies.space import Axis, Space
@@ -42,7 +44,7 @@ WITHOUT_ANSWER = ("diverged", "out_of_memory", "failed", "lost")
 """Outcomes of trials that leave no error."""
 EXACT = 1e-9
 """Algorithms run in float64. Their errors below this value are rounding."""
-Word = Literal["less", "more", "level", "undecided", "no interval", "no answer"]
+Word = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Comparison:
         1,000, and for every other verdict.
     why
         The reason if there is no interval.
+    plateau
+        The runs on the plateau, in words, if the verdict is "not learnt".
     """
 
     first: str
@@ -77,6 +81,7 @@ class Comparison:
     seeds: int = 0
     replicates: int | None = None
     why: str = ""
+    plateau: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The ratio, its interval, the verdict, and the number of replicates that would decide."""
@@ -112,7 +117,8 @@ def compare_cells(results: Results, first: CellResult, second: CellResult, of: s
     for cell in (first, second):
         if np.isnan(cell.values_of(of)).any():
             raise ValueError(f"{of} has no ratio: some trials of {results.name} have no {of} above 0")
-    return _compare_rows((first.label, second.label), results.logs(of), first.index, second.index)
+    compared = _compare_rows((first.label, second.label), results.logs(of), first.index, second.index)
+    return _gated(compared, (*first.runs, *second.runs), of)
 
 
 def compare_studies(
@@ -125,7 +131,8 @@ def compare_studies(
     cells = {_identity(cell, of): cell for study in results for cell in study.cells}
     logs = logs_by_seed(list(cells.values()), lambda _, run: run[of] if run[of] > 0 else math.nan)
     places = [list(cells).index(_identity(cell, of)) for cell in (first, second)]
-    return _compare_rows((first.label, second.label), logs, *places)
+    compared = _compare_rows((first.label, second.label), logs, *places)
+    return _gated(compared, (*first.runs, *second.runs), of)
 
 
 def compare_with_baseline(
@@ -158,9 +165,16 @@ def compare_with_baseline(
     if not (math.isfinite(value) and value > 0):
         return Comparison(*labels)
     logs = results.logs() if step is None and query == "mean" else results.table_by_seed(error)
-    return _comparison(
-        labels, contrast_with_value(logs, cell.index, value), logs[cell.index] - math.log(value)
-    )
+    compared = contrast_with_value(logs, cell.index, value)
+    return _gated(_comparison(labels, compared, logs[cell.index] - math.log(value)), cell.runs)
+
+
+def _gated(compared: Comparison, runs: Sequence[TrialResult], of: str = "error") -> Comparison:
+    """The comparison with the verdict "not learnt" if some of the runs stand on the plateau."""
+    plateau = on_plateau(runs, of)
+    if not plateau or compared.word == "no answer":
+        return compared
+    return replace(compared, word="not learnt", replicates=None, plateau=plateau)
 
 
 def baseline_error(baseline: TrialResult, step: int, query: Query = "mean") -> float:
@@ -204,6 +218,12 @@ class Best:
         Means over the replicates, or the values of the best tuning trial; None if nothing has finished.
     error_low, error_high
         The 95 % interval of `error`; None with fewer than two replicates.
+    regret
+        The mean of the error above the floor; None if no floor is known.
+    regret_low, regret_high
+        The 95 % interval of `regret`, with the noise of the evaluation prompts if the records have this noise.
+    learnt
+        How many of the runs have left the plateau, and whether these are still falling; empty if this is unknown.
     trial
         The replicate of the first seed, whatever its error, or the best tuning trial.
     state
@@ -227,6 +247,10 @@ class Best:
     flops: float | None = None
     front: bool = False
     against_best: Comparison | None = None
+    regret: float | None = None
+    regret_low: float | None = None
+    regret_high: float | None = None
+    learnt: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
@@ -271,6 +295,9 @@ def best_columns(results: Results) -> list[Column[Best]]:
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.interval("error_low", "error_high"),
         Column.attribute("error_last", "last query", unit="1 = predicting nothing"),
+        Column.attribute("regret", unit="1 = predicting nothing"),
+        Column.interval("regret_low", "regret_high"),
+        Column.attribute("learnt"),
         _of_comparison("over the lowest", "ratio", "ratio"),
         _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high"),
         _of_comparison("verdict", "word", "verdict"),
@@ -380,6 +407,7 @@ def _answer(
     first = cell.runs[0]
     interval = mean_interval(logs, cell.index) if cell.replicated else None
     low, high = interval or (None, None)
+    regret_low, regret_high = regret_interval(results, cell) or (None, None)
     return Best(
         cell=cell.key,
         label=cell.label,
@@ -388,6 +416,10 @@ def _answer(
         error_low=low,
         error_high=high,
         error_last=_finite(mean(cell.values_of("error_last"))),
+        regret=_finite(mean(cell.values_of("regret"))),
+        regret_low=regret_low,
+        regret_high=regret_high,
+        learnt=learnt_words(cell),
         replicates=len(cell.runs) if cell.replicated else 0,
         trial=first.trial,
         state=state,
@@ -395,6 +427,29 @@ def _answer(
         front=settings_key(first.settings) in fronts,
         against_best=compare_cells(results, cell, lowest) if lowest and lowest is not cell else None,
     )
+
+
+def regret_interval(results: Results, cell: CellResult) -> tuple[float, float] | None:
+    """The 95 % interval of a cell's mean regret, from the noise of training and of the evaluation prompts.
+
+    All runs have the same prompts, so more replicates do not reduce the noise of the prompts. Both noises are added as
+    variances of log regret. Older records have no standard error over prompts, and their interval is that of training.
+
+    Returns
+    -------
+    (low, high) or None
+        None if the cell has fewer than two replicates, or if a regret is not above 0.
+    """
+    regrets, noise = cell.values_of("regret"), cell.values_of("regret_sem")
+    if not cell.replicated or not (regrets > 0).all():
+        return None
+    interval = mean_interval(results.logs("regret"), cell.index)
+    if interval is None or np.isnan(noise).any():
+        return interval
+    centre = math.log(regrets.mean())
+    prompts = student(math.inf) * noise.mean() / regrets.mean()
+    low, high = (math.hypot(math.log(end) - centre, prompts) for end in interval)
+    return math.exp(centre - low), math.exp(centre + high)
 
 
 def _state(results: Results, cell: CellResult) -> str:

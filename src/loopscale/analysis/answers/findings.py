@@ -24,13 +24,16 @@ from loopscale.analysis.answers.comparisons import (
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
-from loopscale.analysis.laws.law import NOT_LEARNT, Law, Unfitted, law_name, study_laws
+from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
+from loopscale.analysis.learning import NOT_LEARNT, on_plateau, study_sentence
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
 """The largest number of listed comparisons with algorithms. The table of standings has all of them."""
+MOST_NAMED = 4
+"""The largest number of cells that one question names."""
 MOST_TASKS = 6
 """The largest number of tasks with sentences. The table has the answers of all tasks."""
 
@@ -134,17 +137,19 @@ def study_findings(results: Results) -> Findings:
 def law_sentence(law: Law) -> str:
     """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
     assert law.verdict
-    if law.verdict.word == NOT_LEARNT or law.predicted is None:
-        return f"The law of {law_name(law)} has no meaning yet. Verdict: {law.verdict.word}: {law.verdict.because}."
+    assert law.predicted is not None
     name = law.along.rpartition(".")[2]
     axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
     measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
     words = {"undecided": "undecided against", "agrees": "agrees with"}
     verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {law.theory}"
-    if law.verdict.word == "undecided" or law.verdict.flat:
+    if law.verdict.word == NOT_LEARNT:
+        verdict = f"{NOT_LEARNT}: {law.verdict.because}"
+    elif law.verdict.word == "undecided" or law.verdict.flat:
         verdict += f", because {law.verdict.because}"
     measured, predicted = form.worded(*axis, law.rate, law.low, law.high), form.worded(*axis, law.predicted)
-    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}."
+    note = f" ({law.note})" if law.note else ""
+    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}{note}."
 
 
 def prediction_sentence(law: Law, value: PredictedValue) -> str:
@@ -184,6 +189,8 @@ def _sentences(findings: Findings) -> Iterator[str]:
         yield f"{len(tasks) - MOST_TASKS} more tasks are in the table."
     if not several:
         yield from verdicts
+    if learning := study_sentence(findings.results.learnt):
+        yield learning
     unfinished = sum(answer.error is None for answer in findings.answers)
     if unfinished:
         yield f"{unfinished} of {len(findings.answers)} cells have no finished trial yet."
@@ -211,7 +218,8 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
 def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
     compared = compare_cells(results, second, first)
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
-    verdict = (decided | {"undecided": "undecided which is better"}).get(compared.word, "no verdict")
+    others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
+    verdict = (decided | others).get(compared.word, "no verdict")
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
 
@@ -222,7 +230,8 @@ def _standing(standing: Standing) -> str:
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
-    return f"That is {number(standing.ratio)} times{interval} {algorithm}."
+    verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.word == NOT_LEARNT else ""
+    return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 
 
 def replicate_noise(results: Results) -> PooledVariance | None:
@@ -245,8 +254,10 @@ def open_questions(
     - Trials that were pruned close to the best trial.
     - Tuned ranges whose end was best.
     - Laws whose verdict is undecided, and laws that could not be fitted.
+    - Cells with runs on the plateau.
     """
     return [
+        *_unlearnt(results),
         *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
         *_cells_against_algorithms(results, standings),
         *_close_calls(results),
@@ -254,6 +265,16 @@ def open_questions(
         *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
         *(OpenQuestion(f"A law of {law_name(law)}", law.because) for law in unfitted),
     ]
+
+
+def _unlearnt(results: Results) -> Iterator[OpenQuestion]:
+    """The runs on the plateau: until they have left it, no verdict describes nets that have learnt."""
+    cells = [cell for cell in results.answered if on_plateau(cell.runs)]
+    if cells:
+        named = ", ".join(cell.label or "the only cell" for cell in cells[:MOST_NAMED])
+        more = f" and {len(cells) - MOST_NAMED} more cells" if len(cells) > MOST_NAMED else ""
+        because = f"{results.learnt.words}. To decide, train longer or tune the rate on more than one seed"
+        yield OpenQuestion(f"What nets of {named}{more} do after they have learnt", because)
 
 
 def best_two(cells: Sequence[CellResult]) -> list[CellResult]:

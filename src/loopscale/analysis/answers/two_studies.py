@@ -171,9 +171,10 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
     if len(known) == 1:
         compared = known[0].comparison
         verdict = "" if compared.word == "no interval" else f": {compared.word}"
+        verdict += f", {compared.plateau}" if compared.word == "not learnt" else ""
         yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
     else:
-        words = ("less", "more", "undecided", "no interval")
+        words = ("less", "more", "undecided", "not learnt", "no interval")
         counts = {word: sum(pair.comparison.word == word for pair in known) for word in words}
         summary = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
         yield f"Of {len(known)} pairs of cells, the error of {second} against {first} is: {summary}."

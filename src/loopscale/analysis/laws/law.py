@@ -19,13 +19,14 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.laws.emergence import fit_emergence
 from loopscale.analysis.laws.held_out import PredictedValue, law_tests, predicted_values
+from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
-from loopscale.stats.fitting import LEAST_VALUES, RATE_VERDICTS, Fit, RateVerdict, clean, judge_rates
+from loopscale.stats.fitting import LEAST_VALUES, Fit, RateVerdict, clean, judge_rates
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.learning import Learnt
 from loopscale.stats.prediction import Score
 from loopscale.studies.held_out import HoldOut
 from loopscale.theory.bounds.base import Bound
@@ -45,16 +46,6 @@ ALIASES = {
 """The names that a bound may use for axes that are no settings."""
 SQUARED = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 """Measures that are means of squares."""
-GRIDS = {"raw_error": "raw", "excess": "raw", "regret": "regret", "regret_last": "regret"}
-"""The grid of a curve that holds a measure. The others are errors."""
-LAST_QUERY = ("error_last", "regret_last")
-
-
-NOT_LEARNT = "not learnt"
-LawVerdict = RateVerdict | Literal["not learnt"]
-LAW_VERDICTS: tuple[LawVerdict, ...] = (*RATE_VERDICTS, NOT_LEARNT)
-UNGATED = ("emerged_at", "seconds", "flops", "step")
-"""Measures that do not need nets that have learnt."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Verdict:
         True if the interval holds 0 too: a flat line would agree as well.
     """
 
-    word: LawVerdict
+    word: RateVerdict | Literal["not learnt"]
     because: str
     replicates: int | None = None
     values: int | None = None
@@ -172,6 +163,11 @@ class Law:
         return Interval.of(self.low, self.high)
 
     @property
+    def why(self) -> str:
+        """The reason of the verdict, and the note."""
+        return "; ".join(filter(None, (self.verdict.because if self.verdict else "", self.note)))
+
+    @property
     def axis(self) -> str:
         """The axis, with the settings that vary in step."""
         return axis_name(self.along, self.beside)
@@ -211,7 +207,7 @@ COLUMNS: list[Column[Law]] = [
     Column.attribute("theory"),
     Column.attribute("predicted"),
     Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
-    Column(("because",), "why", lambda law: law.verdict.because if law.verdict else law.note),
+    Column(("because",), "why", lambda law: law.why),
     Column(
         ("held_out_test",),
         "held-out test",
@@ -389,6 +385,8 @@ class Sample:
         Places on the axis, errors and the index of the run, [observations].
     settings
         The settings of the first run, by dotted path, from which a bound takes its own.
+    runs
+        The runs of the observations.
     """
 
     cell: str
@@ -396,14 +394,7 @@ class Sample:
     y: Array
     group: np.ndarray
     settings: Mapping[str, Any]
-    learnt: Learnt
-    """How many of the runs have left the plateau."""
-
-    @property
-    def steps(self) -> str:
-        """The number of training steps, in words."""
-        steps = self.settings.get("training.steps")
-        return f"{steps:,} steps" if isinstance(steps, int) else "these steps"
+    runs: Sequence[TrialResult]
 
 
 def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[Law], list[Unfitted]]:
@@ -419,11 +410,11 @@ def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[
     for asked in results.study.get("laws") or []:
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        laws, fitted_samples = list[Law](), list[Sample]()
+        laws, sampled = list[Law](), list[Sample]()
         tests = law_tests(results, asked, hold_out)
         for sample in samples(results, of, along, {label: test.fitted for label, test in tests.items()}):
             try:
-                law = fit_best_form(forms, sample.x, sample.y, sample.group)
+                law = fit_sample(forms, of, sample)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
@@ -432,27 +423,42 @@ def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[
             predictions = predicted_values(results, test) if test else ()
             about = {"of": of, "along": along, "beside": beside, "cell": sample.cell}
             laws.append(replace(law, **about, predictions=predictions))
-            fitted_samples.append(sample)
+            sampled.append(sample)
         if along in CURVES:
             laws = with_pooled_noise(laws)
-        for law, sample in zip(laws, fitted_samples, strict=True):
+        for law, sample in zip(laws, sampled, strict=True):
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
-            judged = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
-            fitted.append(gated(judged, sample))
+            law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
+            fitted.append(with_learning(law, sample.runs))
     return fitted, unfitted
 
 
-def gated(law: Law, sample: Sample) -> Law:
-    """The law with the verdict `not learnt` if runs stand on the plateau, or with a note of runs that still fall."""
-    learnt = sample.learnt
-    if law.of in UNGATED:
-        return law
-    if not learnt.all:
-        return replace(law, verdict=Verdict(NOT_LEARNT, learnt.words))
-    if learnt.falling:
-        falling = f"per {sample.steps}, {learnt.falling} of {learnt.of} runs still falling"
-        return replace(law, note="; ".join(filter(None, (law.note, falling))))
-    return law
+def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
+    """The law of the best form. Raises ValueError if the observations determine no law."""
+    if of != "emerged_at":
+        return fit_best_form(forms, sample.x, sample.y, sample.group)
+    fit = fit_emergence(forms, sample.x, sample.runs)
+    never = f"{fit.censored} of {sum(fit.runs)} runs never emerge, and count as censored"
+    return Law(
+        **{name: value for name, value in vars(fit).items() if name != "censored"},
+        halves=(),
+        goodness=math.nan,
+        held_out=None,
+        excluded=0,
+        scatter=False,
+        rates=(),
+        note=never if fit.censored else "",
+    )
+
+
+def with_learning(law: Law, runs: Sequence[TrialResult]) -> Law:
+    """The law with the verdict "not learnt" if runs stand on the plateau, and with a note if runs are still falling."""
+    if plateau := on_plateau(runs, law.of):
+        if law.verdict:
+            return replace(law, verdict=Verdict("not learnt", plateau))
+        return replace(law, note="; ".join(filter(None, (law.note, f"{NOT_LEARNT}: {plateau}"))))
+    falling = "" if law.of in UNGATED else steps_words(runs, law.along)
+    return replace(law, note="; ".join(filter(None, (law.note, falling))))
 
 
 def with_verdict(
@@ -572,9 +578,9 @@ def samples(
         placed = [(place_on_axis(run, along), run) for cell in fitted for run in cell.runs]
         placed = [(place, run) for place, run in placed if np.isfinite(place)]
         if placed:
-            x, y = np.array([place for place, _ in placed]), np.array([run[of] for _, run in placed])
-            learnt = Learnt.count(run.learning for _, run in placed)
-            yield Sample(label, x, y, np.arange(len(placed)), placed[0][1].evaluated, learnt)
+            runs = [run for _, run in placed]
+            x, y = np.array([place for place, _ in placed]), np.array([run[of] for run in runs])
+            yield Sample(label, x, y, np.arange(len(placed)), runs[0].evaluated, runs)
 
 
 def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
@@ -582,16 +588,17 @@ def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
     curves = [_curve_values(run, of, along) for run in cell.runs]
     groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
     x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
-    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated, cell.learnt)
+    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated, cell.runs)
 
 
 def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
     curve = run.curve
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
-    grid = getattr(curve, GRIDS.get(of, "error"))
+    grid = curve.raw if of in ("raw_error", "excess") else curve.error
+    grid = curve.regret if of in ("regret", "regret_last") else grid
     if along == "loop":
         kept = curve.loops <= run.loop
-        values = grid[kept][:, -1:] if of in LAST_QUERY else grid[kept]
+        values = grid[kept][:, -1:] if of.endswith("_last") else grid[kept]
         return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
     kept = curve.points > 0
     row = grid[curve.row(run.loop)] if curve else np.empty(0)

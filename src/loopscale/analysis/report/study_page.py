@@ -10,7 +10,7 @@ from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.law import Law
@@ -121,6 +121,13 @@ def study_figures(
     if len(results.history):
         text = "Validation error during training of the runs that answer for each cell."
         yield Figure("Learning curves", text, "learning", tuning.learning_curves(results))
+    if results.learnt.of:
+        text = (
+            "The share of runs that have not left the plateau before in-context learning: more than half of the"
+            " reducible error is left. A run emerges at the first of two consecutive validations below this half. Runs"
+            " that never emerge count (Turnbull's estimate)."
+        )
+        yield Figure("Emergence", text, "emergence", emergence.on_plateau(results))
 
 
 def _of_tasks(results: Results) -> Iterator[Figure]:

@@ -1,0 +1,108 @@
+"""Laws of the step of emergence. A run that never emerges is censored, and no run is dropped.
+
+The law is an accelerated-failure-time model of log T on one axis (`stats.survival`). The power form takes the logarithm
+of the axis, the exponential form the axis itself. The rate is positive if emergence comes earlier along the axis.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopscale.analysis.results import TrialResult
+from loopscale.stats.contrasts import Array
+from loopscale.stats.emergence import Emergence
+from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.survival import AcceleratedFailureTime, accelerated_failure_time, survival_curve
+
+FORMS = ("power", "exponential")
+"""The forms that are straight lines of log T."""
+
+
+@dataclass(frozen=True)
+class EmergenceFit:
+    """A fitted law of the step of emergence. The attributes with the names of `Law` have the same meaning.
+
+    Attributes
+    ----------
+    y
+        The median step at each x (Turnbull); NaN if more than half of the runs never emerge.
+    censored
+        The number of runs that never emerge.
+    """
+
+    form: str
+    shape: Form
+    theta: tuple[float, ...]
+    parameters: Mapping[str, float]
+    rate: float
+    low: float
+    high: float
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    runs: tuple[int, ...]
+    aicc: float
+    censored: int
+
+
+def emergences(runs: Sequence[TrialResult]) -> list[Emergence | None]:
+    """The interval of the emergence of every run; None if the task has no room, or if the floor is unknown."""
+    return [run.learning.emergence if run.learning else None for run in runs]
+
+
+def fit_emergence(forms: Sequence[str], x: Array, runs: Sequence[TrialResult]) -> EmergenceFit:
+    """The law of the form with the least AICc.
+
+    Raises ValueError if no form is a line of log T, or if the emergences determine no law.
+    """
+    lines = [form for form in forms if form in FORMS]
+    if not lines:
+        raise ValueError(f"the form of a law of emerged_at is {' or '.join(FORMS)}, not {', '.join(forms)}")
+    known = [(place, left) for place, left in zip(x, emergences(runs), strict=True) if left]
+    if not known:
+        raise ValueError("no run has a state: the floor is unknown, or the task has no room")
+    places = np.array([place for place, _ in known])
+    after, by = (np.array([getattr(left, end) for _, left in known]) for end in ("after", "by"))
+    fits = [fit for form in lines if (fit := _fit(form, places, after, by))]
+    if not fits:
+        emerged = int(np.isfinite(by).sum())
+        raise ValueError(
+            f"{emerged} of {len(by)} runs emerged, at {len(np.unique(places))} values of the axis, and determine no law"
+        )
+    return min(fits, key=lambda fit: fit.aicc)
+
+
+def _fit(form: str, x: Array, after: Array, by: Array) -> EmergenceFit | None:
+    shape = variants(form)[0]
+    if shape.log_axis and (x <= 0).any():
+        return None
+    model = accelerated_failure_time(shape.transform(x)[:, None], after, by)
+    if model is None:
+        return None
+    low, high = model.interval(0)
+    _, offset, length = shape.coordinate(x)
+    slope = float(model.coefficients[0])
+    theta = np.array([model.level + slope * offset, -slope * length])
+    values = np.unique(x)
+    curves = [survival_curve(after[x == value], by[x == value]) for value in values]
+    medians = [curve.median if math.isfinite(curve.median) else math.nan for curve in curves]
+    return EmergenceFit(
+        form,
+        shape,
+        tuple(theta.tolist()),
+        shape.natural(theta, offset, length),
+        -slope,
+        -high,
+        -low,
+        tuple(values.tolist()),
+        tuple(medians),
+        tuple(int((x == value).sum()) for value in values),
+        _aicc(model, len(x)),
+        int(np.isinf(by).sum()),
+    )
+
+
+def _aicc(model: AcceleratedFailureTime, runs: int) -> float:
+    size = runs - model.freedom
+    return 2 * size - 2 * model.log_likelihood + 2 * size * (size + 1) / max(runs - size - 1, 1)
