@@ -76,6 +76,7 @@ def test_crossed_laws_wait_without_a_circle():
         ([{"hold_out": []}], {}, "hold_out is []; write a number of values"),
         ([{"along": "loop", "hold_out": 1}], {}, "each run is a whole curve along loop"),
         ([{"along": "point", "hold_out": 1}], {}, "each run is a whole curve along point"),
+        ([{"of": "emerged_at", "hold_out": 1}], {}, "runs that never emerge have no value"),
         ([{"along": "flops", "hold_out": 1}], {}, "the FLOPs of a cell may follow from its tuning"),
         (
             [{"along": "prompts", "hold_out": 1}],

@@ -38,6 +38,7 @@ from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
 from loopscale.records.model import LEARNING
 from loopscale.stats.fitting import RATE_VERDICTS
+from loopscale.studies.held_out import HoldOut
 from loopscale.studies.mistakes import one_of
 
 COSTS = (
@@ -122,9 +123,12 @@ class StudyResults(Results):
         """The claims of the study's file with their verdicts, corrected for their number."""
         return claims_table(judged_claims(self))
 
-    def laws(self) -> pd.DataFrame:
-        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""
-        fitted, unfitted = study_laws(self)
+    def laws(self, hold_out: HoldOut | None = None) -> pd.DataFrame:
+        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law.
+
+        With `hold_out`, laws without a held-out test hold out values afterwards: how many of the largest, or which.
+        """
+        fitted, unfitted = study_laws(self, hold_out)
         return frame(LAWS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
 
     def answer(self) -> Sentences:

@@ -80,8 +80,8 @@ def prediction_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 def predict_from(fitted: Mapping[float, tuple[float, ...]], at: float, replicates: int) -> Prediction | None:
     """The prediction at a value of the axis from log errors by value; None if they determine no form."""
-    x = np.array([value for value, logs in fitted.items() for _ in logs])
-    logs = np.array([log for logs in fitted.values() for log in logs])
+    x = np.array([value for value, logs in fitted.items() for _ in logs], dtype=np.float64)
+    logs = np.array([log for logs in fitted.values() for log in logs], dtype=np.float64)
     return predict(x, logs, at, replicates) if len(x) else None
 
 
@@ -89,11 +89,9 @@ def recorded_predictions(tags: Mapping[str, str]) -> dict[str, RecordedPredictio
     """The predictions among the tags of a parent run, by tag. Damaged tags are left out."""
     found: dict[str, RecordedPrediction] = {}
     for tag, text in prediction_tags(tags).items():
-        parts = tag.split("/")
-        if len(parts) != 4:
-            continue
         try:
-            found[tag] = _read(*parts[1:], json.loads(text))
+            of, along, cell = tag.removeprefix(PREDICTION).split("/")
+            found[tag] = _read(of, along, cell, json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

@@ -291,6 +291,12 @@ def _hold_out_faults(
         what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
         yield what, f"put {tuned[0]} under fixed or scientific"
         return
+    if law.of == "emerged_at":
+        yield (
+            "a law of emerged_at holds out values, but runs that never emerge have no value",
+            "remove hold_out",
+        )
+        return
     values = axis_values(layout.cells, law.along, shared)
     held_out = held_out_values(law.hold_out, values)
     if unknown := sorted(held_out - set(values)):

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
-from loopscale.studies.held_out import held_out_tests
+from loopscale.studies.held_out import held_out_tests, held_out_values
 from loopscale.studies.mistakes import Mistake, Mistakes
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
@@ -265,9 +266,11 @@ def _remarks(
     if study.replicates == 1:
         yield "with one replicate there are no intervals"
     for law in study.laws:
-        values = {cell.values.get(law.along) for cell in study.cells()} - {None}
-        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
-            yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
+        values = numbers(study.cells(), law.along)
+        held_out = held_out_values(law.hold_out, sorted(values)) if law.hold_out else set[float]()
+        fitted = len(values - held_out)
+        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
+            yield f"the law along {law.along} has {fitted} values: under {ENOUGH_VALUES}, no verdict"
     yield from _held_out(study)
     yield from _budget(study, workers, hours)
     yield from _gpu(study)

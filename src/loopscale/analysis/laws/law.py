@@ -12,7 +12,7 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
@@ -20,12 +20,15 @@ import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
 from loopscale.analysis.laws.emergence import fit_emergence
+from loopscale.analysis.laws.held_out import PredictedValue, law_tests, predicted_values
 from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
 from loopscale.stats.fitting import LEAST_VALUES, Fit, RateVerdict, clean, judge_rates
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.prediction import Score
+from loopscale.studies.held_out import HoldOut
 from loopscale.theory.bounds.base import Bound
 
 CLOSE = 2.0
@@ -34,7 +37,12 @@ CLOSE_SHAPES = 3.0
 """The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
 with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
 """
-ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
+NO_TEST = "no held-out test"
+ALIASES = {
+    "loop": ("loops", "steps"),
+    "point": ("point", "points"),
+    "prompts": ("prompts", "steps"),
+}
 """The names that a bound may use for axes that are no settings."""
 SQUARED = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 """Measures that are means of squares."""
@@ -46,6 +54,8 @@ class Verdict:
 
     Attributes
     ----------
+    word
+        `not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau.
     because
         The reason. If the verdict is undecided, what would decide it.
     replicates, values
@@ -97,6 +107,9 @@ class Law:
         The bound at each x.
     absolute
         True if the bound describes the same quantity and hides no constant. Heights can then be compared too.
+    predictions
+        The held-out values with their predictions. The law is fitted to the other values. Empty without a held-out
+        test.
     """
 
     form: str
@@ -126,6 +139,18 @@ class Law:
     absolute: bool = False
     verdict: Verdict | None = None
     note: str = ""
+    predictions: tuple[PredictedValue, ...] = ()
+
+    @property
+    def score(self) -> Score | None:
+        """The score of the first held-out value that is judged; None without such a value."""
+        judged = (value.score for value in self.predictions if value.score and value.prediction.judged)
+        return next(judged, None)
+
+    @property
+    def test_words(self) -> str:
+        """The held-out test in words."""
+        return "; ".join(value.words for value in self.predictions) or NO_TEST
 
     @property
     def log_axis(self) -> bool:
@@ -183,6 +208,11 @@ COLUMNS: list[Column[Law]] = [
     Column.attribute("predicted"),
     Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
     Column(("because",), "why", lambda law: law.why),
+    Column(
+        ("held_out_test",),
+        "held-out test",
+        lambda law: "; ".join(value.label for value in law.predictions) or "none",
+    ),
 ]
 
 
@@ -200,7 +230,7 @@ def law_line(law: Law) -> str:
         text += f"; {law.theory} predicts {law.predicted:.3g}"
     if law.verdict:
         text += f": {law.verdict.word}, {law.verdict.because}"
-    return f"{text}; {law.note}" if law.note else text
+    return "; ".join(filter(None, (text, law.note, law.test_words)))
 
 
 def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
@@ -367,22 +397,32 @@ class Sample:
     runs: Sequence[TrialResult]
 
 
-def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
-    """Every law of the study with its verdict, and the combinations that have none yet."""
+def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[Law], list[Unfitted]]:
+    """Every law of the study with its verdict, and the combinations that have none yet.
+
+    Parameters
+    ----------
+    hold_out
+        Values that laws without `hold_out` hold out afterwards: how many of the largest, or which values.
+    """
     fitted: list[Law] = []
     unfitted: list[Unfitted] = []
     for asked in results.study.get("laws") or []:
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        laws, sampled = [], []
-        for sample in samples(results, of, along):
+        laws, sampled = list[Law](), list[Sample]()
+        tests = law_tests(results, asked, hold_out)
+        for sample in samples(results, of, along, {label: test.fitted for label, test in tests.items()}):
             try:
                 law = fit_sample(forms, of, sample)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
             beside = () if along in CURVES else in_step(results, along)
-            laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
+            test = tests.get(sample.cell)
+            predictions = predicted_values(results, test) if test else ()
+            about = {"of": of, "along": along, "beside": beside, "cell": sample.cell}
+            laws.append(replace(law, **about, predictions=predictions))
             sampled.append(sample)
         if along in CURVES:
             laws = with_pooled_noise(laws)
@@ -520,13 +560,22 @@ def _enough_replicates(shrink: float, runs: int, groups: int) -> int | None:
     return None
 
 
-def samples(results: Results, of: str, along: str) -> Iterator[Sample]:
-    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone."""
+def samples(
+    results: Results, of: str, along: str, only: Mapping[str, Collection[str]] = {}
+) -> Iterator[Sample]:
+    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone.
+
+    Parameters
+    ----------
+    only
+        The keys of the fitted cells of laws with a held-out test, by the settings that the cells share.
+    """
     if along in CURVES:
         yield from (_curve_sample(cell, of, along) for cell in results.answered)
         return
     for label, cells in cells_along(results, along).items():
-        placed = [(place_on_axis(run, along), run) for cell in cells for run in cell.runs]
+        fitted = [cell for cell in cells if cell.key in only.get(label, (cell.key,))]
+        placed = [(place_on_axis(run, along), run) for cell in fitted for run in cell.runs]
         placed = [(place, run) for place, run in placed if np.isfinite(place)]
         if placed:
             runs = [run for _, run in placed]
