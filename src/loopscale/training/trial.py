@@ -20,7 +20,7 @@ LOOPED_ONLY = ("loops", "window", "truncate")
 """Settings of `training` that do not apply to a net of fixed depth."""
 
 LATER: dict[str, dict[str, Any]] = {
-    "task": {"format": "decoder", "query": "row"},
+    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
     "model": {"causal": True, "registers": 0},
     "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"},
 }
