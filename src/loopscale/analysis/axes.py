@@ -5,51 +5,31 @@ setting varies alone, so both are one axis, and its title names both. `prompts` 
 (spent on training) appear in no cell, because they follow from other settings.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean, settings_key
-from loopscale.studies.cells import labels
+from loopscale.analysis.results import CellResult, Results, TrialResult, mean
+from loopscale.studies import axes
+from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS, is_number, numeric_settings
 
 CURVES = ("loop", "point")
 """Axes of the error curves."""
-FLOPS, PROMPTS = "flops", "prompts"
-FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
-"""The prompts seen in training are the product of these settings."""
+FLOPS = "flops"
 COSTLY = ("model.", "training.")
 """Prefixes of the settings that determine the FLOPs of training on a given task."""
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def numeric_settings(results: Results) -> list[str]:
-    """The scientific settings with at least two numbers as values, in the order of the study."""
-    paths = dict.fromkeys(path for cell in results.cells for path in cell.values)
-    return [path for path in paths if len(_numbers(results, path)) >= 2]
-
-
 def in_step(results: Results, path: str) -> tuple[str, ...]:
     """The other numeric settings whose value follows from the value of `path` in every cell."""
-    following = []
-    for other in numeric_settings(results):
-        partners = defaultdict[Any, set[Any]](set)
-        for cell in results.cells:
-            if path in cell.values:
-                partners[cell.values[path]].add(cell.values.get(other))
-        if other != path and partners and all(len(values) == 1 for values in partners.values()):
-            following.append(other)
-    return tuple(following)
+    return axes.in_step(results.cells, path)
 
 
 def independent_axes(results: Results, least: int = 2) -> list[str]:
     """The settings that name the axes with at least `least` values. Of settings in step, one names the axis."""
-    settings = numeric_settings(results)
-    enough = [path for path in settings if len(_numbers(results, path)) >= least]
+    settings = numeric_settings(results.cells)
+    enough = [path for path in settings if len(axes.numbers(results.cells, path)) >= least]
     return [path for path in enough if not any(_names_axis(results, other, path) for other in settings)]
 
 
@@ -75,22 +55,11 @@ def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     Along `flops`, cells may differ in any numeric setting of the model and of training. A cell is left out if another
     cell has less error for fewer FLOPs, because it does not show the least error that its FLOPs can reach.
     """
-    if along == FLOPS:
-        varied = {path for path in numeric_settings(results) if path.startswith(COSTLY)}
-    else:
-        varied = {along, *in_step(results, along), *(FACTORS_OF_PROMPTS if along == PROMPTS else ())}
-    groups: dict[str, list[CellResult]] = {}
-    for cell, label in zip(results.cells, labels_without(results.cells, varied), strict=True):
-        groups.setdefault(label, []).append(cell)
-    return {label: _unbeaten(cells) for label, cells in groups.items()} if along == FLOPS else groups
-
-
-def labels_without(cells: Sequence[CellResult], without: Collection[str]) -> list[str]:
-    """The label of every cell without these settings; empty if the cells agree in all other settings."""
-    others = [{path: value for path, value in cell.values.items() if path not in without} for cell in cells]
-    distinct = {settings_key(other): other for other in others}
-    of_key = dict(zip(distinct, labels(list(distinct.values()), ""), strict=True))
-    return [of_key[settings_key(other)] for other in others]
+    if along != FLOPS:
+        return axes.cells_along(results.cells, axes.varied_along(results.cells, along))
+    varied = {path for path in numeric_settings(results.cells) if path.startswith(COSTLY)}
+    groups = axes.cells_along(results.cells, varied)
+    return {label: _unbeaten(cells) for label, cells in groups.items()}
 
 
 def place_on_axis(trial: TrialResult, along: str) -> float:
@@ -102,10 +71,6 @@ def place_on_axis(trial: TrialResult, along: str) -> float:
 
 def _number(value: Any) -> float:
     return float(value) if is_number(value) else float("nan")
-
-
-def _numbers(results: Results, path: str) -> set[int | float]:
-    return {cell.values[path] for cell in results.cells if is_number(cell.values.get(path))}
 
 
 def _unbeaten(cells: Sequence[CellResult]) -> list[CellResult]:
@@ -128,5 +93,5 @@ def _names_axis(results: Results, path: str, other: str) -> bool:
     if other not in in_step(results, path):
         return False
     both_ways = path in in_step(results, other)
-    order = numeric_settings(results)
+    order = numeric_settings(results.cells)
     return not both_ways or order.index(path) < order.index(other)

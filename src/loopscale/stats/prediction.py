@@ -30,6 +30,8 @@ form is missing, the union can cover 0 %.
 """
 LEAST_FITTED = 4
 """With fewer fitted values no interval covers 90 %."""
+LEAST_PREDICTING = 3
+"""With fewer fitted values no form leaves a degree of freedom, and there is no prediction at all."""
 NEAR = 6.0
 """Forms whose AICc exceeds the least AICc by no more contribute to the interval."""
 STARTS = 4
@@ -184,7 +186,7 @@ def why_not_judged(values: Array, at: float) -> str:
     """
     values = np.unique(values)
     if len(values) < LEAST_FITTED:
-        return f"{len(values)} fitted values are too few; {LEAST_FITTED} are needed"
+        return f"{len(values)} fitted values are too few, because {LEAST_FITTED} are needed"
     before, last = float(values[-2]), float(values[-1])
     if at <= last:
         return "the value does not lie beyond the fitted values"
@@ -192,9 +194,7 @@ def why_not_judged(values: Array, at: float) -> str:
         step, allowed = math.log(at / last), math.log(last / before)
     else:
         step, allowed = at - last, last - before
-    return (
-        "" if step <= SAME_STEP * allowed else "the value is further away than the next one; an extrapolation"
-    )
+    return "" if step <= SAME_STEP * allowed else "the value is further away than the next one"
 
 
 def score(prediction: Prediction, logs: Array) -> Score:

@@ -171,6 +171,11 @@ class Layout:
     """Trials at the ends of the ranges."""
     faults: list[Fault] = field(default_factory=list[Fault])
 
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings of the first cell's trial, by dotted path. They serve cells that do not vary a setting."""
+        return dict(leaves(next(iter(self.trials.values())).settings))
+
 
 def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis]) -> Layout:
     """Cross the axes, and validate the trials of every cell at the ends of the ranges.

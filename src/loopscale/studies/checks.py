@@ -11,8 +11,19 @@ from pydantic import ValidationError
 from loopscale.core.config import Family
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
+from loopscale.stats.prediction import LEAST_PREDICTING
+from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 from loopscale.studies.cells import Layout
 from loopscale.studies.files import PARTS
+from loopscale.studies.held_out import (
+    UNSUITED,
+    axis_values,
+    has_circle,
+    held_out_tests,
+    held_out_values,
+    tests_of_law,
+    waits_for,
+)
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving
 from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, is_tree, leaves, validation_faults
@@ -144,7 +155,8 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     yield from _unused_settings(study, layout)
     unposed = list(_posed(study, layout))
     tasks = _evaluated_tasks(study, layout)
-    yield from _laws(study, layout, tasks)
+    law_faults = list(_laws(study, layout, tasks))
+    yield from law_faults or _hold_outs(study, layout)
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
 
@@ -214,6 +226,63 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
             )
         what = f"a law runs along {law.along}, {reason}"
         yield Fault(place, what, one_of(law.along, [*numeric, *CURVE_AXES, *DERIVED_AXES]))
+
+
+def _hold_outs(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """Held-out cells can be predicted: their law has enough other cells, and noise that is known."""
+    shared = layout.shared_settings
+    faults = False
+    for n, law in enumerate(study.laws):
+        place: Place = ("laws", n, "hold_out")
+        for what, remedy in _hold_out_faults(study, law, layout, shared):
+            faults = True
+            yield Fault(place, what, remedy)
+    if faults:
+        return
+    laws = [law.model_dump() for law in study.laws]
+    if has_circle(waits_for(held_out_tests(laws, layout.cells, shared))):
+        what = "laws hold out each other's cells, so that none of these cells can start"
+        yield Fault(("laws",), what, "hold out the largest values only")
+
+
+def _hold_out_faults(
+    study: StudySchema, law: LawSpec, layout: Layout, shared: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with one law's held-out values, and the remedy."""
+    if law.hold_out is None:
+        return
+    if reason := UNSUITED.get(law.along):
+        yield (
+            f"a law along {law.along} holds out values, but {reason}",
+            "hold out values of a numeric setting",
+        )
+        return
+    if law.along == PROMPTS and (tuned := [path for path in FACTORS_OF_PROMPTS if path in study.nuisance]):
+        what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
+        yield what, f"put {tuned[0]} under fixed or scientific"
+        return
+    values = axis_values(layout.cells, law.along, shared)
+    held_out = held_out_values(law.hold_out, values)
+    if unknown := sorted(held_out - set(values)):
+        what = f"hold_out names {unknown[0]:g}, which is no value of {law.along}"
+        yield what, f"write some of {', '.join(f'{value:g}' for value in values)}"
+    elif len(values) - len(held_out) < LEAST_PREDICTING:
+        left = max(0, len(values) - len(held_out))
+        what = f"hold_out leaves {left} value{'s' * (left != 1)} of {law.along} for the fit of the law"
+        yield what, f"leave at least {LEAST_PREDICTING}"
+    elif not list(tests_of_law(law.model_dump(), layout.cells, shared)):
+        what = f"no combination of the other settings has {LEAST_PREDICTING} fitted values of {law.along}"
+        yield f"hold_out predicts nothing: {what}", "loosen the condition, or remove hold_out"
+    elif study.replicates < 2:
+        yield "hold_out with one replicate: the noise is unknown", "write replicates: 2 or more"
+    elif any(_other_hold_out(law, other) for other in study.laws):
+        what = f"two laws of {law.of} along {law.along} hold out different values"
+        yield what, "hold out the same values, or remove one of the two"
+
+
+def _other_hold_out(law: LawSpec, other: LawSpec) -> bool:
+    same = (law.of, law.along) == (other.of, other.along)
+    return same and other.hold_out is not None and other.hold_out != law.hold_out
 
 
 def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:

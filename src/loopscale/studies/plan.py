@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loopscale.studies.cells import Cell
+from loopscale.studies.held_out import held_out_tests
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
@@ -237,9 +238,23 @@ def _remarks(
         values = {cell.values.get(law.along) for cell in study.cells()} - {None}
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
             yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
+    yield from _held_out(study)
     yield from _budget(study, workers, hours)
     yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _held_out(study: Study) -> Iterator[str]:
+    """One sentence for the held-out values of an axis whose predictions are recorded and not judged."""
+    laws = [law.model_dump() for law in study.laws]
+    unjudged = defaultdict[tuple[str, str], set[float]](set)
+    for test in held_out_tests(laws, study.cells(), study.layout.shared_settings):
+        for at, reason in test.unjudged.items():
+            unjudged[test.along, reason].add(at)
+    for (along, reason), places in unjudged.items():
+        values = " and ".join(f"{at:g}" for at in sorted(places))
+        subject, verb = ("prediction", "is") if len(places) == 1 else ("predictions", "are")
+        yield f"the {subject} of {along} {values} {verb} recorded, but not judged: {reason}"
 
 
 def _pruning(study: Study) -> Iterator[str]:

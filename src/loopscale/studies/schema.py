@@ -11,7 +11,7 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
-from loopscale.studies.mistakes import one_of
+from loopscale.studies.mistakes import one_of, quoted
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.searches.tpe import TPE
@@ -63,6 +63,15 @@ def _forms() -> str:
     return f"Of several forms, AICc chooses one. {formulas}."
 
 
+def _hold_out(data: Any) -> Any:
+    """A number of values, or a list of values."""
+    if data is None or (type(data) is int and data > 0):
+        return data
+    if isinstance(data, list | tuple) and data and all(type(value) in (int, float) for value in data):
+        return tuple(data)
+    raise ValueError(f"hold_out is {quoted(data)}; write a number of values, such as 1, or a list of values")
+
+
 class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
@@ -77,6 +86,9 @@ class LawSpec(Config):
     ] = ("power",)
     theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
     """A bound's kind and settings, as `loopscale show bounds` lists them. Settings left out are those of the trial."""
+    hold_out: Annotated[int | tuple[int | float, ...] | None, BeforeValidator(_hold_out)] = None
+    """How many of the largest values of the axis are held out, or a list of values. Their cells train last. The law is
+    fitted to the other cells, and its prediction of the held-out cells is recorded before they start."""
 
 
 class Resources(Config):

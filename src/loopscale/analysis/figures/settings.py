@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import axis_title, in_step, is_number, labels_without
+from loopscale.analysis.axes import axis_title, in_step
 from loopscale.analysis.figures.style import (
     as_floats,
     blank,
@@ -18,6 +18,7 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.analysis.results import CellResult, Query, Results, mean
 from loopscale.stats.contrasts import mean_interval, pool
+from loopscale.studies.axes import is_number, labels_without
 
 DEPTHS = ("training.loops", "model.layers")
 """Settings that count steps of computation. Along these axes, algorithms show their error after as many steps."""

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import FACTORS_OF_PROMPTS, in_step, place_on_axis
+from loopscale.analysis.axes import in_step, place_on_axis
 from loopscale.analysis.figures import laws
 from loopscale.analysis.laws.surface import LIMITS, Interval, Surface, fit_surface
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
 from loopscale.analysis.references import PROMPTS
 from loopscale.analysis.results import Results
+from loopscale.studies.axes import FACTORS_OF_PROMPTS
 
 BUDGETS = 5
 """Rows of the table of best pairs, over the range of FLOPs that the cells spent."""

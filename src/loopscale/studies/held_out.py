@@ -1,0 +1,144 @@
+"""Held-out tests of laws: the cells that a law is fitted to, and the cells that it has to predict.
+
+A law holds out the largest values of its axis, or named values. Every combination of the other settings is a law of its
+own, and so a test of its own. If too few fitted values remain in a combination, the combination has no test, and its
+law is fitted to all cells.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopscale.stats.prediction import LEAST_PREDICTING, why_not_judged
+from loopscale.studies.axes import (
+    FACTORS_OF_PROMPTS,
+    PROMPTS,
+    AnyCell,
+    HasValues,
+    cells_along,
+    is_number,
+    numbers,
+    varied_along,
+)
+
+UNSUITED = {
+    "loop": "each run is a whole curve along loop",
+    "point": "each run is a whole curve along point",
+    "flops": "the FLOPs of a cell may follow from its tuning",
+}
+"""Why nothing can be held out along these axes."""
+HoldOut = int | Sequence[int | float]
+"""How many of the largest values are held out, or which values."""
+
+
+@dataclass(frozen=True)
+class HeldOutTest:
+    """One held-out test of a law.
+
+    Attributes
+    ----------
+    of, along
+        The measure and the axis of the law.
+    label
+        The settings that the cells share, in words.
+    fitted, held_out
+        The value on the axis of each cell, by the cell's key.
+    """
+
+    of: str
+    along: str
+    label: str
+    fitted: Mapping[str, float]
+    held_out: Mapping[str, float]
+
+    @property
+    def fitted_values(self) -> int:
+        return len(set(self.fitted.values()))
+
+    @property
+    def unjudged(self) -> dict[float, str]:
+        """The held-out values whose prediction has no level, with the reason."""
+        fitted = np.array(sorted(set(self.fitted.values())))
+        reasons = {at: why_not_judged(fitted, at) for at in sorted(set(self.held_out.values()))}
+        return {at: reason for at, reason in reasons.items() if reason}
+
+
+def held_out_tests(
+    laws: Sequence[Mapping[str, Any]], cells: Sequence[HasValues], shared: Mapping[str, Any]
+) -> list[HeldOutTest]:
+    """The tests of all laws with `hold_out`. Laws that differ only in forms or theory share their tests.
+
+    Parameters
+    ----------
+    laws
+        The laws as plain data, as a study records them.
+    shared
+        The settings that cells take from outside their values, by dotted path.
+    """
+    tests: dict[tuple[str, str, str], HeldOutTest] = {}
+    for law in laws:
+        if law.get("hold_out") is None or law["along"] in UNSUITED:
+            continue
+        for test in tests_of_law(law, cells, shared):
+            tests.setdefault((test.of, test.along, test.label), test)
+    return list(tests.values())
+
+
+def tests_of_law(
+    law: Mapping[str, Any], cells: Sequence[AnyCell], shared: Mapping[str, Any]
+) -> Iterator[HeldOutTest]:
+    """The tests of one law with `hold_out`."""
+    of, along = law.get("of", "error"), law["along"]
+    values = held_out_values(law["hold_out"], axis_values(cells, along, shared))
+    for label, group in cells_along(cells, varied_along(cells, along)).items():
+        places = {cell.key: place_of_cell(cell, along, shared) for cell in group}
+        held_out = {key: place for key, place in places.items() if place in values}
+        fitted = {key: place for key, place in places.items() if key not in held_out and math.isfinite(place)}
+        test = HeldOutTest(of, along, label, fitted, held_out)
+        if held_out and test.fitted_values >= LEAST_PREDICTING:
+            yield test
+
+
+def held_out_values(hold_out: HoldOut, values: Sequence[float]) -> set[float]:
+    """The held-out values; `values` are in ascending order."""
+    if isinstance(hold_out, int):
+        return set(values[max(0, len(values) - hold_out) :])
+    return {float(value) for value in hold_out}
+
+
+def axis_values(cells: Sequence[HasValues], along: str, shared: Mapping[str, Any]) -> list[float]:
+    """The values of the axis, in ascending order."""
+    if along != PROMPTS:
+        return sorted(map(float, numbers(cells, along)))
+    places = {place_of_cell(cell, along, shared) for cell in cells}
+    return sorted(place for place in places if math.isfinite(place))
+
+
+def place_of_cell(cell: HasValues, along: str, shared: Mapping[str, Any]) -> float:
+    """The value of a cell on the axis; NaN if the cell has no number there."""
+    paths = FACTORS_OF_PROMPTS if along == PROMPTS else (along,)
+    settings = [cell.values.get(path, shared.get(path)) for path in paths]
+    return math.prod(float(value) if is_number(value) else math.nan for value in settings)
+
+
+def waits_for(tests: Sequence[HeldOutTest]) -> dict[str, set[str]]:
+    """The cells that each held-out cell waits for, by keys."""
+    waiting: dict[str, set[str]] = {}
+    for test in tests:
+        for key in test.held_out:
+            waiting.setdefault(key, set()).update(test.fitted)
+    return waiting
+
+
+def has_circle(waiting: Mapping[str, set[str]]) -> bool:
+    """True if cells wait for each other, so that none of them can ever start."""
+    left = {key: set(others) & waiting.keys() for key, others in waiting.items()}
+    while left:
+        free = {key for key, others in left.items() if not others & left.keys()}
+        if not free:
+            return True
+        left = {key: others for key, others in left.items() if key not in free}
+    return False
