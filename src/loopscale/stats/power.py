@@ -6,6 +6,7 @@ The functions that judge a real study judge simulated studies here:
   drawn, whose distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, whole
   tables of log errors are drawn.
 - A law of two parameters: `fitting.judge_rates` on the interval of a straight line, with the noise of the replicates.
+- A law along a curve: `fitting.judge_rates` on Student's interval of the mean rate, because each run has a rate.
 - Any other law: `simulate_law` draws studies and hands the runs to the caller's judge, which fits forms and floors.
 """
 
@@ -254,6 +255,44 @@ class PlannedLaw:
 
 
 @dataclass(frozen=True)
+class PlannedCurveLaw:
+    """A planned comparison of a law along a curve and a predicted rate. Each run is one observation of the rate.
+
+    Attributes
+    ----------
+    replicates
+        Runs of each law.
+    laws
+        The number of laws of the study that share their noise.
+    sd
+        Standard deviation of a run's rate.
+    rate, predicted
+        The true rate, and the rate of the theory.
+    form
+        The kind of a form.
+    """
+
+    replicates: int
+    laws: int
+    sd: float
+    rate: float
+    predicted: float
+    form: str = "exponential"
+
+    def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
+        """The chance of each verdict."""
+        if self.replicates < 2:
+            return dict.fromkeys(RATE_VERDICTS, 0.0) | {"undecided": 1.0}
+        rng = np.random.default_rng(seed)
+        freedom = self.laws * (self.replicates - 1)
+        error = self.sd * np.sqrt(rng.chisquare(freedom, draws) / freedom / self.replicates)
+        half = half_widths(error, freedom)
+        rate = self.rate + self.sd / math.sqrt(self.replicates) * rng.standard_normal(draws)
+        margin = type(variants(self.form)[0]).margin(self.predicted)
+        return _shares(judge_rates(rate - half, rate + half, self.predicted, margin), RATE_VERDICTS)
+
+
+@dataclass(frozen=True)
 class Power:
     """The answers of a plan about one claim or law.
 
@@ -297,7 +336,7 @@ def claim_power(plan: PlannedClaim) -> Power:
     )
 
 
-def law_power(plan: PlannedLaw) -> Power:
+def law_power(plan: PlannedLaw | PlannedCurveLaw) -> Power:
     """The power of a law: "agrees" if the rate is the predicted one, "faster" or "slower" if a quarter is missing."""
     same, other = replace(plan, rate=plan.predicted), replace(plan, rate=(1 - OFF) * plan.predicted)
 

@@ -1,0 +1,201 @@
+"""Power: the chance that a planned study gives a verdict on its laws and claims, computed before anything is trained.
+
+The code that later judges computes the chances (`loopscale.stats.power`), with the noise of earlier runs. There are two
+questions: what if theory is exact, and what if theory is off by a quarter. A law or claim is not judged if one of its
+runs has not learnt. The chance that all runs learn is therefore a factor of every chance.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from loopscale.stats.contrasts import half_widths
+from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
+from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.power import PlannedCurveLaw, PlannedLaw, Power, law_power
+from loopscale.studies.axes import cells_along, varied_along
+from loopscale.studies.cells import Cell
+from loopscale.studies.held_out import place_of_cell
+from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
+from loopscale.studies.schema import CURVE_AXES, LawSpec
+from loopscale.studies.settings import leaves
+from loopscale.studies.spec import Study
+from loopscale.tasks.base import Task
+from loopscale.theory.prediction import predict
+from loopscale.training.cost import training_flops
+
+FLOPS = "flops"
+SURE = 0.8
+"""A question with at least this chance of a verdict is decidable."""
+HOPELESS = 0.2
+"""A question with at most this chance of a verdict cannot be decided."""
+
+
+@dataclass(frozen=True)
+class QuestionPower:
+    """The power of one law or claim. A law that is fitted in several groups of cells has one for each group.
+
+    Attributes
+    ----------
+    question
+        The measure and the axis of the law, or the text of the claim.
+    against
+        What is judged: the kind of the bound, or the two sides.
+    runs
+        The runs that must learn for a verdict.
+    all_learn
+        The chance that all these runs learn.
+    noise
+        Of one run.
+    power
+        If all runs learn; None if there is no verdict.
+    exact, off
+        The chance of the right verdict if theory is exact and if theory is off by a quarter, with `all_learn`.
+    half_width
+        Half the expected 95 % interval of the law's rate; None for a claim.
+    because
+        The reason if there is no verdict at all.
+    """
+
+    question: str
+    against: str
+    runs: int
+    all_learn: float
+    noise: KnownNoise
+    power: Power | None = None
+    half_width: float | None = None
+    because: str = ""
+
+    @property
+    def exact(self) -> float:
+        return self.all_learn * self.power.chance_exact if self.power else 0.0
+
+    @property
+    def off(self) -> float:
+        return self.all_learn * self.power.chance_off if self.power else 0.0
+
+    @property
+    def outlook(self) -> str:
+        """What to expect, in words."""
+        if self.power is None:
+            return "no verdict"
+        best = max(self.exact, self.off)
+        if best <= HOPELESS:
+            return "cannot be decided"
+        return "decidable" if min(self.exact, self.off) >= SURE else "may stay undecided"
+
+
+def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
+    """The power of every law of a study, in the order of the file. Equal groups of cells are computed once."""
+    return tuple(power for spec in study.laws for power in _law_powers(study, spec, noise))
+
+
+def _law_powers(study: Study, spec: LawSpec, noise: Noise) -> Iterator[QuestionPower]:
+    if spec.along in CURVE_AXES:
+        groups = {cell.label: [cell] for cell in study.cells()}
+    elif spec.along == FLOPS:
+        groups = {"": list(study.cells())}
+    else:
+        groups = cells_along(study.cells(), varied_along(study.cells(), spec.along))
+    for cells in groups.values():
+        yield _law_power(study, spec, cells, noise)
+
+
+def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise) -> QuestionPower:
+    first, trials, tasks = cells[0].key, study.layout.trials, study.tasks()
+    kinds, curve = (tasks[first].kind, trials[first].model.kind), spec.along in CURVE_AXES
+    of_run = noise.find(*kinds, spec.of)
+    x = _axis(study, spec.along, cells, tasks[first])
+    runs = study.replicates * (1 if curve else len(x))
+    theory = str(spec.theory["kind"]) if spec.theory else ""
+    question = QuestionPower(
+        f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run
+    )
+    learnt = replace(of_run.noise, learnt=1.0)
+    if curve:
+        relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
+        question = replace(question, noise=relative)
+    elif len(x) >= 2 and study.replicates > 1:
+        form = _straight(spec.form)
+        question = replace(question, half_width=_half_width(form, x, study.replicates, learnt.sd))
+    if why := _no_verdict(study, spec, x, curve):
+        return replace(question, because=why)
+    try:
+        settings = dict(leaves(trials[first].settings | {"task": tasks[first].model_dump(mode="json")}))
+        course = predict(spec.theory or {}, settings, spec.along, x, spec.of)
+        form, predicted = _predicted(spec.form, x, course, curve)
+    except ValueError as problem:
+        return replace(question, because=f"no prediction: {str(problem).splitlines()[0]}")
+    plan: PlannedLaw | PlannedCurveLaw
+    if curve:
+        sd = abs(predicted) * question.noise.noise.total
+        plan = PlannedCurveLaw(study.replicates, len(study.cells()), sd, predicted, predicted, form)
+    else:
+        plan = PlannedLaw(x, study.replicates, learnt, predicted, predicted, form)
+    return replace(question, power=_power_of(plan))
+
+
+@cache
+def _power_of(plan: PlannedLaw | PlannedCurveLaw) -> Power:
+    return law_power(plan)
+
+
+def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[float, ...]:
+    """The values on the axis, ascending."""
+    trials = study.layout.trials
+    match along:
+        case "loop":
+            return tuple(map(float, range(1, trials[cells[0].key].steps_per_prompt + 1)))
+        case "point":
+            return tuple(float(seen) for seen in task.seen if seen > 0)
+        case "flops":
+            places = [training_flops(trials[cell.key]) for cell in cells]
+        case _:
+            places = [place_of_cell(cell, along, study.layout.shared_settings) for cell in cells]
+    return tuple(sorted({float(place) for place in places if math.isfinite(place)}))
+
+
+def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float], curve: bool) -> str:
+    """Why a law gets no verdict whatever the data are; empty if it gets one."""
+    if spec.theory is None:
+        return "no theory to judge it by"
+    if len(x) < LEAST_VALUES:
+        return f"{len(x)} values on the axis, and a verdict needs {LEAST_VALUES}"
+    if study.replicates < 2:
+        return "one replicate, and a verdict needs 2"
+    return ""
+
+
+def _predicted(
+    forms: Sequence[str], x: Sequence[float], course: Sequence[float], curve: bool
+) -> tuple[str, float]:
+    """The form that fits the theory's course best, and the rate of this fit.
+
+    Along an axis only forms of two parameters count. A third parameter, or a choice of forms, can only lower the power.
+    """
+    shapes = [shape for form in forms for shape in variants(form)] if curve else [_straight(forms)]
+    fits = []
+    for shape in shapes:
+        data = clean(shape, x, course, np.arange(len(x)))
+        if len(np.unique(data.x)) >= max(shape.size, 2):
+            fits.append(Fit.of(shape, data))
+    if not fits:
+        raise ValueError("the prediction is not positive")
+    best = min(fits, key=lambda fit: fit.aicc())
+    return best.form.kind, best.rate
+
+
+def _straight(forms: Sequence[str]) -> Form:
+    """The first form with two parameters; without one, a power."""
+    straight = [shape for form in forms for shape in variants(form) if shape.size == 2]
+    return straight[0] if straight else variants("power")[0]
+
+
+def _half_width(form: Form, x: Sequence[float], replicates: int, sd: float) -> float:
+    """Half the expected 95 % interval of a rate."""
+    axis = form.transform(np.array(x))
+    length = math.sqrt(float(np.sum((axis - axis.mean()) ** 2)) * replicates * EFFICIENCY)
+    return float(half_widths(sd, len(x) * (replicates - 1))) / length
