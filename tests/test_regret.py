@@ -109,8 +109,8 @@ def test_labels_of_opposite_components_teach_nothing():
     found = floor(posed("mixture_regression", dim=3, points=6, symmetric=True))
     assert (found.how, found.name) == ("bayes", "zero prediction")
     assert (found.error == found.ignorance).all()
-    assert not found.has_room
-    assert np.isnan(found.shares(np.array([1.0])))
+    assert not found.mean.has_room
+    assert np.isnan(found.mean.shares(np.array([1.0])))
 
 
 def test_the_reference_of_one_component_is_ridge():
@@ -124,7 +124,7 @@ def test_a_fixed_guess_is_the_reference_if_no_algorithm_is_better():
     task = posed("mixture_regression", dim=2, points=6, symmetric=True, target="components", snr=0.4)
     found = floor(task, prompts=128)
     assert (found.how, found.name) == ("reference", "fixed guess")
-    assert not found.has_room
+    assert not found.mean.has_room
 
 
 def test_the_bound_of_clusters_is_the_entropy_of_the_labels_less_the_free_names():
@@ -146,7 +146,7 @@ def test_a_task_without_a_rule_has_an_error_and_no_floor(monkeypatch: pytest.Mon
     assert (found.how, found.measure) == ("none", "error")
     assert np.isnan(found.error).all()
     assert found.ignorance == pytest.approx(1, abs=0.3)
-    assert not found.has_room
+    assert not found.mean.has_room
 
 
 # Ignorance: the error of the best fixed guess
@@ -264,7 +264,7 @@ def test_the_reducible_share_of_reports_uses_the_mean_or_the_last_query():
     known = floor(NOISY)
     for query, take in (("mean", np.mean), ("last", lambda values: values[-1])):
         ends = np.array([take(known.ignorance), take(known.error)])
-        assert known.shares(ends, query) == pytest.approx([1, 0])
+        assert known.mean.shares(ends, query) == pytest.approx([1, 0])
 
 
 def test_a_floor_is_computed_once():

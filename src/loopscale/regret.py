@@ -15,8 +15,7 @@ error is 1 at ignorance and 0 at the floor (`loopscale.stats.emergence.reducible
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -26,12 +25,11 @@ from torch import Tensor
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, prompt_set, suited
 from loopscale.solvers.base import Solver
-from loopscale.stats.emergence import reducible_share
+from loopscale.stats.floors import How, MeanFloor
 from loopscale.tasks.base import Errors, Prediction, Task
 
 STEPS = 50
 """Steps of iterative solvers. More steps hardly lower their error."""
-How = Literal["bayes", "exact", "bound", "reference", "none"]
 
 
 @dataclass(frozen=True)
@@ -49,25 +47,23 @@ class Floor:
     best: Float[Tensor, "prompts points dim_out"] | None = None
     """The predictions of the Bayes predictor, if `how` is bayes."""
 
+    @cached_property
+    def mean(self) -> MeanFloor:
+        """The floor on average over the prompts."""
+        return MeanFloor(self.how, self.name, self.errors.mean(axis=0), self.ignorances.mean(axis=0))
+
     @property
     def error(self) -> Float64[np.ndarray, " points"]:
-        return self.errors.mean(axis=0)
+        return self.mean.error
 
     @property
     def ignorance(self) -> Float64[np.ndarray, " points"]:
-        return self.ignorances.mean(axis=0)
+        return self.mean.ignorance
 
     @property
     def measure(self) -> str:
         """The name of `error - floor` in texts."""
-        if self.how == "none":
-            return "error"
-        return "regret" if self.how in ("bayes", "exact") else f"error above the {self.how} {self.name}"
-
-    @property
-    def has_room(self) -> bool:
-        """Whether enough of the ignorance is reducible, on average over queries."""
-        return bool(np.isfinite(self.shares(self.error.mean(keepdims=True))).all())
+        return self.mean.measure
 
     def regret(self, task: Task, prediction: Prediction, batch: Batch, start: int = 0) -> Errors:
         """The regret of every prompt of a batch at every query.
@@ -82,15 +78,6 @@ class Floor:
             return task.error(prediction, replace(batch, targets=self.best[rows].to(prediction)))
         error = task.error(prediction, batch)
         return error - torch.from_numpy(self.errors[rows]).to(error)
-
-    def shares(
-        self, error: Float64[np.ndarray, " reports"], query: Literal["mean", "last"] = "mean"
-    ) -> Float64[np.ndarray, " reports"]:
-        """The reducible share of errors on this set of prompts: a training's reports of `error` or `error_last`."""
-        floor, ignorance = (
-            float(values.mean() if query == "mean" else values[-1]) for values in (self.error, self.ignorance)
-        )
-        return reducible_share(error, floor, ignorance)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def recorded() -> tuple[Array, Array, Array]:
             if trial.outcome != "finished":
                 continue
             steps, errors = trial.history("error_last")
-            share = floor(task_of(trial.settings)).shares(errors, "last")
+            share = floor(task_of(trial.settings)).mean.shares(errors, "last")
             found = emergence(steps.astype(float), share, EmergenceRule(consecutive=1))
             assert found is not None
             get = trial.settings

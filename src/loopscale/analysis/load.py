@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopscale.analysis.floors import Floors
 from loopscale.analysis.results import Description, Results
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import NoRecords, StoreError
@@ -38,15 +39,19 @@ PARTS = {
 def load_results(store: Store, study: str, curves: bool = True) -> Results:
     """The results of one study in one store. The mirror of the store is updated first.
 
-    Without `curves`, the tables of curves and histories stay empty. Raises NoRecords, StoreError.
+    Without `curves`, the table of curves stays empty, the table of histories has the errors of replicates only, and
+    unknown floors are not computed: torch is not imported. Raises NoRecords, StoreError.
     """
     mirror = Mirror(store)
     mirror.sync(study)
-    of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)" if curves else "trial = ? AND false"
+    of_study = "trial IN (SELECT trial FROM trials WHERE study = ?)"
+    of_replicates = (
+        "metric = 'error' AND trial IN (SELECT trial FROM trials WHERE study = ? AND role = 'replicate')"
+    )
     queries = [
         "SELECT * FROM trials WHERE study = ?",
-        f"SELECT * FROM curves WHERE {of_study}",
-        f"SELECT * FROM history WHERE {of_study}",
+        f"SELECT * FROM curves WHERE {of_study if curves else 'trial = ? AND false'}",
+        f"SELECT * FROM history WHERE {of_study if curves else of_replicates}",
     ]
     with mirror.database() as connection:
         of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
@@ -63,6 +68,7 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
         provenance,
         origin=_origin(store),
         store=store,
+        floors=Floors.of(store, compute=curves),
     )
 
 

@@ -15,7 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors
 from loopscale.records.stores.base import Store
+from loopscale.stats.contrasts import PooledVariance
+from loopscale.stats.floors import MeanFloor
+from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -25,6 +29,8 @@ Description = Mapping[str, Any]
 """The study as recorded in study.json: name, question, cells, laws, baselines, replicates, ..."""
 NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
+EVALUATION_PROMPTS = 1024
+"""The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
 EVALUATED = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
@@ -42,6 +48,8 @@ class TrialCurve:
     error, sem, raw, median
         Mean error over prompts and its standard error, both divided by the target's variance; the mean without this
         division; the median over prompts. [loops, points], NaN where the records have no value.
+    regret_sem
+        The standard error of `regret` over prompts, [loops, points]; NaN in older records.
     """
 
     loops: NDArray[np.int64]
@@ -50,9 +58,22 @@ class TrialCurve:
     sem: Array
     raw: Array
     median: Array
+    regret_sem: Array
+    _recorded_regret: Array = field(repr=False)
+    _floor: Callable[[], MeanFloor | None] = field(repr=False)
 
     def __bool__(self) -> bool:
         return self.error.size > 0
+
+    @cached_property
+    def regret(self) -> Array:
+        """The regret, [loops, points]. For older records: the error less the floor. NaN if no floor is known."""
+        if not np.isnan(self._recorded_regret).all():
+            return self._recorded_regret
+        floor = self._floor() if self else None
+        if floor is None or len(floor.error) != len(self.points):
+            return self._recorded_regret
+        return self.error - floor.error
 
     @property
     def last_loop(self) -> int:
@@ -63,11 +84,13 @@ class TrialCurve:
         """The index of a loop in `loops`, or of the last loop if the curve is shorter."""
         return int(np.searchsorted(self.loops, min(loop, self.last_loop)))
 
-    def error_after(self, loop: int, query: Query = "mean") -> float:
-        """The error after a loop, or after the last loop if the curve is shorter."""
+    def error_after(
+        self, loop: int, query: Query = "mean", of: Literal["error", "regret"] = "error"
+    ) -> float:
+        """The error (or regret) after a loop, or after the last loop if the curve is shorter."""
         if not self:
             return float("nan")
-        errors = self.error[self.row(loop)]
+        errors = getattr(self, of)[self.row(loop)]
         return mean(errors) if query == "mean" else float(errors[-1])
 
     def by_loop(self, of: str = "error") -> Array:
@@ -77,7 +100,7 @@ class TrialCurve:
 
 _NO_ERRORS = np.empty((0, 0))
 EMPTY = TrialCurve(
-    np.empty(0, np.int64), np.empty(0, np.int64), _NO_ERRORS, _NO_ERRORS, _NO_ERRORS, _NO_ERRORS
+    np.empty(0, np.int64), np.empty(0, np.int64), *(_NO_ERRORS for _ in range(6)), _floor=lambda: None
 )
 
 
@@ -113,14 +136,42 @@ class TrialResult:
     def measures(self) -> dict[str, float]:
         """Numbers by name; missing and NaN values are left out.
 
-        The names are `error`, `error_last`, `raw_error`, `excess`, `step`, `seconds`, `flops`, and the task's measures.
+        The names are `error`, `error_last`, `raw_error`, `excess`, `regret`, `regret_last`, `emerged_at`, `step`,
+        `seconds`, `flops`, and the task's measures. `regret` and `emerged_at` of older records are absent here, and
+        `[]` computes them.
         """
         values = self._tables.values(self._row, "measures")
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
     def __getitem__(self, measure: str) -> float:
         """The value of a measure, NaN if the trial has none."""
-        return self.measures.get(measure, float("nan"))
+        if measure in self.measures:
+            return self.measures[measure]
+        if measure in ("regret", "regret_last"):
+            return self._regret("mean" if measure == "regret" else "last")
+        if measure == "emerged_at" and (state := self.learning) and state.emergence:
+            return state.emergence.by if state.emergence.emerged else float("nan")
+        return float("nan")
+
+    def _regret(self, query: Query) -> float:
+        """The regret of an older record: the error less the floor on the same prompts."""
+        floor = (
+            self.floor if "raw_error" in self.measures else None
+        )  # before the evaluation, errors are of validation
+        if floor is None:
+            return float("nan")
+        least = floor.error.mean() if query == "mean" else floor.error[-1]
+        return self["error" if query == "mean" else "error_last"] - float(least)
+
+    @property
+    def floor(self) -> MeanFloor | None:
+        """The floor of the evaluation task on the evaluation prompts; None if the floor has not been computed."""
+        return self._tables.floor(self.task, "evaluate")
+
+    @property
+    def learning(self) -> LearningState | None:
+        """Whether the net has learnt and its training is over. None without reports, or if no floor was computed."""
+        return self._tables.learning(self.trial)
 
     @property
     def finished(self) -> bool:
@@ -208,6 +259,11 @@ class CellResult:
         """The curves of the runs that have one."""
         return tuple(trial.curve for trial in self.runs if trial.curve)
 
+    @cached_property
+    def learnt(self) -> Learnt:
+        """How many of the runs have left the plateau, and how many are still falling."""
+        return Learnt.count(run.learning for run in self.runs)
+
     def values_of(self, measure: str) -> Array:
         """A measure of every run, [runs]; NaN where a run lacks the measure."""
         return np.array([trial[measure] for trial in self.runs], dtype=np.float64)
@@ -242,6 +298,8 @@ class Results:
         If there are no records: one line that says so and how to make them. Otherwise empty.
     origin
         The name of the store that was read. A folder of the project is given as a relative path.
+    floors
+        The floors of the tasks. They are computed at the first use, unless they are known.
     """
 
     study: Description
@@ -252,6 +310,7 @@ class Results:
     missing: str = ""
     origin: str = ""
     store: Store | None = None
+    floors: Floors = field(default_factory=Floors)
 
     @property
     def name(self) -> str:
@@ -270,7 +329,26 @@ class Results:
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:
         """Every recorded trial and baseline, also of cells that left the study."""
-        return _Tables(self.trials, self.curves, self.history).trials
+        return self._tables.trials
+
+    @cached_property
+    def _tables(self) -> "_Tables":
+        prompts = (self.study.get("evaluate") or {}).get("prompts", EVALUATION_PROMPTS)
+        return _Tables(self.trials, self.curves, self.history, self.floors, prompts)
+
+    def floor(self, cell: CellResult) -> MeanFloor | None:
+        """The floor of a cell's task on the evaluation prompts; None without runs, or if no floor was computed."""
+        return cell.runs[0].floor if cell.runs else None
+
+    def learning_states(self) -> dict[str, LearningState]:
+        """The state of every finished training by its key. The scatter between reports is pooled over replicates."""
+        states = {trial.trial: trial.learning for trial in self.trained if trial.outcome == "finished"}
+        return {trial: state for trial, state in states.items() if state}
+
+    @property
+    def learnt(self) -> Learnt:
+        """How many of the runs that answer for the cells have left the plateau."""
+        return sum((cell.learnt for cell in self.cells), Learnt(0, 0))
 
     @cached_property
     def trained(self) -> tuple[TrialResult, ...]:
@@ -431,8 +509,11 @@ def _distinct(baselines: Sequence[TrialResult]) -> tuple[TrialResult, ...]:
 class _Tables:
     """The tables by trial. Every row of trials is read at its first use, and every long table is then sorted once."""
 
-    def __init__(self, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame) -> None:
+    def __init__(
+        self, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame, floors: Floors, prompts: int
+    ) -> None:
         self._trials, self._curves, self._history = trials, curves, history
+        self._floors, self._prompts = floors, prompts
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:
@@ -499,11 +580,56 @@ class _Tables:
         loops, loop_at = np.unique(rows["loop"].astype(np.int64), return_inverse=True)
         points, point_at = np.unique(rows["point"].astype(np.int64), return_inverse=True)
         grids = dict[str, Array]()
-        for name in ("error", "sem", "raw", "median"):
+        for name in ("error", "sem", "raw", "median", "regret", "regret_sem"):
             grids[name] = np.full((len(loops), len(points)), np.nan)
             if name in rows:
                 grids[name][loop_at, point_at] = rows[name]
-        return TrialCurve(loops, points, **grids)
+        regret = grids.pop("regret")
+        return TrialCurve(
+            loops, points, **grids, _recorded_regret=regret, _floor=lambda: self._by_key[trial].floor
+        )
+
+    @cached_property
+    def _by_key(self) -> dict[str, TrialResult]:
+        return {trial.trial: trial for trial in self.trials}
+
+    def floor(self, task: Mapping[str, Any], purpose: Literal["validate", "evaluate"]) -> MeanFloor | None:
+        prompts = self._prompts if purpose == "evaluate" else VALIDATION_PROMPTS
+        return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
+
+    def learning(self, trial: str) -> LearningState | None:
+        """The state of a training. A tuning trial is judged with the scatter of the replicates, if there are any."""
+        if trial not in self._states:
+            history = self._reports(self._by_key[trial])
+            self._states[trial] = history and learning_state(history, self._scatter)
+        return self._states[trial]
+
+    @cached_property
+    def _states(self) -> dict[str, LearningState | None]:
+        return {}
+
+    @cached_property
+    def _scatter(self) -> PooledVariance | None:
+        finished = [
+            trial for trial in self.trials if trial.outcome == "finished" and trial.role != "baseline"
+        ]
+        pooled = [trial for trial in finished if trial.role == "replicate"] or finished
+        return pooled_scatter([history for trial in pooled if (history := self._reports(trial))])
+
+    def _reports(self, trial: TrialResult) -> History | None:
+        """The validations of a training with floor and ignorance on the same prompts."""
+        steps, error = self.history(trial.trial, "error")
+        if not len(steps):
+            return None
+        if "validate_floor" in trial.measures:
+            least, ignorance = trial.measures["validate_floor"], trial.measures["validate_ignorance"]
+        else:
+            task = {path: value for path, value in trial.settings.items() if path.startswith("task.")}
+            floor = self.floor(task, "validate")
+            if floor is None:
+                return None
+            least, ignorance = float(floor.error.mean()), float(floor.ignorance.mean())
+        return History(steps.astype(np.float64), error, least, ignorance)
 
     def history(self, trial: str, metric: str) -> tuple[NDArray[np.int64], Array]:
         rows = self._history_rows.of(trial)

@@ -1,0 +1,144 @@
+"""The floors of a study's tasks, read without torch where possible.
+
+The file `floors.json` in the folder of a store, or of an export, holds the floors that somebody has computed. An
+unknown floor is computed on the prompts of the records, which needs torch, and the file then keeps the floor. The floor
+of a task takes .01 to 2 seconds, and of `mixture_em` up to 20.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+
+from loopscale.records.stores.base import Store
+from loopscale.stats.floors import How, MeanFloor
+
+if TYPE_CHECKING:  # loopscale.evaluate imports torch, which reading records does not need
+    from loopscale.evaluate import Purpose
+
+FILE = "floors.json"
+VERSION = 1
+"""Raised when the floors of recorded tasks change. Saved floors of another version are not used."""
+VALIDATION_PROMPTS = 512
+"""The number of prompts of a validation (`loopscale.evaluate`)."""
+Entry = dict[str, Any]
+
+
+class Floors:
+    """The floors of tasks on their sets of prompts."""
+
+    def __init__(self, file: Path | None = None, keep: Path | None = None, compute: bool = True) -> None:
+        """Read the saved floors.
+
+        Parameters
+        ----------
+        file
+            The file of saved floors.
+        keep
+            The file that keeps computed floors. None keeps them in memory.
+        compute
+            Whether an unknown floor is computed.
+        """
+        self.keep, self.compute = keep, compute
+        self._entries = _read(file) if file else {}
+        self._floors = dict[str, MeanFloor | None]()
+
+    @classmethod
+    def of(cls, store: Store | None, compute: bool = True) -> "Floors":
+        """The floors of a store. Without a store every floor is computed."""
+        if store is None:
+            return cls(compute=compute)
+        file = (Path(store.uri) if store.read_only else store.storage) / FILE
+        return cls(file, None if store.read_only else file, compute)
+
+    def floor(self, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> MeanFloor | None:
+        """The floor of a task on a set of prompts; None if the floor is unknown and must not be computed.
+
+        Parameters
+        ----------
+        task
+            The settings of the task by name, without prefix.
+        """
+        key = floor_key(task, purpose, prompts)
+        if key not in self._floors:
+            entry = self._entries.get(key) or (
+                self._computed(key, task, purpose, prompts) if self.compute else None
+            )
+            self._floors[key] = None if entry is None else _mean_floor(entry)
+        return self._floors[key]
+
+    def _computed(self, key: str, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> Entry | None:
+        from loopscale.regret import floor
+        from loopscale.tasks.base import Task
+
+        try:
+            mean = floor(Task.model_validate(dict(task)), purpose, prompts).mean
+        except ValueError:  # settings of another version
+            return None
+        entry = saved_form(mean) | {"task": dict(task), "purpose": purpose, "prompts": prompts}
+        self._entries[key] = entry
+        if self.keep:
+            save_floors(self.keep, {key: entry})
+        return entry
+
+    def known(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """The saved form of the floors with these keys."""
+        return {key: self._entries[key] for key in keys if key in self._entries}
+
+
+def floor_key(task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> str:
+    """The key of a floor: 16 hexadecimal digits of the hash of the task's settings and the set of prompts."""
+    text = json.dumps([VERSION, dict(task), purpose, prompts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
+    """Add floors to a file. A folder that cannot be written keeps nothing, because every floor can be computed."""
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(_read(file) | dict(entries), indent=1, sort_keys=True) + "\n")
+        os.replace(part, file)
+    except OSError:
+        return
+
+
+def saved_form(floor: MeanFloor) -> Entry:
+    """The floor as JSON, which has no NaN."""
+    plain = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(floor).items()
+    }
+    return plain | ({"error": None} if floor.how == "none" else {})
+
+
+def _mean_floor(entry: Entry) -> MeanFloor:
+    if entry["how"] not in get_args(How):
+        raise ValueError(f"{entry['how']!r} is no kind of floor")
+    ignorance = np.array(entry["ignorance"], np.float64)
+    error = (
+        np.full_like(ignorance, np.nan) if entry["error"] is None else np.array(entry["error"], np.float64)
+    )
+    return MeanFloor(cast(How, entry["how"]), entry["name"], error, ignorance)
+
+
+def _read(file: Path) -> dict[str, Entry]:
+    """The sound floors of a file. Others are left out, because every floor can be computed."""
+    try:
+        content = json.loads(file.read_text())
+        return {str(key): entry for key, entry in content.items() if _is_sound(entry)}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+def _is_sound(entry: Any) -> bool:
+    try:
+        floor = _mean_floor(entry)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return floor.error.shape == floor.ignorance.shape and floor.error.ndim == 1
