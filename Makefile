@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help quickstart test lint slow hosts soak bench notebooks ui install clean
+.PHONY: help quickstart test lint slow hosts soak bench notebooks noise ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ notebooks: $(READY)  ## run every notebook in place, with pictures (needs chromi
 	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.notebook import results; \
 	  study = results("algoformer/reduced/figure5"); \
 	  study.against_loops(study.task_names()[0]).write_image("pictures/figure5.svg")'
+
+noise: $(READY)  ## measure the noise between replicates in notebooks/data again, for `loopscale plan` (a minute)
+	$(BIN)/python -m loopscale.analysis.answers.noise notebooks/data src/loopscale/studies/noise.csv
 
 ui: $(READY)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)
