@@ -1,5 +1,8 @@
-"""`loopscale plan`: the cost of a study before anything is spent."""
+"""`loopscale plan`: the cost of a study, and what it can show, before anything is spent."""
 
+import math
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,21 +10,40 @@ import typer
 from loopscale.cli.options import (
     JsonOption,
     SetOption,
+    StoreOption,
     StudyArgument,
     WorkersOption,
     check_rate,
+    open_store,
     parse_assignments,
 )
-from loopscale.cli.output import format_bytes, format_duration, format_value, say, show_json, show_table
+from loopscale.cli.output import (
+    format_bytes,
+    format_duration,
+    format_value,
+    plural,
+    say,
+    show_json,
+    show_table,
+)
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.studies.noise import Noise
     from loopscale.studies.plan import CellPlan, Offer, StudyPlan
+    from loopscale.studies.power import Family
+    from loopscale.studies.room import StudyRoom, TaskRoom
 
 CELLS_LISTED = 40
-"""--json has all cells."""
+TASKS_LISTED = 8
+"""--json has all cells and tasks."""
+WIDTH = 100
+"""Columns of sentences."""
+NAME = 44
+"""Columns of the name of a task, a law or a claim."""
 
 
 def command(
+    context: typer.Context,
     study: StudyArgument,
     rate: Annotated[
         float | None,
@@ -34,10 +56,23 @@ def command(
             "--cluster", metavar="NAME", help="Plan for a cluster, with its workers and its prices."
         ),
     ] = None,
+    least_effect: Annotated[
+        float,
+        typer.Option(
+            "--least-effect",
+            min=0,
+            max=1,
+            help="Warn of an axis that changes the error of the best known algorithm by less than this part.",
+        ),
+    ] = 0.1,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    store: StoreOption = None,
 ) -> None:
     """Print cells, trials, parameters, exact FLOPs, memory and time, here or at a given rate.
+
+    Also print what the study can show. The room is what the tasks leave to learn. The power is the chance of a verdict
+    on each law and claim, with the noise of earlier records of the study, or else of recorded studies like it.
 
     [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
@@ -49,11 +84,30 @@ def command(
 
     loaded = Study.load(study, changes)
     offer, cluster_workers = _offer(cluster) if cluster else (None, None)
-    planned = plan_study(loaded, rate, workers or cluster_workers or local_workers(loaded.resources), offer)
+    workers = workers or cluster_workers or local_workers(loaded.resources)
+    noise = _noise(context, store, loaded.name)
+    planned = plan_study(loaded, rate, workers, offer, noise, least_effect)
     if as_json:
         show_json(planned.document())
     else:
         _show(planned)
+
+
+def _noise(context: typer.Context, store: str | None, study: str) -> "Noise":
+    """The noise between replicates, from earlier records of the study if a store has some. Raises StoreError."""
+    from loopscale.records.model import NoRecords
+    from loopscale.studies.noise import Noise, NoiseTable
+
+    try:
+        place = open_store(context, store, None)
+        if place.find_experiment(study) is None:
+            return Noise()
+        from loopscale.analysis.answers.noise import noise_rows
+        from loopscale.analysis.load import load_results
+
+        return Noise(NoiseTable.with_totals(noise_rows(load_results(place, study))))
+    except NoRecords:
+        return Noise()
 
 
 def _offer(cluster: str) -> "tuple[Offer, int | None]":
@@ -103,8 +157,124 @@ def _show(plan: "StudyPlan") -> None:
     if plan.budget:
         limits = (f"{value:g} {name.replace('_', '-')}" for name, value in plan.budget.items())
         say(f"budget: {', '.join(limits)}")
+    _show_room(plan.room)
+    if plan.power:
+        _show_power(plan)
     for warning in plan.warnings:
-        say(f"note: {warning}")
+        _say_wrapped(f"note: {warning}")
+
+
+def _say_wrapped(text: str) -> None:
+    for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]:
+        say(line)
+
+
+def _show_room(rooms: "StudyRoom") -> None:
+    samples = sorted({each.room.prompts for each in rooms.tasks})
+    prompts = _range(str(samples[0]), str(samples[-1]))
+    say()
+    say(
+        f"room: errors on {prompts} prompts, over the variance of the target; k steps of the best known algorithm"
+    )
+    ranked = any(each.room.rank is not None for each in rooms.tasks)
+    columns = ["task", "cells", "least error", "fixed guess", "k = 1", "k = T", "T", *["rank of Φ"] * ranked]
+    show_table(columns, (_room_row(each, ranked) for each in rooms.tasks[:TASKS_LISTED]))
+    if len(rooms.tasks) > TASKS_LISTED:
+        say(f"and {len(rooms.tasks) - TASKS_LISTED} more tasks")
+    if rooms.axes:
+        say("axes: how far they change the error of the best known algorithm, were nets as good")
+        columns = ["axis", "values", "mean error", "last query, in parts of ignorance"]
+        show_table(
+            columns,
+            ([each.axis, each.values, *map(_effect, (each.effect, each.effect_last))] for each in rooms.axes),
+        )
+
+
+def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
+    room, few, most = task.room, task.steps[0], task.steps[-1]
+    least = "unknown" if math.isnan(room.floor.mean) else f"{room.floor.mean:.3g} ({room.how})"
+    deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else [None] * 3
+    after = _range(*deep[1:]) if room.after else None
+    rank = [room.rank] if ranked else []
+    return [
+        _short(task.label),
+        len(task.cells),
+        least,
+        f"{room.ignorance.mean:.3g}",
+        deep[0],
+        after,
+        _range(str(few), str(most)),
+        *rank,
+    ]
+
+
+def _effect(effect: float | None) -> str:
+    return "in no algorithm" if effect is None else f"{abs(effect):.0%}".replace("%", " %")
+
+
+def _show_power(plan: "StudyPlan") -> None:
+    from loopscale.studies.power import families
+
+    say(f"power: the chance of the right verdict with {plural(plan.cells[0].replicates, 'replicate')}")
+    columns = ["law or claim", "number", "all learn", "if exact", "a quarter off", "80 % needs"]
+    asked = families(plan.power)
+    show_table(columns, (_power_row(family) for family in asked if family.judged))
+    for line in _power_lines(asked):
+        _say_wrapped(line)
+
+
+def _power_row(family: "Family") -> list[object]:
+    judged, first = family.judged, family.first
+    powers = [power.power for power in judged if power.power]
+    needed = [
+        _needed([power.replicates_exact for power in powers]),
+        _needed([power.replicates_off for power in powers]),
+    ]
+    return [
+        _short(f"{first.question}, {first.against}"),
+        len(judged),
+        _chances(power.all_learn for power in judged),
+        _chances(power.exact for power in judged),
+        _chances(power.off for power in judged),
+        " / ".join(needed),
+    ]
+
+
+def _power_lines(asked: "list[Family]") -> Iterator[str]:
+    """Sentences: laws without a verdict, the columns of the table, and where the noise comes from."""
+    for family in asked:
+        reasons = dict.fromkeys(power.because for power in family.powers if power.because)
+        widths = [power.half_width for power in family.powers if power.half_width]
+        known = f"; its rate will be known to ±{max(widths):.2g}" if widths and not family.judged else ""
+        for reason in reasons:
+            yield f"no verdict on {family.first.question}: {reason}{known}"
+    if any(family.judged for family in asked):
+        yield (
+            "80 % needs: replicates that all learn, for a power of 80 % if theory is exact / if theory is off by a quarter; "
+            "– for a quarter within the margin"
+        )
+    sources = {power.noise.source: power.noise for family in asked for power in family.powers}
+    for source, noise in sources.items():
+        learnt = f", of which {percent(noise.noise.learnt)} learnt" if noise.noise.learnt < 1 else ""
+        yield f"noise between replicates: {noise.noise.total:.2g} of the logarithm, from {source}{learnt}"
+
+
+def _chances(chances: Iterable[float]) -> str:
+    from loopscale.studies.power import percent
+
+    ordered = sorted(chances)
+    return _range(percent(ordered[0]), percent(ordered[-1]))
+
+
+def _needed(counts: list[int | None]) -> str:
+    known = sorted(count for count in counts if count)
+    if not known:
+        return "–"
+    return _range(str(known[0]), str(known[-1]) if len(known) == len(counts) else "–")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= NAME else f"{text[: NAME - 3]}..."
 
 
 def _row(cell: "CellPlan") -> list[object]:

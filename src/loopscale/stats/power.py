@@ -316,15 +316,17 @@ class Power:
     replicates_off: int | None
 
 
-def claim_power(plan: PlannedClaim) -> Power:
+def claim_power(plan: PlannedClaim, draws: int = DRAWS) -> Power:
     """The power of a claim: "level" if both errors are the same, "less" if the first error is a quarter less.
 
     Without a margin "level" is impossible, and `replicates_exact` is None.
     """
     same, less = replace(plan, effect=0.0), replace(plan, effect=math.log1p(-OFF))
-    exact, off = same.chances(), less.chances()
+    exact, off = same.chances(draws), less.chances(draws)
     needed = (
-        replicates_needed(lambda n: replace(same, replicates=n).chances()["level"]) if plan.margin else None
+        replicates_needed(lambda n: replace(same, replicates=n).chances(draws)["level"])
+        if plan.margin
+        else None
     )
     return Power(
         exact,
@@ -332,25 +334,25 @@ def claim_power(plan: PlannedClaim) -> Power:
         exact["level"],
         off["less"],
         needed,
-        replicates_needed(lambda n: replace(less, replicates=n).chances()["less"]),
+        replicates_needed(lambda n: replace(less, replicates=n).chances(draws)["less"]),
     )
 
 
-def law_power(plan: PlannedLaw | PlannedCurveLaw) -> Power:
+def law_power(plan: PlannedLaw | PlannedCurveLaw, draws: int = DRAWS) -> Power:
     """The power of a law: "agrees" if the rate is the predicted one, "faster" or "slower" if a quarter is missing."""
     same, other = replace(plan, rate=plan.predicted), replace(plan, rate=(1 - OFF) * plan.predicted)
 
     def against(chances: Mapping[str, float]) -> float:
         return chances["slower"] if plan.predicted > 0 else chances["faster"]
 
-    exact, off = same.chances(), other.chances()
+    exact, off = same.chances(draws), other.chances(draws)
     return Power(
         exact,
         off,
         exact["agrees"],
         against(off),
-        replicates_needed(lambda n: replace(same, replicates=n).chances()["agrees"]),
-        replicates_needed(lambda n: against(replace(other, replicates=n).chances())),
+        replicates_needed(lambda n: replace(same, replicates=n).chances(draws)["agrees"]),
+        replicates_needed(lambda n: against(replace(other, replicates=n).chances(draws))),
     )
 
 
@@ -381,6 +383,13 @@ def simulate_law(
     group = np.arange(len(x))
     words = [judge(x, np.exp(table).ravel(), group) for table in noise.draw(rng, means, replicates, draws)]
     return {word: words.count(word) / draws for word in sorted({*RATE_VERDICTS, *words})}
+
+
+def percent(chance: float) -> str:
+    """A chance or a share in words: `0 %`, `<1 %`, `37 %`, `>99 %`."""
+    if 1e-9 < chance < 0.005:
+        return "<1 %"
+    return ">99 %" if 0.995 < chance < 1 - 1e-9 else f"{chance:.0%}".replace("%", " %")
 
 
 def replicates_needed(

@@ -90,8 +90,19 @@ def pooled(rows: Sequence[NoiseRow], task: str = ANY, model: str = ANY) -> Noise
 
 @dataclass(frozen=True)
 class KnownNoise:
-    """The noise of a planned run, and where it comes from."""
+    """The noise of a planned run.
 
+    Attributes
+    ----------
+    measure
+        What is noisy.
+    runs
+        The number of recorded runs behind it.
+    source
+        Which runs these are.
+    """
+
+    measure: str
     noise: ReplicateNoise
     runs: int
     source: str
@@ -153,16 +164,19 @@ class Noise:
         table = shipped()
         if not any(name == measure for *_, name in table.rows):
             measure = "error"
-        chain = [table.rows.get(place) for place in ((ANY, ANY, measure), (task, ANY, measure), (task, model, measure))]
-        sources = ["of all tasks", f"on {task}, of all models", f"of {model} on {task}"]
+        chain = [
+            table.rows.get(place)
+            for place in ((ANY, ANY, measure), (task, ANY, measure), (task, model, measure))
+        ]
+        sources = ["all models on all tasks", f"all models on {task}", f"{model} on {task}"]
         if self.own:
             chain.append(self.own.rows.get((task, model, measure)))
-            sources.append("of this study")
+            sources.append(f"{model} in this study")
         known = [(row, source) for row, source in zip(chain, sources, strict=True) if row]
         noise = known[0][0].noise
         for row, _ in known[1:]:
             noise = _shrunk(row, noise)
-        return KnownNoise(noise, known[-1][0].runs, f"{known[-1][0].runs} recorded runs {known[-1][1]}")
+        return KnownNoise(measure, noise, known[-1][0].runs, known[-1][1])
 
 
 @cache

@@ -7,15 +7,16 @@ runs has not learnt. The chance that all runs learn is therefore a factor of eve
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.power import PlannedCurveLaw, PlannedLaw, Power, law_power
+from loopscale.stats.power import PlannedCurveLaw, PlannedLaw, Power, law_power, percent
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import place_of_cell
@@ -28,6 +29,8 @@ from loopscale.theory.prediction import predict
 from loopscale.training.cost import training_flops
 
 FLOPS = "flops"
+DRAWS = 2_000
+"""Simulated studies of each question. The standard error of a chance is at most 1.1 %."""
 SURE = 0.8
 """A question with at least this chance of a verdict is decidable."""
 HOPELESS = 0.2
@@ -87,6 +90,55 @@ class QuestionPower:
             return "cannot be decided"
         return "decidable" if min(self.exact, self.off) >= SURE else "may stay undecided"
 
+    def document(self) -> dict[str, Any]:
+        """Plain data, as in JSON."""
+        return asdict(self) | {"chance_exact": self.exact, "chance_off": self.off, "outlook": self.outlook}
+
+
+@dataclass(frozen=True)
+class Family:
+    """The powers of one law over all its groups of cells."""
+
+    powers: tuple[QuestionPower, ...]
+
+    @property
+    def first(self) -> QuestionPower:
+        return self.powers[0]
+
+    @property
+    def judged(self) -> tuple[QuestionPower, ...]:
+        """The groups that get a verdict."""
+        return tuple(power for power in self.powers if power.power)
+
+    @property
+    def outlook(self) -> str:
+        """The best outlook of all groups."""
+        return max(self.powers, key=lambda power: max(power.exact, power.off)).outlook
+
+
+def families(powers: Sequence[QuestionPower]) -> list[Family]:
+    """The powers by question, in the order of the study."""
+    groups = dict[tuple[str, str], list[QuestionPower]]()
+    for power in powers:
+        groups.setdefault((power.question, power.against), []).append(power)
+    return [Family(tuple(group)) for group in groups.values()]
+
+
+def power_remarks(powers: Sequence[QuestionPower]) -> Iterator[str]:
+    """Yield one sentence for each law or claim that probably gets no verdict."""
+    for family in families(powers):
+        if not family.judged or family.outlook == "decidable":
+            continue
+        likely = max(family.judged, key=lambda power: max(power.exact, power.off))
+        if likely.power is None:
+            continue
+        learn = likely.all_learn
+        why = f"the right verdict has a chance of {percent(likely.exact)} if theory is exact"
+        why += f" and {percent(likely.off)} if theory is off by a quarter"
+        if learn < SURE:
+            why += f"; all {likely.runs} runs of it learn in {percent(learn)} of studies"
+        yield f"{likely.question} against {likely.against} {likely.outlook}: {why}"
+
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
     """The power of every law of a study, in the order of the file. Equal groups of cells are computed once."""
@@ -111,9 +163,7 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
     x = _axis(study, spec.along, cells, tasks[first])
     runs = study.replicates * (1 if curve else len(x))
     theory = str(spec.theory["kind"]) if spec.theory else ""
-    question = QuestionPower(
-        f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run
-    )
+    question = QuestionPower(f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run)
     learnt = replace(of_run.noise, learnt=1.0)
     if curve:
         relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
@@ -140,7 +190,7 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
 
 @cache
 def _power_of(plan: PlannedLaw | PlannedCurveLaw) -> Power:
-    return law_power(plan)
+    return law_power(plan, DRAWS)
 
 
 def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[float, ...]:

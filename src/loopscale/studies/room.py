@@ -8,9 +8,9 @@ width, its heads and its training, which no algorithm has. The room says nothing
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +21,13 @@ from loopscale.evaluate import prompt_set
 from loopscale.models.architecture import LoopedArchitecture
 from loopscale.regret import How, floor
 from loopscale.solvers.base import Solver
+from loopscale.stats.emergence import LEAST_ROOM
+from loopscale.stats.power import percent
 from loopscale.studies.cells import Cell, labels
 from loopscale.studies.settings import leaves
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
+from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.training.trial import Trial
 
 PROMPTS, LEAST_PROMPTS = 512, 32
@@ -37,7 +40,8 @@ LEAST_EFFECT = 0.1
 """An axis with a smaller effect cannot move the answer."""
 
 
-class QueryErrors(NamedTuple):
+@dataclass(frozen=True)
+class QueryErrors:
     """An error over the variance of the target: the mean over queries, and at the last query."""
 
     mean: float
@@ -175,6 +179,58 @@ def study_room(study: Study) -> StudyRoom:
         if len(values) > 1
     ]
     return StudyRoom(tuple(rooms), tuple(axes))
+
+
+def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) -> Iterator[str]:
+    """Yield one sentence for each axis that cannot move the answer, and one for tasks without room.
+
+    Parameters
+    ----------
+    least
+        The least effect of an axis, as a part of the error.
+    """
+    for axis in rooms.axes:
+        name = f"{axis.axis} ({axis.values})"
+        if axis.too_small(least):
+            why = (
+                f"it changes the error of the best known algorithm by {percent(axis.effect or 0)}, less than "
+            )
+            why += percent(least)
+            if axis.depth:
+                why += f"; {_enough(rooms)}"
+            yield f"{name} cannot move the answer: {why}{_more_levels(study) if axis.depth else ''}"
+        elif axis.effect_last is not None and axis.effect_last < least:
+            laws = [law.of for law in study.laws if law.along == axis.axis and law.of.endswith("_last")]
+            for of in laws:
+                yield (
+                    f"{name} cannot move {of}: at the last query, the error of the best known algorithm changes by "
+                    f"{percent(axis.effect_last)} of the ignorance, less than {percent(least)}"
+                )
+    if tight := [each for each in rooms.tasks if each.room.reducible < LEAST_ROOM]:
+        named = f" ({tight[0].label})" if len(rooms.tasks) > 1 else ""
+        many = (
+            f"{len(tight)} of {len(rooms.tasks)} tasks leave" if len(rooms.tasks) > 1 else "the task leaves"
+        )
+        yield f"{many} no room to learn{named}: a fixed guess is within {percent(LEAST_ROOM)} of the least error"
+
+
+def _enough(rooms: StudyRoom) -> str:
+    enough = max(each.room.enough for each in rooms.tasks)
+    names = dict.fromkeys(each.room.algorithm for each in rooms.tasks)
+    verb = "needs" if len(names) == 1 else "need"
+    return f"{' and '.join(names)} {verb} {enough} step{'s' * (enough > 1)}"
+
+
+def _more_levels(study: Study) -> str:
+    """The remedy for inputs whose spectrum has two levels."""
+    two = [
+        task
+        for task in study.tasks().values()
+        if isinstance(task, LinearRegression) and task.condition > 1 and task.spectrum_levels == 2
+    ]
+    return (
+        ", because a spectrum has two levels; set task.spectrum_levels (and task.dim) higher" if two else ""
+    )
 
 
 def layers_of(trial: Trial) -> int:

@@ -1,7 +1,7 @@
 """The noise between the replicates of a study, as `loopscale plan` needs it for the next study.
 
-`python -m loopscale.analysis.answers.noise FOLDER FILE` reads all exported studies of a folder and writes the table that
-ships with the package (`make noise`).
+`python -m loopscale.analysis.answers.noise FOLDER FILE` reads all exported studies of a folder, and writes the table
+that ships with the package (`make noise`).
 """
 
 import sys
