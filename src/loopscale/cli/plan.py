@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,14 +32,14 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.studies.noise import Noise
     from loopscale.studies.plan import CellPlan, Offer, StudyPlan
     from loopscale.studies.power import Family
-    from loopscale.studies.room import StudyRoom, TaskRoom
+    from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
 
 CELLS_LISTED = 40
 TASKS_LISTED = 8
 """--json has all cells and tasks."""
 WIDTH = 100
 """Columns of sentences."""
-NAME = 44
+NAME = 46
 """Columns of the name of a task, a law or a claim."""
 
 
@@ -165,60 +166,63 @@ def _show(plan: "StudyPlan") -> None:
 
 
 def _say_wrapped(text: str) -> None:
-    for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]:
-        say(line)
+    """Print a sentence in lines of `WIDTH` columns."""
+    for line in textwrap.wrap(
+        text.replace(" %", "\0%"), WIDTH, subsequent_indent="  ", break_on_hyphens=False
+    ):
+        say(line.replace("\0", " "))
 
 
 def _show_room(rooms: "StudyRoom") -> None:
     samples = sorted({each.room.prompts for each in rooms.tasks})
     prompts = _range(str(samples[0]), str(samples[-1]))
     say()
-    say(
-        f"room: errors on {prompts} prompts, over the variance of the target; k steps of the best known algorithm"
-    )
+    say(f"room: errors over the variance of the target, on {prompts} prompts; the best known algorithm")
+    say("after 1 step and after T steps, where T is the number of loops or layers of the nets")
     ranked = any(each.room.rank is not None for each in rooms.tasks)
-    columns = ["task", "cells", "least error", "fixed guess", "k = 1", "k = T", "T", *["rank of Φ"] * ranked]
+    columns = ["task", "cells", "least error", "fixed guess", "1 step", "T steps", "T"]
+    columns += ["rank of Φ"] * ranked
     show_table(columns, (_room_row(each, ranked) for each in rooms.tasks[:TASKS_LISTED]))
     if len(rooms.tasks) > TASKS_LISTED:
         say(f"and {len(rooms.tasks) - TASKS_LISTED} more tasks")
     if rooms.axes:
-        say("axes: how far they change the error of the best known algorithm, were nets as good")
-        columns = ["axis", "values", "mean error", "last query, in parts of ignorance"]
-        show_table(
-            columns,
-            ([each.axis, each.values, *map(_effect, (each.effect, each.effect_last))] for each in rooms.axes),
-        )
+        say("how far each axis changes the error of the best known algorithm")
+        columns = ["axis", "values", "mean error", "last query, in parts of its fixed guess"]
+        show_table(columns, ([each.axis, each.values, *_effects(each)] for each in rooms.axes))
 
 
 def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
     room, few, most = task.room, task.steps[0], task.steps[-1]
     least = "unknown" if math.isnan(room.floor.mean) else f"{room.floor.mean:.3g} ({room.how})"
-    deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else [None] * 3
-    after = _range(*deep[1:]) if room.after else None
-    rank = [room.rank] if ranked else []
+    deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else None
     return [
         _short(task.label),
         len(task.cells),
         least,
         f"{room.ignorance.mean:.3g}",
-        deep[0],
-        after,
+        deep and deep[0],
+        deep and _range(*deep[1:]),
         _range(str(few), str(most)),
-        *rank,
+        *([room.rank] if ranked else []),
     ]
 
 
-def _effect(effect: float | None) -> str:
-    return "in no algorithm" if effect is None else f"{abs(effect):.0%}".replace("%", " %")
+def _effects(axis: "AxisRoom") -> list[str | None]:
+    from loopscale.stats.power import percent
+
+    if axis.effect is None or axis.effect_last is None:
+        return ["in no algorithm", None]
+    return [percent(axis.effect), percent(axis.effect_last)]
 
 
 def _show_power(plan: "StudyPlan") -> None:
     from loopscale.studies.power import families
 
-    say(f"power: the chance of the right verdict with {plural(plan.cells[0].replicates, 'replicate')}")
-    columns = ["law or claim", "number", "all learn", "if exact", "a quarter off", "80 % needs"]
     asked = families(plan.power)
-    show_table(columns, (_power_row(family) for family in asked if family.judged))
+    if any(family.judged for family in asked):
+        say(f"power: the chance of the right verdict with {plural(plan.cells[0].replicates, 'replicate')}")
+        columns = ["law or claim", "n", "all learn", "if exact", "if ¼ off", "80 % needs"]
+        show_table(columns, (_power_row(family) for family in asked if family.judged))
     for line in _power_lines(asked):
         _say_wrapped(line)
 
@@ -231,7 +235,7 @@ def _power_row(family: "Family") -> list[object]:
         _needed([power.replicates_off for power in powers]),
     ]
     return [
-        _short(f"{first.question}, {first.against}"),
+        _short(first.name),
         len(judged),
         _chances(power.all_learn for power in judged),
         _chances(power.exact for power in judged),
@@ -241,29 +245,36 @@ def _power_row(family: "Family") -> list[object]:
 
 
 def _power_lines(asked: "list[Family]") -> Iterator[str]:
-    """Sentences: laws without a verdict, the columns of the table, and where the noise comes from."""
-    for family in asked:
-        reasons = dict.fromkeys(power.because for power in family.powers if power.because)
-        widths = [power.half_width for power in family.powers if power.half_width]
-        known = f"; its rate will be known to ±{max(widths):.2g}" if widths and not family.judged else ""
-        for reason in reasons:
-            yield f"no verdict on {family.first.question}: {reason}{known}"
+    """Sentences: the columns of the table, laws without a verdict, and the noise."""
+    from loopscale.stats.power import percent
+
     if any(family.judged for family in asked):
         yield (
-            "80 % needs: replicates that all learn, for a power of 80 % if theory is exact / if theory is off by a quarter; "
-            "– for a quarter within the margin"
+            "all learn: the chance that all runs of a law learn; otherwise it gets no verdict. 80 % needs: replicates "
+            "for a power of 80 % if theory is exact / a quarter off, and all runs learn; – for no such number"
         )
-    sources = {power.noise.source: power.noise for family in asked for power in family.powers}
-    for source, noise in sources.items():
-        learnt = f", of which {percent(noise.noise.learnt)} learnt" if noise.noise.learnt < 1 else ""
-        yield f"noise between replicates: {noise.noise.total:.2g} of the logarithm, from {source}{learnt}"
+    for family in asked:
+        widths = [power.half_width for power in family.powers if power.half_width]
+        known = f"; the rate will be known to ±{max(widths):.2g}" if widths and not family.judged else ""
+        reasons = Counter(power.because for power in family.powers if power.because)
+        for reason, number in reasons.items():
+            part = f" in {number} of {len(family.powers)} groups" if number < len(family.powers) else ""
+            yield f"no verdict on {family.first.question}{part}: {reason}{known}"
+    powers = [power for family in asked for power in family.powers]
+    noises = {(power.noise.measure, power.noise.source): power.noise for power in powers}
+    texts: list[str] = []
+    for noise in noises.values():
+        learnt = f", {percent(noise.noise.learnt)} learnt" if noise.noise.learnt < 1 else ""
+        runs = plural(noise.runs, "run")
+        texts.append(f"{noise.noise.total:.2g} {noise.measure} of {noise.source} ({runs}{learnt})")
+    yield f"noise between replicates, sd of the logarithm: {'; '.join(texts)}"
 
 
 def _chances(chances: Iterable[float]) -> str:
-    from loopscale.studies.power import percent
+    from loopscale.stats.power import percent
 
-    ordered = sorted(chances)
-    return _range(percent(ordered[0]), percent(ordered[-1]))
+    ordered = [percent(chance) for chance in sorted(chances)]
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0].removesuffix(' %')} .. {ordered[-1]}"
 
 
 def _needed(counts: list[int | None]) -> str:

@@ -73,6 +73,11 @@ class QuestionPower:
     because: str = ""
 
     @property
+    def name(self) -> str:
+        """The question, and what it is judged against."""
+        return f"{self.question}, {self.against}" if self.against else self.question
+
+    @property
     def exact(self) -> float:
         return self.all_learn * self.power.chance_exact if self.power else 0.0
 
@@ -111,9 +116,9 @@ class Family:
         return tuple(power for power in self.powers if power.power)
 
     @property
-    def outlook(self) -> str:
-        """The best outlook of all groups."""
-        return max(self.powers, key=lambda power: max(power.exact, power.off)).outlook
+    def likeliest(self) -> QuestionPower:
+        """The group with the greatest chance of a verdict."""
+        return max(self.powers, key=lambda power: max(power.exact, power.off))
 
 
 def families(powers: Sequence[QuestionPower]) -> list[Family]:
@@ -127,17 +132,14 @@ def families(powers: Sequence[QuestionPower]) -> list[Family]:
 def power_remarks(powers: Sequence[QuestionPower]) -> Iterator[str]:
     """Yield one sentence for each law or claim that probably gets no verdict."""
     for family in families(powers):
-        if not family.judged or family.outlook == "decidable":
+        likely = family.likeliest
+        if likely.power is None or likely.outlook == "decidable":
             continue
-        likely = max(family.judged, key=lambda power: max(power.exact, power.off))
-        if likely.power is None:
-            continue
-        learn = likely.all_learn
-        why = f"the right verdict has a chance of {percent(likely.exact)} if theory is exact"
-        why += f" and {percent(likely.off)} if theory is off by a quarter"
-        if learn < SURE:
-            why += f"; all {likely.runs} runs of it learn in {percent(learn)} of studies"
-        yield f"{likely.question} against {likely.against} {likely.outlook}: {why}"
+        why = f"the chance is {percent(likely.exact)} if theory is exact"
+        why += f", and {percent(likely.off)} if it is a quarter off"
+        if likely.all_learn < SURE:
+            why += f"; the {likely.runs} runs all learn in {percent(likely.all_learn)} of such studies"
+        yield f"{likely.name} {likely.outlook}: {why}"
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
@@ -178,7 +180,7 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
         course = predict(spec.theory or {}, settings, spec.along, x, spec.of)
         form, predicted = _predicted(spec.form, x, course, curve)
     except ValueError as problem:
-        return replace(question, because=f"no prediction: {str(problem).splitlines()[0]}")
+        return replace(question, because=str(problem).splitlines()[0].partition("; its settings")[0])
     plan: PlannedLaw | PlannedCurveLaw
     if curve:
         sd = abs(predicted) * question.noise.noise.total
