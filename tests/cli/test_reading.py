@@ -323,3 +323,40 @@ def test_json_is_all_of_standard_output(store, elsewhere):
     )
     assert len(json.loads(done.stdout)) == 2
     assert done.stderr == ""
+
+
+CLAIMS = """\
+claims:
+  - {text: two loops are better than one, first: {training.loops: 2}, second: {training.loops: 1}, of: error}
+  - {text: one loop beats least squares, first: {training.loops: 1}, second: {solver: least_squares}, of: error}
+"""
+
+
+def test_the_claims_of_the_file_judge_records_from_before_the_claims(loopscale, store, study_file, tmp_path):
+    (before,) = [loopscale("best", study_file, "--store", store).out]
+    assert "Claims." not in before
+    mine = tmp_path / "studies" / "tiny.yaml"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text(study_file.read_text() + CLAIMS)
+    printed = loopscale("best", mine, "--store", store).out
+    assert printed.startswith(before)
+    lines = [line.split() for line in printed.removeprefix(before).splitlines()]
+    verdicts = {" ".join(words[:5]): words[5:7] for words in lines if len(words) > 7}
+    assert verdicts["two loops are better than"] == ["one", "holds"]
+    found = loopscale("report", mine, "--store", store, "--out", tmp_path / "page.html", "--json").json
+    assert [claim["verdict"] for claim in found["claims"]] == ["holds", "does not hold"]
+    page = (tmp_path / "page.html").read_text()
+    assert 'id="claims"' in page
+    assert "one loop beats least squares" in page
+    mine.write_text(study_file.read_text() + CLAIMS.replace("of: error}", "margin: -1}", 1))
+    assert "margin is -1; write a number above 0" in loopscale("best", mine, "--store", store).err
+
+
+def test_without_a_file_the_recorded_claims_are_judged(loopscale, elsewhere, recording, study_file, tmp_path):
+    mine = tmp_path / "claiming" / "studies" / "tiny.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(study_file.read_text() + CLAIMS)
+    with recording(Path("records"), Study.load(mine)) as made:
+        made.whole()
+    mine.unlink()
+    assert "two loops are better than one" in loopscale("best", mine, "--store", "records").out

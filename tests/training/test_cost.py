@@ -162,3 +162,35 @@ def allocated(trial: Trial) -> int:
             live += event.nbytes()
             peak = max(peak, live)
     return peak + 3 * weights
+
+
+CURRICULUM = {"dim": 1, "points": 2, "every": 3, "points_by": 2}
+
+
+def with_curriculum(make, kind: str) -> Trial:
+    task = {"kind": "linear_regression", "dim": 2, "points": 7}
+    return make(kind, task=task, loops=3, window=2, steps=20, curriculum=CURRICULUM)
+
+
+@pytest.mark.parametrize("kind", ["looped", "gpt2"])
+def test_flops_of_a_curriculum_are_those_of_its_stages_step_by_step(make, kind: str):
+    trial = with_curriculum(make, kind)
+    plain = trial.training.model_copy(update={"curriculum": None})
+    single = [
+        cost.cost(trial.model_copy(update={"task": trial.stage(step), "training": plain})).flops_step
+        for step in range(1, 21)
+    ]
+    assert len(set(single)) == 4
+    counted = cost.step_flops(trial)
+    assert counted.after(range(21)) == pytest.approx([sum(single[:steps]) for steps in range(21)])
+    assert cost.training_flops(trial) == pytest.approx(sum(single))
+
+
+@pytest.mark.parametrize("kind", ["looped", "gpt2"])
+def test_affordable_steps_use_the_budget_up_to_less_than_a_step(make, kind: str):
+    for trial in (with_curriculum(make, kind), make(kind)):
+        counted = cost.step_flops(trial)
+        for steps in (0, 1, 2, 3, 4, 9, 10, 1000, 10**7 + 1):
+            exactly = float(counted.after(steps))
+            assert counted.affordable(exactly) == steps
+            assert counted.affordable(exactly + 0.9 * counted.flops[0]) == steps

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import DEFAULT, open_store
 from loopscale.records.tables import CURVES, HISTORY, TRIALS
-from loopscale.studies.files import recorded_name, studies_folder
-from loopscale.studies.mistakes import one_of
+from loopscale.studies.claims import ClaimSpec, read_claims
+from loopscale.studies.files import find_study, recorded_name, studies_folder, study_name
+from loopscale.studies.mistakes import Mistakes, one_of
 
 PARTS = {
     "question": str,
@@ -26,6 +28,7 @@ PARTS = {
     "search": dict,
     "scheduler": dict,
     "laws": list,
+    "claims": list,
     "baselines": list,
     "evaluate": dict,
     "nuisance": dict,
@@ -72,6 +75,22 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
     )
 
 
+def with_claims(results: Results, study: str | Path) -> Results:
+    """The results with the claims of the study's file. Without a file of this study the recorded claims stay.
+
+    Claims judge the records and change none, so the newest claims count, also for older records. `study` is the file,
+    or the name of a study below `studies/`. Raises Mistakes for claims that cannot be read.
+    """
+    try:
+        file = find_study(study)
+        if not file.is_file() or study_name(file) != results.name:
+            return results
+    except Mistakes:
+        return results
+    claims = read_claims(file)
+    return replace(results, study={**results.study, "claims": claims})
+
+
 def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
     """The results of a study from `store`, else from the default store, else from an export in the folder `beside`.
 
@@ -98,7 +117,7 @@ def find_results(study: str, store: str | Path | None = None, beside: str | Path
         except NoRecords:
             continue
         if store is not None or any(trial.outcome == "finished" for trial in results.trained):
-            return results
+            return with_claims(results, study)
     return _results_of_file(study, name, store)
 
 
@@ -156,6 +175,8 @@ def _description(name: str, text: str) -> dict[str, Any]:
             if not isinstance(description.get(part) or kind(), kind):
                 raise ValueError(f"`{part}` has the wrong type")
         _check_cells(description)
+        for claim in description.get("claims") or []:
+            ClaimSpec.model_validate(claim)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
         raise StoreError(damage, f"`loopscale run {name}` writes it again") from problem

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from loopscale.analysis.answers.claims import claims_table, judged_claims
 from loopscale.analysis.answers.comparisons import STANDINGS, best, best_columns, standings
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.axes import independent_axes
@@ -102,6 +103,10 @@ class StudyResults(Results):
                 rows.append({"task": task, "by": name} | means)
         table = pd.DataFrame(rows, columns=["task", "by", *shown]).set_index(["task", "by"])
         return table.droplevel("task") if len(self.tasks) < 2 else table
+
+    def claims(self) -> pd.DataFrame:
+        """The claims of the study's file with their verdicts, corrected for their number."""
+        return claims_table(judged_claims(self))
 
     def laws(self) -> pd.DataFrame:
         """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""

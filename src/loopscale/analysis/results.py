@@ -20,6 +20,7 @@ from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -325,6 +326,11 @@ class Results:
     def two_objectives(self) -> bool:
         """True if the search trades error against FLOPs."""
         return len((self.study.get("search") or {}).get("objectives") or ()) > 1
+
+    @cached_property
+    def claim_specs(self) -> tuple[ClaimSpec, ...]:
+        """The claims of the study's file, or the recorded claims if there is no file (see `load.with_claims`)."""
+        return tuple(map(ClaimSpec.model_validate, self.study.get("claims") or ()))
 
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:

@@ -9,6 +9,7 @@ from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyA
 from loopscale.cli.output import say, show_answers, show_json
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.analysis.answers.claims import JudgedClaim
     from loopscale.analysis.answers.comparisons import Best
     from loopscale.analysis.results import Results
 
@@ -28,12 +29,13 @@ def command(
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """The best configuration of every cell, with mean and interval over its replicates.
+    """The best configuration of every cell, with mean and interval over its replicates, and the study's claims.
 
     With two [cyan]objectives[/cyan], also every point that no other point beats in both error and FLOPs.
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
+    from loopscale.analysis.answers.claims import judged_claims
     from loopscale.analysis.answers.comparisons import best, front, front_columns
     from loopscale.cli.recorded import meeting, recorded
 
@@ -55,6 +57,8 @@ def command(
     if points is not None:
         say("No other point has both a smaller error and fewer FLOPs:")
         show_answers(front_columns(results), points)
+    if results.claim_specs:
+        show_claims(judged_claims(recorded(place, study)))  # claims need curves
 
 
 def show_best(results: "Results", answers: Sequence["Best"]) -> None:
@@ -64,6 +68,15 @@ def show_best(results: "Results", answers: Sequence["Best"]) -> None:
     show_answers(best_columns(results), answers)
     for end in cells_at_ends(results, answers):
         say(f"{end}: a wider range, and trials in it, may find better")
+
+
+def show_claims(claims: Sequence["JudgedClaim"]) -> None:
+    """Print the claims of a study with their verdicts."""
+    from loopscale.analysis.answers.claims import COLUMNS, claim_notes
+
+    if claims:
+        say(" ".join(["Claims.", *claim_notes(claims)]))
+        show_answers([column for column in COLUMNS if column.heading not in ("of", "over")], claims)
 
 
 def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:

@@ -141,7 +141,9 @@ def _show(plan: "StudyPlan") -> None:
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
     gpus = f", {_numbers(plan.gpu_hours)} GPU-hours" if plan.gpu_hours[1] else ""
     beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
+    several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
     for line in (
+        f"{plural(plan.claims, 'claim')}{several}; {plural(plan.laws, 'law')}",
         f"{plan.trials:,} trials in {len(plan.cells):,} cells: {plan.tuning:,} to tune, "
         f"{plan.replicates:,} replicates; {plan.baselines:,} baselines",
         f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",

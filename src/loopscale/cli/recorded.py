@@ -15,16 +15,17 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
 
     Raises NoRecords for a study that has not been run, and Mistakes or UsageError for what is none: nobody can run it.
     """
-    from loopscale.analysis.load import load_results
+    from loopscale.analysis.load import load_results, with_claims
     from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name
 
     name = recorded_name(study)
     try:
-        return load_results(store, name, curves=curves)
+        results = load_results(store, name, curves=curves)
     except NoRecords:
         _check(store, study, name)
         raise
+    return with_claims(results, study)
 
 
 def meeting(store: "Store", study: str, where: str) -> Set[str]:

@@ -40,9 +40,11 @@ def command(
     from loopscale.cli.recorded import recorded
 
     place = open_store(context, store, storage)
-    file, attached = write_report(place, study_findings(recorded(place, study)), out)
+    findings = study_findings(recorded(place, study))
+    file, attached = write_report(place, findings, out)
     if as_json:
-        show_json({"file": file, "attached": attached})
+        claims = [claim.to_dict() for claim in findings.claims]
+        show_json({"file": file, "attached": attached, "claims": claims})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
 

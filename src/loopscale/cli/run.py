@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.best import as_object, show_best
+from loopscale.cli.best import as_object, show_best, show_claims
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     JsonOption,
@@ -60,6 +60,7 @@ class Summary:
             "answer": self.findings.sentences,
             "best": [as_object(row) for row in self.findings.answers],
             "against": [standing.to_dict() for standing in self.findings.standings],
+            "claims": [claim.to_dict() for claim in self.findings.claims],
             "laws": [law.to_dict() for law in self.findings.laws],
             "unfitted": [vars(law) for law in self.findings.unfitted],
             "impossible": [vars(result) for result in self.findings.impossible],
@@ -170,6 +171,7 @@ def _show(summary: Summary, store: str | None) -> None:
     show_best(findings.results, findings.answers)
     if findings.standings:
         _show_standings(findings.standings)
+    show_claims(findings.claims)
     for law in findings.laws:
         say(law_line(law))
     for law in findings.unfitted:

@@ -25,8 +25,6 @@ from loopscale.studies.settings import (
     contains,
     get,
     has_setting,
-    is_tree,
-    leaves,
     names_at,
     put,
     size_faults,
@@ -35,6 +33,7 @@ from loopscale.studies.settings import (
     with_kind,
 )
 from loopscale.studies.space import Axis
+from loopscale.studies.trees import is_tree, leaves
 from loopscale.studies.where import holds
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, identity

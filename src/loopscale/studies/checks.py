@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from loopscale.solvers.base import Solver
 from loopscale.stats.prediction import LEAST_PREDICTING
 from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 from loopscale.studies.cells import Layout
+from loopscale.studies.claim_checks import claim_faults
+from loopscale.studies.claims import OF_CURVES
 from loopscale.studies.files import PARTS
 from loopscale.studies.held_out import (
     UNSUITED,
@@ -26,7 +28,8 @@ from loopscale.studies.held_out import (
 )
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving
-from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, is_tree, leaves, validation_faults
+from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, validation_faults
+from loopscale.studies.trees import is_tree, leaves
 from loopscale.studies.where import paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
@@ -157,6 +160,10 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     tasks = _evaluated_tasks(study, layout)
     law_faults = list(_laws(study, layout, tasks))
     yield from law_faults or _hold_outs(study, layout)
+    if study.claims:
+        yield from claim_faults(
+            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, *_task_measures(tasks)]))
+        )
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
 
@@ -289,12 +296,17 @@ def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
     """A law is of an error, or of another measure of the task of some cell."""
     known = dict.fromkeys(ERRORS)
     if law.along not in CURVE_AXES and law.of not in known:
-        for task in tasks:
-            batch = task.sample(1, stream("problem"))
-            known |= dict.fromkeys(task.measures(torch.zeros_like(batch.targets)[None], batch))
+        known |= dict.fromkeys(_task_measures(tasks))
     if law.of not in known:
         what = f"a law along {law.along} is of {law.of!r}, which is not measured there"
         yield Fault(("laws", n, "of"), what, one_of(law.of, known))
+
+
+def _task_measures(tasks: Iterable[Task]) -> Iterator[str]:
+    """The names of the tasks' own measures."""
+    for task in tasks:
+        batch = task.sample(1, stream("problem"))
+        yield from task.measures(torch.zeros_like(batch.targets)[None], batch)
 
 
 def _theory(n: int, law: LawSpec, study: StudySchema, layout: Layout) -> Iterator[Fault]:

@@ -98,6 +98,8 @@ class StudyPlan:
     core_hours: Span
     gpu_hours: Span
     budget: dict[str, float]
+    claims: int
+    laws: int
     cluster: str | None
     """The cluster whose prices and workers are used; `None` for this machine."""
     cost: Bill | None
@@ -174,6 +176,8 @@ def plan_study(
         core_hours=cores,
         gpu_hours=gpus,
         budget=study.budget.model_dump(exclude_none=True),
+        claims=len(study.claims),
+        laws=len(study.laws),
         cluster=offer.cluster if offer else None,
         cost=_bill(offer, cores, gpus),
         room=rooms,

@@ -22,8 +22,8 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import place_of_cell
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
 from loopscale.studies.schema import CURVE_AXES, LawSpec
-from loopscale.studies.settings import leaves
 from loopscale.studies.spec import Study
+from loopscale.studies.trees import leaves
 from loopscale.tasks.base import Task
 from loopscale.theory.prediction import predict
 from loopscale.training.cost import training_flops

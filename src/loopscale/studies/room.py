@@ -24,8 +24,8 @@ from loopscale.solvers.base import Solver
 from loopscale.stats.emergence import LEAST_ROOM
 from loopscale.stats.power import percent
 from loopscale.studies.cells import Cell, labels
-from loopscale.studies.settings import leaves
 from loopscale.studies.spec import Study
+from loopscale.studies.trees import leaves
 from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.training.trial import Trial

@@ -4,19 +4,21 @@ from collections.abc import Iterable
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config, Family
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
+from loopscale.studies.claims import ClaimSpec, Text
 from loopscale.studies.mistakes import one_of, quoted
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.searches.tpe import TPE
-from loopscale.studies.settings import is_tree, with_kind
+from loopscale.studies.settings import with_kind
 from loopscale.studies.space import Space
+from loopscale.studies.trees import is_tree
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
@@ -126,7 +128,6 @@ class Budget(Config):
     """Hours of wall clock; `None` for no limit."""
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Axes = Annotated[
     dict[str, tuple[Any, ...]],
     Field(description="The axes of the question: dotted path into the trial -> values. All are crossed."),
@@ -162,5 +163,7 @@ class StudySchema(Config):
     baselines: tuple[Annotated[Solver, BeforeValidator(partial(with_kind, Solver))], ...] = ()
     """Classical algorithms, by kind. Each runs on the prompts of every cell whose task it solves."""
     laws: tuple[LawSpec, ...] = ()
+    claims: tuple[ClaimSpec, ...] = ()
+    """What the study claims of its cells. Verdicts are corrected for the number of claims."""
     resources: Resources = Resources()
     budget: Budget = Budget()

@@ -7,13 +7,14 @@ import types
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
-from typing import Annotated, Any, TypeGuard, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from loopscale.core.config import Config, Family
 from loopscale.studies.mistakes import Fault, Place, dotted, one_of, quoted
+from loopscale.studies.trees import is_tree, leaves
 from loopscale.training.trial import UNHASHED, Trial
 
 UNTRAINED = tuple(f"training.{name}" for name in UNHASHED)
@@ -28,10 +29,6 @@ class NoComponentError(ValueError):
     def __init__(self, path: str, what: str) -> None:
         super().__init__(what)
         self.path = path
-
-
-def is_tree(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping)
 
 
 def put(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -65,15 +62,6 @@ def contains(tree: Mapping[str, Any], path: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a tree with its dotted path."""
-    for name, value in tree.items():
-        if is_tree(value):
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def components(annotation: Any) -> list[type[Config]]:

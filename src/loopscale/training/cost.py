@@ -7,7 +7,9 @@ from dataclasses import astuple, dataclass
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -138,14 +140,56 @@ def cost(trial: Trial) -> Cost:
     )
 
 
+@dataclass(frozen=True)
+class StepFlops:
+    """FLOPs of the steps of a training. They grow along a curriculum, and are otherwise the same at every step."""
+
+    starts: tuple[int, ...]
+    """Steps before each stage of the curriculum, from 0."""
+    flops: tuple[float, ...]
+    """FLOPs of one step in each stage."""
+
+    def after(self, steps: Any) -> NDArray[np.float64]:
+        """FLOPs of the first `steps` steps; `steps` has any shape."""
+        ends = np.append(self.starts[1:], np.inf)
+        inside = np.clip(np.asarray(steps, dtype=np.float64)[..., None], self.starts, ends) - self.starts
+        return np.asarray(inside @ np.array(self.flops))
+
+    def affordable(self, flops: float) -> int:
+        """The largest number of steps that cost at most `flops`."""
+        at_starts = self.after(self.starts)
+        stage = int(np.searchsorted(at_starts, flops, side="right")) - 1
+        return self.starts[stage] + int((flops - at_starts[stage]) / self.flops[stage] * (1 + 1e-12))
+
+
+def step_flops(trial: Trial) -> StepFlops:
+    """The FLOPs of the steps of a trial. Trials of equal shape are counted once.
+
+    Only the pairs of a stage count. Coordinates that are zero cost as much as others.
+    """
+    curriculum = trial.training.curriculum
+    if curriculum is None:
+        return StepFlops((0,), (_step_flops(trial),))
+    task = trial.task.model_dump()
+    points = range(curriculum.points, task["points"], curriculum.points_by)
+    stages = [trial.task.easier(task["dim"], number) for number in points]
+    starts = tuple(curriculum.every * number for number in range(len(points) + 1))
+    flops = (_step_flops(trial.model_copy(update={"task": stage})) for stage in (*stages, trial.task))
+    return StepFlops(starts, tuple(flops))
+
+
 def training_flops(trial: Trial) -> float:
-    """`cost(trial).flops_total`, faster: trials of equal shape are counted once."""
+    """FLOPs of all steps of a trial, with the smaller prompts of its curriculum."""
+    return float(step_flops(trial).after(trial.training.steps))
+
+
+def _step_flops(trial: Trial) -> float:
     alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
-    return _step_flops(alike.model_dump_json()) * trial.training.steps
+    return _counted_step(alike.model_dump_json())
 
 
 @cache
-def _step_flops(trial: str) -> float:
+def _counted_step(trial: str) -> float:
     return float(_by_loops(Trial.model_validate_json(trial))[0].step.flops)
 
 

@@ -4,13 +4,14 @@ import re
 
 import pytest
 
-from loopscale.analysis.answers import claims
-from loopscale.analysis.answers.comparisons import Comparison, best
+from loopscale.analysis.answers.claims import judged_claims
+from loopscale.analysis.answers.comparisons import Comparison, best, compare_cells
 from loopscale.analysis.answers.findings import open_questions, study_findings
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.report.study_page import study_page
 from loopscale.cli.best import as_object
+from loopscale.studies.claims import ClaimSpec
 from tests.analysis.planted import Planted
 
 VERDICTS = {"less": "holds", "more": "does not hold", "undecided": "undecided"}
@@ -32,11 +33,15 @@ def two_cells(factor: float, only: str = "ab") -> Planted:
 @pytest.mark.parametrize(("factor", "word"), [(2.0, "more"), (1.05, "undecided")])
 def test_best_report_compare_claims_and_open_questions_agree(factor: float, word: str):
     results = two_cells(factor).results
-    claim = claims.better(results, "b is better", {"model.kind": "b"}, {"model.kind": "a"})
-    expected = claim.comparison
+    cells = {cell.label: cell for cell in results.cells}
+    expected = compare_cells(results, cells["b"], cells["a"])
     assert expected.word == word
-    assert claim.word == VERDICTS[word]
     assert expected.seeds == 3
+    spec = ClaimSpec(text="b", first={"model.kind": "b"}, second={"model.kind": "a"}, of="error", margin=None)
+    (claim,) = judged_claims(results, [spec])
+    assert claim.word == VERDICTS[word]
+    assert (claim.sides.ratio, claim.interval) == (expected.ratio, expected.interval)
+    assert claim.replicates == expected.replicates
 
     def assert_same(ratio: float | None, low: float | None, high: float | None) -> None:
         assert (ratio, low, high) == pytest.approx((expected.ratio, expected.low, expected.high))
@@ -73,5 +78,5 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
     assert len(asked) == (word == "undecided")
     for question in asked:
         assert question.replicates == expected.replicates
-        reverse = claims.better(results, "", {"model.kind": "a"}, {"model.kind": "b"}).comparison
+        reverse = compare_cells(results, cells["a"], cells["b"])
         assert reverse.span in question.because

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from loopscale.analysis.answers.claims import JudgedClaim, count_words, judged_claims
 from loopscale.analysis.answers.comparisons import (
     AtEnd,
     Best,
@@ -106,6 +107,8 @@ class Findings:
         Results below the least possible error: bugs, or answers that leak into the prompts.
     open
         The open questions, with the replicates or values that would decide them.
+    claims
+        The claims of the study's file with their verdicts, as one family.
     """
 
     results: Results
@@ -115,6 +118,7 @@ class Findings:
     unfitted: Sequence[Unfitted]
     impossible: Sequence[Impossible]
     open: Sequence[OpenQuestion]
+    claims: Sequence[JudgedClaim] = ()
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -126,8 +130,9 @@ def study_findings(results: Results) -> Findings:
     """The findings of a study."""
     answers, rows = best(results), standings(results)
     laws, unfitted = study_laws(results)
-    questions = open_questions(results, answers, rows, laws, unfitted)
-    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions)
+    claims = judged_claims(results)
+    questions = open_questions(results, answers, rows, laws, unfitted, claims)
+    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions, claims)
 
 
 def law_sentence(law: Law) -> str:
@@ -159,6 +164,8 @@ def _sentences(findings: Findings) -> Iterator[str]:
         yield f"{len(tasks) - MOST_TASKS} more tasks are in the table."
     if not several:
         yield from verdicts
+    if findings.claims:
+        yield f"Claims: {count_words(findings.claims)}."
     unfinished = sum(answer.error is None for answer in findings.answers)
     if unfinished:
         yield f"{unfinished} of {len(findings.answers)} cells have no finished trial yet."
@@ -212,9 +219,11 @@ def open_questions(
     standings: Sequence[Standing],
     laws: Sequence[Law],
     unfitted: Sequence[Unfitted],
+    claims: Sequence[JudgedClaim] = (),
 ) -> list[OpenQuestion]:
     """All open questions of a study.
 
+    - Claims whose verdict is undecided. The claim that needs the fewest replicates comes first.
     - The best two cells of every task, if undecided.
     - Cells against algorithms, if undecided.
     - Trials that were pruned close to the best trial.
@@ -222,6 +231,7 @@ def open_questions(
     - Laws whose verdict is undecided, and laws that could not be fitted.
     """
     return [
+        *_undecided_claims(results, claims),
         *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
         *_cells_against_algorithms(results, standings),
         *_close_calls(results),
@@ -229,6 +239,22 @@ def open_questions(
         *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
         *(OpenQuestion(f"A law of {law_name(law)}", law.because) for law in unfitted),
     ]
+
+
+def _undecided_claims(results: Results, claims: Sequence[JudgedClaim]) -> list[OpenQuestion]:
+    undecided = [claim for claim in claims if claim.word == "undecided"]
+    fewest_first = sorted(undecided, key=lambda claim: claim.replicates or math.inf)
+    return [claim_question(results, claim) for claim in fewest_first]
+
+
+def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
+    """An undecided claim with the cost of deciding it."""
+    because = f"the ratio is {claim.ratio_in_words}"
+    if claim.family > 1:
+        because += f", as one of {claim.family} claims"
+    if claim.sides.contrast and claim.replicates is None:
+        because += "; more than 1,000 replicates would be needed"
+    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, claim.more_trials)
 
 
 def best_two(cells: Sequence[CellResult]) -> list[CellResult]:

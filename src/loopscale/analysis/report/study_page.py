@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loopscale.analysis.answers.claims import COLUMNS as CLAIMS
+from loopscale.analysis.answers.claims import claim_notes
 from loopscale.analysis.answers.comparisons import STANDINGS, best_columns, front, front_columns
 from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
@@ -44,12 +46,14 @@ def study_page(
         findings=findings,
         columns={
             "best": best_columns(results),
+            "claims": CLAIMS,
             "front": front_columns(results),
             "laws": LAWS,
             "open": QUESTIONS,
             "standings": STANDINGS,
             "costs": COSTS,
         },
+        claim_notes=" ".join(claim_notes(findings.claims)),
         impossible=[result.sentence for result in findings.impossible],
         importance_notes=[importance for importance in importances if importance.note],
         points=front(results) if results.two_objectives else [],

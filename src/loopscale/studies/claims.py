@@ -1,0 +1,164 @@
+"""Claims in a study's file: two cells, or a cell and a classical algorithm, and which of the two has less error.
+
+A claim is a judgement, not a setting. A claim that is added, changed or removed changes no trial, no cell and no key.
+The claims of a file are one family: each verdict is corrected for their number.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
+
+from loopscale.core.config import Config
+from loopscale.studies.files import read_yaml
+from loopscale.studies.mistakes import Mistakes, one_of, quoted
+from loopscale.studies.trees import is_tree, leaves
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Basis = Literal["steps", "flops", "seconds"]
+OF_CURVES = ("error", "error_last", "regret", "regret_last")
+"""Measures that are recorded after every loop, and for classical algorithms too."""
+
+
+class CellSide(NamedTuple):
+    """One cell, by its scientific settings."""
+
+    settings: dict[str, Any]
+    """By dotted path."""
+    loop: int | None
+    """The loops that the net runs; by default T."""
+
+    def names(self, values: Mapping[str, Any]) -> bool:
+        """True if a cell with these scientific settings has all settings of this side."""
+        of_cell = dict(leaves(values))
+        return all(of_cell.get(path) == value for path, value in self.settings.items())
+
+
+class SolverSide(NamedTuple):
+    """One of the study's baselines."""
+
+    settings: dict[str, Any]
+    """The kind, and the settings that tell baselines of this kind apart."""
+    step: int | None
+    """The steps of the algorithm; by default as many as the first side has loops or layers."""
+
+    def names(self, solver: Mapping[str, Any]) -> bool:
+        """True if a solver with these settings is meant. Records leave out settings that are null."""
+        return all(solver.get(name) == value for name, value in self.settings.items())
+
+
+Side = CellSide | SolverSide
+
+
+def _count(data: Mapping[str, Any], name: str) -> None:
+    """Raise ValueError unless the number of loops or steps is a whole number above 0, or missing."""
+    value = data.get(name)
+    if value is not None and not (type(value) is int and value > 0):
+        raise ValueError(f"{name} is {quoted(value)}; write a whole number above 0")
+
+
+def _cell(data: Any) -> Any:
+    """Check the notation of a cell."""
+    if not is_tree(data):
+        raise ValueError(
+            f"this side is {quoted(data)}; write the settings of one cell, as in {{model.kind: looped}}"
+        )
+    if "solver" in data:
+        raise ValueError("the first side is an algorithm; write the cell first and the algorithm second")
+    if "step" in data:
+        raise ValueError("step belongs to an algorithm; write loop for a net")
+    _count(data, "loop")
+    return data
+
+
+def _cell_or_solver(data: Any) -> Any:
+    """Check the notation of a cell or an algorithm, and complete a solver that is written as its kind.
+
+    `claim_checks` compares the kind and the settings with the study's baselines. Solvers need torch, and reading
+    records does not.
+    """
+    if not is_tree(data) or "solver" not in data:
+        return _cell(data)
+    if others := [name for name in data if name not in ("solver", "step")]:
+        raise ValueError(f"an algorithm has no setting {others[0]!r} here; write {{solver: KIND, step: n}}")
+    _count(data, "step")
+    solver = data["solver"]
+    solver = {"kind": solver} if isinstance(solver, str) else solver
+    if not is_tree(solver) or not isinstance(solver.get("kind"), str):
+        raise ValueError(f"the solver is {quoted(solver)}; write its kind, or {{kind: KIND, features: ...}}")
+    return dict(data) | {"solver": solver}
+
+
+class ClaimSpec(Config):
+    """A statement that the first side has less of a measure than the second side.
+
+    A side is a cell, as in {model.kind: looped}, or the second side a baseline, as in {solver: newton, step: 4}. The
+    claim holds if the whole interval of the ratio lies below 1. It does not hold if the interval lies above 1. If the
+    whole interval lies within the margin, both sides are level. Otherwise the claim is undecided.
+    """
+
+    text: Text
+    """The statement in words, as reports print it."""
+    source: str = ""
+    """Where the statement comes from, if not from the source of the study."""
+    first: Annotated[dict[str, Any], BeforeValidator(_cell)]
+    """Scientific settings that name one cell. With `loop: n` the net runs n loops instead of T."""
+    second: Annotated[dict[str, Any], BeforeValidator(_cell_or_solver)]
+    """Another cell, or `{solver: KIND, step: n}`: a baseline after n steps, by default as many as the net has loops."""
+    of: str = "regret"
+    """The measure. Without a known floor, or with a regret of 0, the errors are compared, and reports say so."""
+    basis: Basis = "steps"
+    """Two cells are compared after all their steps, or after equal FLOPs or seconds of training."""
+    margin: Annotated[float, Field(gt=0, lt=10)] | None = 0.05
+    """Ratios from 1/(1 + margin) to 1 + margin count as level; null if level is no verdict of the claim."""
+
+    @model_validator(mode="after")
+    def _comparable(self) -> Self:
+        sides = self.sides
+        solver = any(isinstance(side, SolverSide) for side in sides)
+        loops = any(isinstance(side, CellSide) and side.loop for side in sides)
+        if self.basis != "steps" and (solver or loops):
+            what = "an algorithm is not trained" if solver else "the number of loops changes no training"
+            raise ValueError(f"the basis is {self.basis}, but {what}; leave out basis")
+        if (solver or loops) and self.of not in OF_CURVES:
+            why = "algorithms" if solver else "single loops"
+            raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, OF_CURVES)}")
+        if sides[0] == sides[1]:
+            raise ValueError("both sides are the same; name another cell, or another number of loops")
+        return self
+
+    @property
+    def sides(self) -> tuple[CellSide, Side]:
+        """Both sides."""
+        return _cell_side(self.first), _side(self.second)
+
+
+class _Claims(Config):
+    """The part of a study's file that holds its claims."""
+
+    claims: tuple[ClaimSpec, ...] = ()
+
+
+def read_claims(file: Path) -> list[dict[str, Any]]:
+    """The claims of a study's file as plain data. Raises Mistakes; the rest of the file is not checked."""
+    source = read_yaml(file)
+    tree = {name: value for name, value in source.tree.items() if name == "claims"}
+    try:
+        claims = _Claims.model_validate(tree).claims
+    except ValidationError as problem:
+        from loopscale.studies.settings import (
+            validation_faults,  # imports torch, which reading records does not need
+        )
+
+        raise Mistakes(map(source.mistake, validation_faults(problem, _Claims, tree))) from None
+    return [claim.model_dump(mode="json") for claim in claims]
+
+
+def _side(data: Mapping[str, Any]) -> Side:
+    return SolverSide(data["solver"], data.get("step")) if "solver" in data else _cell_side(data)
+
+
+def _cell_side(data: Mapping[str, Any]) -> CellSide:
+    settings = {name: value for name, value in data.items() if name != "loop"}
+    return CellSide(dict(leaves(settings)), data.get("loop"))

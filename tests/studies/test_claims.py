@@ -1,0 +1,150 @@
+"""Claims in a study's file: mistakes before anything is spent, and no effect on trials, keys and cells."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loopscale.studies.claims import CellSide, ClaimSpec, SolverSide, read_claims
+from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.plan import plan_study
+from loopscale.studies.spec import Study
+
+STUDY = """\
+question: Does it fall?
+fixed:
+  task: {kind: linear_regression, dim: 3, points: 5}
+  model: {kind: looped, width: 16, heads: 2}
+  training: {steps: 90, window: 2}
+scientific:
+  training.loops: [2, 4]
+  model.heads: [1, 2]
+replicates: 2
+evaluate: {loops: 10}
+baselines: [newton, {kind: gradient_descent, rate: 0.1}, {kind: gradient_descent, rate: 0.2}]
+"""
+CELL = "{training.loops: 2, model.heads: 1}"
+OTHER = "{training.loops: 4, model.heads: 1}"
+
+
+def with_claims(*claims: str) -> str:
+    return STUDY + "claims:\n" + "".join(f"  - {claim}\n" for claim in claims)
+
+
+def claim(first: str = CELL, second: str = OTHER, keys: str = "", text: str = "a") -> str:
+    return f"{{text: {text}, first: {first}, second: {second}{keys and ', '}{keys}}}"
+
+
+WRONG = {
+    "several cells": (claim("{training.loops: 2}"), "which are 2 cells; also give model.heads"),
+    "no cell": (
+        claim("{training.loops: 3, model.heads: 1}"),
+        "which are 0 cells; for training.loops use one of 2, 4",
+    ),
+    "a setting that is not varied": (
+        claim("{task.dim: 3}"),
+        "a claim names task.dim, which the study does not vary; use one of training.loops, model.heads",
+    ),
+    "a misspelt setting": (claim("{training.loop: 2}"), "did you mean training.loops?"),
+    "an unknown solver": (
+        claim(second="{solver: nwton}"),
+        "names the solver 'nwton'; name a baseline of the study that solves linear_regression: did you mean newton?",
+    ),
+    "a solver of several baselines": (
+        claim(second="{solver: gradient_descent}"),
+        "which 2 baselines have; write solver: {kind: gradient_descent, rate: ...}",
+    ),
+    "an unknown setting of a solver": (
+        claim(second="{solver: {kind: newton, rate: null}}"),
+        "names the solver {'kind': 'newton', 'rate': None}; name a baseline",
+    ),
+    "an unknown measure": (claim(keys="of: regreet"), "which is not measured; did you mean regret?"),
+    "a negative margin": (claim(keys="margin: -0.1"), "claims.0.margin is -0.1; write a number above 0"),
+    "a margin as text": (claim(keys="margin: '0.1'"), "'0.1', not a number"),
+    "an unknown basis": (claim(keys="basis: flop"), "did you mean flops?"),
+    "an unknown key": (claim(keys="margn: 0.1"), "did you mean margin?"),
+    "no text": (f"{{first: {CELL}, second: {OTHER}}}", "text is missing"),
+    "an algorithm first": (claim("{solver: newton}"), "write the cell first and the algorithm second"),
+    "no mapping": (claim(second="3"), "this side is 3; write the settings of one cell"),
+    "a loop beyond the evaluation": (
+        claim("{training.loops: 2, model.heads: 1, loop: 11}"),
+        "write 10 or less, because evaluate.loops is 10",
+    ),
+    "a step beyond the evaluation": (
+        claim(second="{solver: newton, step: 11}"),
+        "write 10 or less, because evaluate.loops is 10",
+    ),
+    "no number of loops": (claim("{training.loops: 2, model.heads: 1, loop: 0}"), "a whole number above 0"),
+    "equal FLOPs of an algorithm": (
+        claim(second="{solver: newton}", keys="basis: flops"),
+        "an algorithm is not trained; leave out basis",
+    ),
+    "a measure that algorithms lack": (
+        claim(second="{solver: newton}", keys="of: excess"),
+        "excess is not recorded for algorithms",
+    ),
+    "a cell beside itself": (claim(second=CELL), "both sides are the same"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_mistake_in_a_claim_is_one_line(name: str, tmp_path: Path):
+    text, expected = WRONG[name]
+    file = tmp_path / "mine.yaml"
+    file.write_text(with_claims(text))
+    with pytest.raises(Mistakes) as problem:
+        Study.load(file)
+    (line,) = str(problem.value).splitlines()
+    assert expected in line
+    assert line.startswith(f"{file}:13: ")
+
+
+def test_two_claims_with_one_text_are_a_mistake(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(with_claims(claim(), claim(OTHER, CELL)))
+    with pytest.raises(Mistakes, match="claim 2 has the same text as claim 1"):
+        Study.load(file)
+
+
+def test_claims_change_no_trial_no_key_and_no_cell():
+    bare = Study.parse(yaml.safe_load(STUDY))
+    claiming = Study.parse(yaml.safe_load(with_claims(claim(), claim(second="{solver: newton}", text="b"))))
+    assert claiming.cells() == bare.cells()
+    for cell in bare.cells():
+        assert claiming.at(cell, {}, 1).key == bare.at(cell, {}, 1).key
+    documents = [study.document() for study in (bare, claiming)]
+    claims: list[list[dict[str, Any]]] = [document.pop("claims") for document in documents]
+    assert documents[0] == documents[1]
+    assert claims[0] == []
+    assert [spec["text"] for spec in claims[1]] == ["a", "b"]
+    assert tuple(map(ClaimSpec.model_validate, claims[1])) == claiming.claims
+
+
+def test_a_side_is_a_cell_or_an_algorithm():
+    spec = ClaimSpec(
+        text="a",
+        first={"training": {"loops": 4, "window": 2}, "loop": 8},
+        second={"solver": {"kind": "newton", "features": "inputs"}, "step": 3},
+    )
+    one, other = spec.sides
+    assert one == CellSide({"training.loops": 4, "training.window": 2}, 8)
+    assert one.names({"training.loops": 4.0, "training.window": 2, "model.heads": 1})
+    assert other == SolverSide({"kind": "newton", "features": "inputs"}, 3)
+    assert isinstance(other, SolverSide)
+    assert other.names({"kind": "newton", "features": "inputs", "start": "spectral"})
+    assert not other.names({"kind": "newton", "features": "representation"})
+
+
+def test_a_plan_counts_claims():
+    planned = plan_study(Study.parse(yaml.safe_load(with_claims(claim()))), rate=1e9, workers=1)
+    assert (planned.claims, planned.laws) == (1, 0)
+
+
+def test_the_claims_of_a_file_are_read_without_the_rest(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(with_claims(claim()).replace("question", "qestion"))
+    assert [spec["text"] for spec in read_claims(file)] == ["a"]
+    file.write_text(with_claims(claim(keys="margin: -1")))
+    with pytest.raises(Mistakes, match="margin is -1"):
+        read_claims(file)
