@@ -19,6 +19,7 @@ from loopscale.cli.options import (
     parse_assignments,
 )
 from loopscale.cli.output import (
+    first_few,
     format_bytes,
     format_duration,
     format_value,
@@ -221,10 +222,13 @@ def _show_power(plan: "StudyPlan") -> None:
     from loopscale.studies.power import families
 
     asked = families(plan.power)
-    if any(family.judged for family in asked):
-        say(f"power: the chance of the right verdict with {plural(plan.cells[0].replicates, 'replicate')}")
-        columns = ["law or claim", "n", "all learn", "if exact", "if ¼ off", "80 % needs"]
-        show_table(columns, (_power_row(family) for family in asked if family.judged))
+    replicates = plural(plan.cells[0].replicates, "replicate")
+    headings = {"law": ("if exact", "if ¼ off"), "claim": ("level if equal", "holds if ¼ less")}
+    for kind, chances in headings.items():
+        if judged := [family for family in asked if family.judged and family.first.kind == kind]:
+            say(f"power of the {kind}s: the chance of the right verdict with {replicates}")
+            columns = [kind, *["n"] * (kind == "law"), "all learn", *chances, "80 % needs"]
+            show_table(columns, map(_power_row, judged))
     for line in _power_lines(asked):
         _say_wrapped(line)
 
@@ -238,7 +242,7 @@ def _power_row(family: "Family") -> list[object]:
     ]
     return [
         _short(first.name),
-        len(judged),
+        *([len(judged)] if first.kind == "law" else []),
         _chances(power.all_learn for power in judged),
         _chances(power.exact for power in judged),
         _chances(power.off for power in judged),
@@ -252,16 +256,19 @@ def _power_lines(asked: "list[Family]") -> Iterator[str]:
 
     if any(family.judged for family in asked):
         yield (
-            "all learn: the chance that all runs of a law learn; otherwise it gets no verdict. 80 % needs: replicates "
-            "for a power of 80 % if theory is exact / a quarter off, and all runs learn; – for no such number"
+            "all learn: the chance that all runs learn, without which there is no verdict. 80 % needs: replicates for "
+            "a power of 80 %, in the two cases before, if all runs learn; – for no such number"
         )
+    unjudged: dict[str, list[str]] = {}
     for family in asked:
-        widths = [power.half_width for power in family.powers if power.half_width]
-        known = f"; the rate will be known to ±{max(widths):.2g}" if widths and not family.judged else ""
         reasons = Counter(power.because for power in family.powers if power.because)
         for reason, number in reasons.items():
             part = f" in {number} of {len(family.powers)} groups" if number < len(family.powers) else ""
-            yield f"no verdict on {family.first.question}{part}: {reason}{known}"
+            widths = [power.half_width for power in family.powers if power.half_width]
+            known = f" (its rate will be known to ±{max(widths):.2g})" if widths and not family.judged else ""
+            unjudged.setdefault(reason, []).append(f"{family.first.question}{part}{known}")
+    for reason, names in unjudged.items():
+        yield f"power not computed, because {reason}: {first_few(names, separator='; ')}"
     powers = [power for family in asked for power in family.powers]
     noises = {(power.noise.measure, power.noise.source): power.noise for power in powers}
     texts: list[str] = []

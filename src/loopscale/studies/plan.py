@@ -150,7 +150,7 @@ def plan_study(
     gpu_memory = offer.gpu_memory if offer else None
     rooms, power = study_room(study), study_power(study, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
-    remarks += [*room_remarks(study, rooms, least_effect), *power_remarks(power)]
+    remarks += [*room_remarks(study, rooms, least_effect), *power_remarks(power, study.replicates)]
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "

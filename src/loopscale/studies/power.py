@@ -9,16 +9,26 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.power import PlannedCurveLaw, PlannedLaw, Power, law_power, percent
+from loopscale.stats.power import (
+    PlannedClaim,
+    PlannedCurveLaw,
+    PlannedLaw,
+    Power,
+    ReplicateNoise,
+    claim_power,
+    law_power,
+    percent,
+)
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
+from loopscale.studies.claims import CellSide, ClaimSpec
 from loopscale.studies.held_out import place_of_cell
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
 from loopscale.studies.schema import CURVE_AXES, LawSpec
@@ -33,16 +43,28 @@ DRAWS = 2_000
 """Simulated studies of each question. The standard error of a chance is at most 1.1 %."""
 SURE = 0.8
 """A question with at least this chance of a verdict is decidable."""
+NAMED = 3
+"""Questions named in one sentence."""
+ONE_REPLICATE = "a cell has one replicate, and a verdict needs 2"
 HOPELESS = 0.2
 """A question with at most this chance of a verdict cannot be decided."""
+
+ASSUMPTIONS = {
+    "law": ("theory is exact", "theory is a quarter off"),
+    "claim": ("both sides are level", "the first has a quarter less"),
+}
 
 
 @dataclass(frozen=True)
 class QuestionPower:
     """The power of one law or claim. A law that is fitted in several groups of cells has one for each group.
 
+    Theory is exact for a claim if both sides are the same, and off by a quarter if the first side has a quarter less.
+
     Attributes
     ----------
+    kind
+        law or claim.
     question
         The measure and the axis of the law, or the text of the claim.
     against
@@ -63,6 +85,7 @@ class QuestionPower:
         The reason if there is no verdict at all.
     """
 
+    kind: Literal["law", "claim"]
     question: str
     against: str
     runs: int
@@ -129,22 +152,76 @@ def families(powers: Sequence[QuestionPower]) -> list[Family]:
     return [Family(tuple(group)) for group in groups.values()]
 
 
-def power_remarks(powers: Sequence[QuestionPower]) -> Iterator[str]:
-    """Yield one sentence for each law or claim that probably gets no verdict."""
+def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[str]:
+    """Yield one sentence for the laws, and one for the claims, that cannot be decided, or that may stay undecided."""
+    groups = dict[tuple[str, str], list[QuestionPower]]()
     for family in families(powers):
         likely = family.likeliest
-        if likely.power is None or likely.outlook == "decidable":
-            continue
-        why = f"the chance is {percent(likely.exact)} if theory is exact"
-        why += f", and {percent(likely.off)} if it is a quarter off"
-        if likely.all_learn < SURE:
-            why += f"; the {likely.runs} runs all learn in {percent(likely.all_learn)} of such studies"
-        yield f"{likely.name} {likely.outlook}: {why}"
+        if likely.power is not None and likely.outlook != "decidable":
+            groups.setdefault((likely.kind, likely.outlook), []).append(likely)
+    for (kind, outlook), questions in groups.items():
+        names = "; ".join(
+            [question.name for question in questions[:NAMED]] + ["..."] * (len(questions) > NAMED)
+        )
+        number = f"{len(questions)} {kind}s" if len(questions) > 1 else f"1 {kind}"
+        exact, off = ASSUMPTIONS[kind]
+        why = f"a verdict has a chance of at most {percent(max(each.exact for each in questions))} if {exact}"
+        why += f", and {percent(max(each.off for each in questions))} if {off}"
+        learn = min(each.all_learn for each in questions)
+        if learn < SURE:
+            why += f"; all runs learn in {percent(learn)} of such studies"
+        yield f"with {replicates} replicates {number} {outlook} ({names}): {why}"
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
-    """The power of every law of a study, in the order of the file. Equal groups of cells are computed once."""
-    return tuple(power for spec in study.laws for power in _law_powers(study, spec, noise))
+    """The power of every law and claim of a study, in the order of the file. Equal plans are computed once."""
+    laws = (power for spec in study.laws for power in _law_powers(study, spec, noise))
+    return *laws, *(_claim_power(study, claim, noise) for claim in study.claims)
+
+
+def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
+    first, second = claim.sides
+    sides = [side for side in (first, second) if isinstance(side, CellSide)]
+    named = [[cell for cell in study.cells() if side.names(cell.values)] for side in sides]
+    cells = [cells[0] for cells in named if len(cells) == 1]
+    of_runs = [_noise_of(study, cell, claim.of, noise) for cell in cells] or [
+        _noise_of(study, study.cells()[0], claim.of, noise)
+    ]
+    learnt = math.prod(each.noise.learnt for each in of_runs)
+    runs = study.replicates * len(of_runs)
+    against = "" if isinstance(second, CellSide) else str(second.settings["kind"])
+    question = QuestionPower("claim", claim.text, against, runs, learnt**study.replicates, of_runs[0])
+    if len(cells) < len(sides):
+        return replace(question, because="a side names no single cell")
+    if len({cell.key for cell in cells}) < len(sides):
+        return replace(question, because="the noise between two numbers of loops of one net is not known")
+    if study.replicates < 2:
+        return replace(question, because=ONE_REPLICATE)
+    plan = PlannedClaim(
+        study.replicates,
+        _mean_noise([each.noise for each in of_runs]),
+        cells=len(study.cells()),
+        margin=claim.margin,
+        claims=len(study.claims),
+        paired=len(cells) == 2,
+    )
+    return replace(question, power=_power_of(plan))
+
+
+def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:
+    """The noise of a cell's runs. Without a known floor the regret is the error."""
+    trial, task = study.layout.trials[cell.key], study.tasks()[cell.key]
+    measure = of.replace("regret", "error") if task.floor_rule is None else of
+    return noise.find(task.kind, trial.model.kind, measure)
+
+
+def _mean_noise(noises: Sequence[ReplicateNoise]) -> ReplicateNoise:
+    """The noise of a run of either side, all of which learn. The variance of a difference stays the same."""
+    sd, seed_sd = (
+        math.sqrt(sum(value**2 for value in values) / len(noises))
+        for values in ([each.sd for each in noises], [each.seed_sd for each in noises])
+    )
+    return ReplicateNoise(sd, seed_sd)
 
 
 def _law_powers(study: Study, spec: LawSpec, noise: Noise) -> Iterator[QuestionPower]:
@@ -165,7 +242,9 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
     x = _axis(study, spec.along, cells, tasks[first])
     runs = study.replicates * (1 if curve else len(x))
     theory = str(spec.theory["kind"]) if spec.theory else ""
-    question = QuestionPower(f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run)
+    question = QuestionPower(
+        "law", f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run
+    )
     learnt = replace(of_run.noise, learnt=1.0)
     if curve:
         relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
@@ -191,8 +270,8 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
 
 
 @cache
-def _power_of(plan: PlannedLaw | PlannedCurveLaw) -> Power:
-    return law_power(plan, DRAWS)
+def _power_of(plan: PlannedLaw | PlannedCurveLaw | PlannedClaim) -> Power:
+    return claim_power(plan, DRAWS) if isinstance(plan, PlannedClaim) else law_power(plan, DRAWS)
 
 
 def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[float, ...]:
@@ -213,11 +292,11 @@ def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[
 def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float], curve: bool) -> str:
     """Why a law gets no verdict whatever the data are; empty if it gets one."""
     if spec.theory is None:
-        return "no theory to judge it by"
+        return "there is no theory to judge by"
     if len(x) < LEAST_VALUES:
-        return f"{len(x)} values on the axis, and a verdict needs {LEAST_VALUES}"
+        return f"the axis has {len(x)} values, and a verdict needs {LEAST_VALUES}"
     if study.replicates < 2:
-        return "one replicate, and a verdict needs 2"
+        return ONE_REPLICATE
     return ""
 
 
