@@ -45,6 +45,7 @@ SURE = 0.8
 """A question with at least this chance of a verdict is decidable."""
 NAMED = 3
 """Questions named in one sentence."""
+NO_THEORY = "there is no theory to judge by"
 ONE_REPLICATE = "a cell has one replicate, and a verdict needs 2"
 HOPELESS = 0.2
 """A question with at most this chance of a verdict cannot be decided."""
@@ -159,18 +160,25 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
         likely = family.likeliest
         if likely.power is not None and likely.outlook != "decidable":
             groups.setdefault((likely.kind, likely.outlook), []).append(likely)
+        elif likely.because == NO_THEORY:
+            groups.setdefault((likely.kind, NO_THEORY), []).append(likely)
     for (kind, outlook), questions in groups.items():
-        names = "; ".join(
-            [question.name for question in questions[:NAMED]] + ["..."] * (len(questions) > NAMED)
-        )
-        number = f"{len(questions)} {kind}s" if len(questions) > 1 else f"1 {kind}"
-        exact, off = ASSUMPTIONS[kind]
-        why = f"a verdict has a chance of at most {percent(max(each.exact for each in questions))} if {exact}"
-        why += f", and {percent(max(each.off for each in questions))} if {off}"
-        learn = min(each.all_learn for each in questions)
-        if learn < SURE:
-            why += f"; all runs learn in {percent(learn)} of such studies"
-        yield f"with {replicates} replicates {number} {outlook} ({names}): {why}"
+        named = [question.name for question in questions[:NAMED]] + ["..."] * (len(questions) > NAMED)
+        number, verb = (f"{len(questions)} {kind}s", "get") if len(questions) > 1 else (f"1 {kind}", "gets")
+        if outlook == NO_THEORY:
+            text = f"{number} {verb} no verdict, because {NO_THEORY} ({'; '.join(named)})"
+        else:
+            exact, off = ASSUMPTIONS[kind]
+            text = f"with {replicates} replicates {number} {outlook} ({'; '.join(named)}): a verdict has a chance "
+            text += f"of at most {percent(max(each.exact for each in questions))} if {exact}, and "
+            text += f"{percent(max(each.off for each in questions))} if {off}"
+        yield f"{text}{_learning(questions)}"
+
+
+def _learning(questions: Sequence[QuestionPower]) -> str:
+    """How often all runs learn, unless they nearly always do."""
+    learn = min(question.all_learn for question in questions)
+    return f"; all runs learn in {percent(learn)} of such studies" if learn < SURE else ""
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
@@ -292,7 +300,7 @@ def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[
 def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float], curve: bool) -> str:
     """Why a law gets no verdict whatever the data are; empty if it gets one."""
     if spec.theory is None:
-        return "there is no theory to judge by"
+        return NO_THEORY
     if len(x) < LEAST_VALUES:
         return f"the axis has {len(x)} values, and a verdict needs {LEAST_VALUES}"
     if study.replicates < 2:

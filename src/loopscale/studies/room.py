@@ -192,9 +192,7 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
     for axis in rooms.axes:
         name = f"{axis.axis} ({axis.values})"
         if axis.too_small(least):
-            why = (
-                f"it changes the error of the best known algorithm by {percent(axis.effect or 0)}, less than "
-            )
+            why = f"it changes the error of the best known algorithm by {percent(axis.effect or 0.0)}, less than "
             why += percent(least)
             if axis.depth:
                 why += f"; {_enough(rooms)}"
@@ -228,9 +226,7 @@ def _more_levels(study: Study) -> str:
         for task in study.tasks().values()
         if isinstance(task, LinearRegression) and task.condition > 1 and task.spectrum_levels == 2
     ]
-    return (
-        ", because a spectrum has two levels; set task.spectrum_levels (and task.dim) higher" if two else ""
-    )
+    return "; a spectrum with more levels (task.spectrum_levels, task.dim) needs more steps" if two else ""
 
 
 def layers_of(trial: Trial) -> int:
