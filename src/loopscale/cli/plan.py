@@ -59,14 +59,15 @@ def command(
         ),
     ] = None,
     least_effect: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--least-effect",
             min=0,
             max=1,
-            help="Warn of an axis that changes the error of the best known algorithm by less than this part.",
+            help="Warn of an axis that changes the error of the best known algorithm by less than this part. "
+            "[dim]Default: 0.1[/dim]",
         ),
-    ] = 0.1,
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,

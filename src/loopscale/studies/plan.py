@@ -121,7 +121,7 @@ def plan_study(
     workers: int | None = None,
     offer: Offer | None = None,
     noise: Noise | None = None,
-    least_effect: float = LEAST_EFFECT,
+    least_effect: float | None = None,
 ) -> StudyPlan:
     """Plan a study, on this machine or on the cluster of the `offer`.
 
@@ -134,7 +134,7 @@ def plan_study(
     noise
         The noise between replicates; by default that of the table that ships with the package.
     least_effect
-        An axis that changes the error of the best known algorithm by less is warned of.
+        An axis that changes the error of the best known algorithm by less is warned of; by default `LEAST_EFFECT`.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     threads = min(study.resources.threads, os.cpu_count() or 1)
@@ -150,7 +150,10 @@ def plan_study(
     gpu_memory = offer.gpu_memory if offer else None
     rooms, power = study_room(study), study_power(study, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
-    remarks += [*room_remarks(study, rooms, least_effect), *power_remarks(power, study.replicates)]
+    remarks += [
+        *room_remarks(study, rooms, LEAST_EFFECT if least_effect is None else least_effect),
+        *power_remarks(power, study.replicates),
+    ]
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
