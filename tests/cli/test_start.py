@@ -77,3 +77,13 @@ def test_the_shell_completes_studies(study_file):
         text=True,
     )
     assert done.stdout.split() == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    "start", ["from loopscale.cli.main import main; main(['--version'])", "import loopscale.runner.on_ray"]
+)
+def test_the_end_of_a_process_searches_no_objects_for_cycles(start):
+    # The last function at the end of the process is the one that was registered first.
+    code = f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 1000)); {start}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "True"

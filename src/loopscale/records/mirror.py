@@ -30,6 +30,8 @@ MERGED = "merged.parquet"
 LAYOUT = 3
 """Raised when the files change their shape. A mirror with an older layout is made anew."""
 RUNS_PER_FILE = 64
+RUNS_PER_TABLE = 5000
+"""Rows that exist as Python objects at a time."""
 VIEWS = {
     "trials": f"SELECT * EXCLUDE ({', '.join(HIDDEN)}) FROM _merged",
     # A Parquet file gives times in microseconds.
@@ -74,9 +76,12 @@ class StudyMirror:
             kept = [run.id for run in members if run.id not in changed]
             self._merge(f"history-{file:04}", kept, store.history_table(fresh))
             self._merge(f"curves-{file:04}", kept, store.curve_table(fresh))
-        self._write("trials", [trial_row(run, study) for run in trials])
+        blocks = [trials[start : start + RUNS_PER_TABLE] for start in range(0, len(trials), RUNS_PER_TABLE)]
+        tables = [self._table("trials", [trial_row(run, study) for run in block]) for block in blocks]
+        self._replace("trials", pa.concat_tables([self._table("trials", []), *tables]))
         parent = parent_among(runs)
-        self._write("study", [study_row(study, parent, study_description(store, study, parent))])
+        rows = [study_row(study, parent, study_description(store, study, parent))]
+        self._replace("study", self._table("study", rows))
         _save_json(self.folder / "state.json", state)
         return True
 
@@ -119,8 +124,8 @@ class StudyMirror:
             fresh = pa.concat_tables([old, fresh])
         self._replace(name, fresh)
 
-    def _write(self, name: str, rows: list[dict[str, Any]]) -> None:
-        self._replace(name, pa.Table.from_pylist(rows, _schema(name)))
+    def _table(self, name: str, rows: list[dict[str, Any]]) -> "pa.Table":
+        return pa.Table.from_pylist(rows, _schema(name))
 
     def _replace(self, name: str, table: "pa.Table") -> None:
         _write_parquet(table, self.folder / f"{name}.parquet")

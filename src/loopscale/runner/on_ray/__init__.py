@@ -5,6 +5,8 @@ Ray reads the environment variables below when it is imported, so this file sets
 
 import os
 
+from loopscale.core.garbage import search_rarely
+
 RAY_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
@@ -22,3 +24,5 @@ RAY_ENVIRONMENT = {
 """Environment variables that make Ray and Tune quiet. Variables that are already set keep their values."""
 for name, value in RAY_ENVIRONMENT.items():
     os.environ.setdefault(name, value)
+
+search_rarely()  # a worker imports this file before torch
