@@ -40,8 +40,8 @@ TASKS_LISTED = 8
 """--json has all cells and tasks."""
 WIDTH = 100
 """Columns of sentences."""
-NAME = 46
-"""Columns of the name of a task, a law or a claim."""
+NAME, SETTINGS = 44, 34
+"""Columns of the name of a law or a claim, and of the settings of a task."""
 
 
 def command(
@@ -200,7 +200,7 @@ def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
     least = "unknown" if math.isnan(room.floor.mean) else f"{room.floor.mean:.3g} ({room.how})"
     deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else None
     return [
-        _short(task.label),
+        _short(task.label, SETTINGS),
         len(task.cells),
         least,
         f"{room.ignorance.mean:.3g}",
@@ -224,50 +224,54 @@ def _show_power(plan: "StudyPlan") -> None:
 
     asked = families(plan.power)
     replicates = plural(plan.cells[0].replicates, "replicate")
-    headings = {"law": ("if exact", "if ¼ off"), "claim": ("level if equal", "holds if ¼ less")}
-    for kind, chances in headings.items():
-        if judged := [family for family in asked if family.judged and family.first.kind == kind]:
+    for kind, first, second in (("law", "if exact", "if ¼ off"), ("claim", "if level", "if ¼ less")):
+        rows: dict[tuple[str, ...], list[Family]] = {}
+        for family in asked:
+            if family.judged and family.first.kind == kind:
+                rows.setdefault(_power_row(family), []).append(family)
+        if rows:
             say(f"power of the {kind}s: the chance of the right verdict with {replicates}")
-            columns = [kind, *["n"] * (kind == "law"), "all learn", *chances, "80 % needs"]
-            show_table(columns, map(_power_row, judged))
+            show_table(
+                [kind, "n", "all learn", first, second, "80 % needs"],
+                (
+                    [_short(same[0].first.name), sum(len(family.judged) for family in same), *row]
+                    for row, same in rows.items()
+                ),
+            )
     for line in _power_lines(asked):
         _say_wrapped(line)
 
 
-def _power_row(family: "Family") -> list[object]:
-    judged, first = family.judged, family.first
+def _power_row(family: "Family") -> tuple[str, ...]:
+    judged = family.judged
     powers = [power.power for power in judged if power.power]
-    needed = [
-        _needed([power.replicates_exact for power in powers]),
-        _needed([power.replicates_off for power in powers]),
-    ]
-    return [
-        _short(first.name),
-        *([len(judged)] if first.kind == "law" else []),
+    return (
         _chances(power.all_learn for power in judged),
         _chances(power.exact for power in judged),
         _chances(power.off for power in judged),
-        " / ".join(needed),
-    ]
+        f"{_needed([power.replicates_exact for power in powers])} / "
+        f"{_needed([power.replicates_off for power in powers])}",
+    )
 
 
 def _power_lines(asked: "list[Family]") -> Iterator[str]:
     """Sentences: the columns of the table, laws without a verdict, and the noise."""
     from loopscale.stats.power import percent
+    from loopscale.studies.power import NO_THEORY
 
     if any(family.judged for family in asked):
         yield (
-            "all learn: the chance that all runs learn, without which there is no verdict. 80 % needs: replicates for "
-            "a power of 80 %, in the two cases before, if all runs learn; – for no such number"
+            "n: laws or claims with this power. all learn: the chance that all runs learn, without which there is no "
+            "verdict. 80 % needs: replicates for a power of 80 % in the two cases before, if all runs learn; – for no "
+            "such number"
         )
     unjudged: dict[str, list[str]] = {}
     for family in asked:
         reasons = Counter(power.because for power in family.powers if power.because)
+        del reasons[NO_THEORY]  # a remark says so
         for reason, number in reasons.items():
             part = f" in {number} of {len(family.powers)} groups" if number < len(family.powers) else ""
-            widths = [power.half_width for power in family.powers if power.half_width]
-            known = f" (its rate will be known to ±{max(widths):.2g})" if widths and not family.judged else ""
-            unjudged.setdefault(reason, []).append(f"{family.first.question}{part}{known}")
+            unjudged.setdefault(reason, []).append(f"{family.first.question}{part}")
     for reason, names in unjudged.items():
         yield f"power not computed, because {reason}: {first_few(names, separator='; ')}"
     powers = [power for family in asked for power in family.powers]
@@ -291,11 +295,12 @@ def _needed(counts: list[int | None]) -> str:
     known = sorted(count for count in counts if count)
     if not known:
         return "–"
-    return _range(str(known[0]), str(known[-1]) if len(known) == len(counts) else "–")
+    most = str(known[-1]) if len(known) == len(counts) else "–"
+    return most if most == str(known[0]) else f"{known[0]}..{most}"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= NAME else f"{text[: NAME - 3]}..."
+def _short(text: str, most: int = NAME) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _row(cell: "CellPlan") -> list[object]:

@@ -98,8 +98,8 @@ class QuestionPower:
 
     @property
     def name(self) -> str:
-        """The question, and what it is judged against."""
-        return f"{self.question}, {self.against}" if self.against else self.question
+        """The question, and for a law the bound that judges the law."""
+        return f"{self.question}, {self.against}" if self.kind == "law" and self.against else self.question
 
     @property
     def exact(self) -> float:
@@ -163,7 +163,7 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
         elif likely.because == NO_THEORY:
             groups.setdefault((likely.kind, NO_THEORY), []).append(likely)
     for (kind, outlook), questions in groups.items():
-        named = [question.name for question in questions[:NAMED]] + ["..."] * (len(questions) > NAMED)
+        named = [_known(question) for question in questions[:NAMED]] + ["..."] * (len(questions) > NAMED)
         number, verb = (f"{len(questions)} {kind}s", "get") if len(questions) > 1 else (f"1 {kind}", "gets")
         if outlook == NO_THEORY:
             text = f"{number} {verb} no verdict, because {NO_THEORY} ({'; '.join(named)})"
@@ -173,6 +173,13 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
             text += f"of at most {percent(max(each.exact for each in questions))} if {exact}, and "
             text += f"{percent(max(each.off for each in questions))} if {off}"
         yield f"{text}{_learning(questions)}"
+
+
+def _known(question: QuestionPower) -> str:
+    """The name of a question. A rate that nothing judges has its expected interval."""
+    if question.because == NO_THEORY and question.half_width:
+        return f"{question.name}, whose rate will be known to ±{question.half_width:.2g}"
+    return question.name
 
 
 def _learning(questions: Sequence[QuestionPower]) -> str:

@@ -34,6 +34,7 @@ PROMPTS, LEAST_PROMPTS = 512, 32
 """Prompts of a sample, for a study of one small task."""
 ALL_PROMPTS = 2048
 """Prompts of all samples of a study."""
+SLOWER = 4
 POINTS_IN_A_SAMPLE = 2**22
 """Prompts x points² x steps of a sample are at most this."""
 LEAST_EFFECT = 0.1
@@ -251,6 +252,8 @@ def room(task: Task, steps: Collection[int], prompts: int = PROMPTS) -> Room:
     """
     most = max(steps)
     affordable = POINTS_IN_A_SAMPLE // (len(task.seen) ** 2 * most)
+    if task.floor_rule and task.floor_rule.how in ("bound", "reference"):
+        prompts //= SLOWER  # these floors come from iterations with restarts
     prompts = max(LEAST_PROMPTS, min(PROMPTS, prompts, affordable))
     known = floor(task, "validate", prompts)
     batches = list(prompt_set("validate", task, prompts))
