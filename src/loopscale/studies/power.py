@@ -265,14 +265,14 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
         relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
         question = replace(question, noise=relative)
     elif len(x) >= 2 and study.replicates > 1:
-        form = _straight(spec.form)
+        form = _straight(_forms(spec))
         question = replace(question, half_width=_half_width(form, x, study.replicates, learnt.sd))
     if why := _no_verdict(study, spec, x, curve):
         return replace(question, because=why)
     try:
         settings = dict(leaves(trials[first].settings | {"task": tasks[first].model_dump(mode="json")}))
         course = predict(spec.theory or {}, settings, spec.along, x, spec.of)
-        form, predicted = _predicted(spec.form, x, course, curve)
+        form, predicted = _predicted(_forms(spec), x, course, curve)
     except ValueError as problem:
         return replace(question, because=str(problem).splitlines()[0].partition("; its settings")[0])
     plan: PlannedLaw | PlannedCurveLaw
@@ -323,7 +323,7 @@ def _predicted(
     Along an axis only forms of two parameters count. A third parameter, or a choice of forms, can only lower the power.
     """
     shapes = [shape for form in forms for shape in variants(form)] if curve else [_straight(forms)]
-    fits = []
+    fits = list[Fit]()
     for shape in shapes:
         data = clean(shape, x, course, np.arange(len(x)))
         if len(np.unique(data.x)) >= max(shape.size, 2):
@@ -332,6 +332,10 @@ def _predicted(
         raise ValueError("the prediction is not positive")
     best = min(fits, key=lambda fit: fit.aicc())
     return best.form.kind, best.rate
+
+
+def _forms(spec: LawSpec) -> tuple[str, ...]:
+    return tuple(spec.model_dump()["form"])
 
 
 def _straight(forms: Sequence[str]) -> Form:

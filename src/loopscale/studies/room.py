@@ -289,9 +289,9 @@ def room(task: Task, steps: Collection[int], prompts: int = PROMPTS) -> Room:
 def effective_rank(features: Float[torch.Tensor, "*batch width"]) -> float:
     """The exponential of the entropy of the second moment's normalised eigenvalues; 1 for a single direction."""
     rows = features.flatten(0, -2).double()
-    values = torch.linalg.eigvalsh(rows.mT @ rows).clamp_min(0)
-    shares = values / values.sum()
-    return float(torch.exp(-torch.special.xlogy(shares, shares).sum()))
+    values = np.linalg.eigvalsh((rows.mT @ rows).numpy())
+    shares = values[values > 0] / values[values > 0].sum()
+    return float(np.exp(-np.sum(shares * np.log(shares))))
 
 
 def _rank(batches: Sequence[Batch]) -> float | None:
