@@ -44,11 +44,11 @@ def study(**changes: Any) -> Study:
 def test_the_errors_are_those_of_the_floor_and_of_the_algorithms_on_the_same_prompts():
     task = LinearRegression(dim=4, points=9, noise=0.5)
     found = room(task, {3}, prompts=64)
-    known = floor(task, "validate", 64)
+    known = floor(task, "evaluate", 64)
     assert (found.how, found.floor_name, found.prompts) == ("bayes", "ridge", 64)
     assert found.floor.mean == pytest.approx(known.error.mean())
     assert found.ignorance.last == pytest.approx(known.ignorance[-1])
-    (batch,) = prompt_set("validate", task, 64)
+    (batch,) = prompt_set("evaluate", task, 64)
     for solver in (GradientDescent(), ConjugateGradient()):
         error = task.error(solver.predict(batch, 3), batch).double().mean(1).mean(1)
         assert found.after[1].mean <= error[0].item() + 1e-9
@@ -97,7 +97,7 @@ def test_reduced_figure_3_says_that_loops_cannot_move_the_answer():
     loaded = Study.load(STUDIES / "algoformer/reduced/figure3.yaml")
     text = remarks(loaded)
     assert "training.loops (4 .. 12) cannot move the answer" in text
-    assert "by 0 %, less than 10 %" in text
+    assert "by <1 %, less than 10 %" in text
     (only,) = study_room(loaded).tasks
     assert only.room.rank == pytest.approx(1.02, abs=0.02)
     assert len(only.cells) == 9
@@ -106,7 +106,9 @@ def test_reduced_figure_3_says_that_loops_cannot_move_the_answer():
 def test_figure_3_of_the_paper_moves_its_answer_by_less_than_a_tenth():
     loaded = Study.load(STUDIES / "algoformer/figure3.yaml")
     loops, window = study_room(loaded).axes
-    assert loops.effect == pytest.approx(0.085, abs=0.02)
+    assert loops.effect is not None
+    assert 0.05 < loops.effect < 0.1
+    assert loops.effect_error == 0, "all cells have the same task, and so the same prompts"
     assert window.effect is None, "no algorithm has a supervised window"
     assert "training.loops (10 .. 30) cannot move the answer" in remarks(loaded)
     assert "training.loops" not in remarks(loaded, least=0.05)
@@ -140,6 +142,16 @@ def test_an_axis_of_the_task_moves_the_answer():
     assert axis.effect > 0.3
     assert not axis.depth
     assert remarks(made) == ""
+
+
+def test_a_small_sample_of_two_tasks_says_nothing_of_a_small_effect():
+    """The errors of 0.5 and 0.51 differ by 2 % and more by the luck of the prompts."""
+    made = study(scientific={"task.noise": [0.5, 0.51]})
+    (axis,) = study_room(made).axes
+    assert axis.effect is not None
+    assert axis.effect_error > 0.01
+    assert axis.too_small(axis.effect + 3 * axis.effect_error)
+    assert not axis.too_small(axis.effect + axis.effect_error)
 
 
 def test_nets_of_several_kinds_are_told_apart_by_no_algorithm():

@@ -197,7 +197,11 @@ def _show_room(rooms: "StudyRoom") -> None:
 
 def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
     room, few, most = task.room, task.steps[0], task.steps[-1]
-    least = "unknown" if math.isnan(room.floor.mean) else f"{room.floor.mean:.3g} ({room.how})"
+    least = (
+        "unknown"
+        if math.isnan(room.floor.mean)
+        else f"{room.floor.mean:.3g} ±{room.floor_sem:.1g} ({room.how})"
+    )
     deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else None
     return [
         _short(task.label, SETTINGS),
@@ -216,7 +220,8 @@ def _effects(axis: "AxisRoom") -> list[str | None]:
 
     if axis.effect is None or axis.effect_last is None:
         return ["in no algorithm", None]
-    return [percent(axis.effect), percent(axis.effect_last)]
+    sampled = f" (±{percent(axis.effect_error)})" if axis.effect_error else ""
+    return [percent(axis.effect) + sampled, percent(axis.effect_last)]
 
 
 def _show_power(plan: "StudyPlan") -> None:

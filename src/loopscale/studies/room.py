@@ -57,6 +57,8 @@ class Room:
     ----------
     floor
         The least possible error; NaN if unknown.
+    floor_sem
+        The standard error of the mean floor over prompts.
     how, floor_name
         How the floor is known, and the solver that has it (see `loopscale.regret.Floor`).
     ignorance
@@ -72,6 +74,7 @@ class Room:
     """
 
     floor: QueryErrors
+    floor_sem: float
     how: How
     floor_name: str
     ignorance: QueryErrors
@@ -122,8 +125,10 @@ class AxisRoom:
     effect
         The largest relative change of the mean error between cells that differ along this axis only. None if no
         algorithm depends on the axis.
+    effect_error
+        The standard error of `effect`, from the sample of prompts. 0 within one task, whose prompts are the same.
     effect_last
-        The same for the last query, in parts of its ignorance.
+        The change at the last query, in parts of its ignorance.
     depth
         True if the axis changes the number of steps only, and not the task.
     """
@@ -131,12 +136,13 @@ class AxisRoom:
     axis: str
     values: str
     effect: float | None
+    effect_error: float
     effect_last: float | None
     depth: bool
 
     def too_small(self, least: float = LEAST_EFFECT) -> bool:
-        """True if the axis cannot move the answer by this part."""
-        return self.effect is not None and self.effect < least
+        """True if the axis cannot move the answer by this part, whatever the sample of prompts."""
+        return self.effect is not None and self.effect + 2 * self.effect_error < least
 
 
 @dataclass(frozen=True)
@@ -238,7 +244,7 @@ def layers_of(trial: Trial) -> int:
 
 @torch.no_grad()
 def room(task: Task, steps: Collection[int], prompts: int = PROMPTS) -> Room:
-    """The room of a task on a sample of its validation prompts.
+    """The room of a task on the first of its evaluation prompts.
 
     The best known algorithm is chosen at each query and after each number of steps. Its error never rises with the
     steps, because a longer net may leave steps out.
@@ -255,8 +261,8 @@ def room(task: Task, steps: Collection[int], prompts: int = PROMPTS) -> Room:
     if task.floor_rule and task.floor_rule.how in ("bound", "reference"):
         prompts //= SLOWER  # these floors come from iterations with restarts
     prompts = max(LEAST_PROMPTS, min(PROMPTS, prompts, affordable))
-    known = floor(task, "validate", prompts)
-    batches = list(prompt_set("validate", task, prompts))
+    known = floor(task, "evaluate", prompts)
+    batches = list(prompt_set("evaluate", task, prompts))
     algorithms = [
         solver for choice in Solver.choices().values() for solver in choice.stepwise(batches[0].problem)
     ]
@@ -275,6 +281,7 @@ def room(task: Task, steps: Collection[int], prompts: int = PROMPTS) -> Room:
         algorithm = algorithms[int(np.argmin([curve[-1].mean() for curve in curves]))].kind
     return Room(
         _ends(least),
+        float(known.errors.mean(axis=1).std() / math.sqrt(prompts)),
         known.how,
         known.name,
         _ends(known.ignorance),
@@ -316,7 +323,7 @@ def _axis_room(
     groups = defaultdict[str, list[Cell]](list)
     for cell in study.cells():
         groups[repr({path: value for path, value in cell.written.items() if path != axis})].append(cell)
-    effects, same_task = list[tuple[float, float]](), True
+    effects, same_task = list[tuple[float, float, float]](), True
     for cells in groups.values():
         if len({cell.values.get("model.kind") for cell in cells}) > 1:
             continue  # a comparison of nets, which no algorithm tells apart
@@ -324,13 +331,24 @@ def _axis_room(
         if len(tasks) == 1 and len({steps[cell.key] for cell in cells if rooms[cell.key][1].after}) < 2:
             continue
         same_task = same_task and len(tasks) == 1
-        errors = [rooms[cell.key][1].best(steps[cell.key]) for cell in cells]
+        of_cells = [rooms[cell.key][1] for cell in cells]
+        errors = [each.best(steps[cell.key]) for each, cell in zip(of_cells, cells, strict=True)]
         means, lasts = [error.mean for error in errors], [error.last for error in errors]
-        ignorance = max(rooms[cell.key][1].ignorance.last for cell in cells)
-        effects.append((1 - min(means) / max(means), (max(lasts) - min(lasts)) / ignorance))
+        low, high = min(means), max(means)
+        ends = [of_cells[means.index(end)] for end in (low, high)] if len(tasks) > 1 else []
+        error = (
+            low
+            / high
+            * math.hypot(*(each.floor_sem / each.floor.mean for each in ends if each.floor.mean > 0))
+        )
+        ignorance = max(each.ignorance.last for each in of_cells)
+        effects.append((1 - low / high, error, (max(lasts) - min(lasts)) / ignorance))
     known = [effect for effect in effects if not math.isnan(effect[0])]
-    effect, last = (max(values) for values in zip(*known, strict=True)) if known else (None, None)
-    return AxisRoom(axis, _words(study.scientific[axis]), effect, last, same_task and bool(known))
+    words = _words(study.scientific[axis])
+    if not known:
+        return AxisRoom(axis, words, None, 0.0, None, depth=False)
+    effect, error, _ = max(known)
+    return AxisRoom(axis, words, effect, error, max(last for *_, last in known), same_task)
 
 
 def _words(values: Sequence[Any]) -> str:
