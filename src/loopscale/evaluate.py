@@ -14,7 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,7 +26,8 @@ from loopscale.core.config import Config
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
-from loopscale.tasks.base import Task
+from loopscale.stats.contrasts import Array
+from loopscale.tasks.base import Errors, Prediction, Task
 
 VALIDATION_PROMPTS = 512
 Purpose = Literal["validate", "evaluate"]
@@ -102,6 +103,62 @@ class Curve:
     while most prompts stay stable."""
     seen: tuple[int, ...] | None = None
     """Number of pairs before each query; `None` for 0, 1, 2 .."""
+    regret: "RegretCurve | None" = None
+    """The regret, if a floor or a reference is known."""
+
+
+@dataclass(frozen=True)
+class RegretCurve:
+    """Regrets after every loop (row 0 is loop 1) at every query, averaged over prompts."""
+
+    regret: Float64[np.ndarray, "loops points"]
+    sem: Float64[np.ndarray, "loops points"]
+    """Standard error of `regret` over prompts."""
+    mean_sem: Float64[np.ndarray, " loops"]
+    """Standard error of the mean over queries. The regrets of one prompt are correlated."""
+
+    def summary(self, loop: int) -> dict[str, float]:
+        """The mean over queries and the last query at `loop` (counted from 1), with standard errors over prompts."""
+        row = loop - 1
+        return {
+            "regret": float(self.regret[row].mean()),
+            "regret_sem": float(self.mean_sem[row]),
+            "regret_last": float(self.regret[row, -1]),
+            "regret_last_sem": float(self.sem[row, -1]),
+        }
+
+
+@runtime_checkable
+class PromptFloor(Protocol):
+    """The floor of a set of prompts (`loopscale.regret.Floor`)."""
+
+    @property
+    def known(self) -> bool:
+        """True if a floor or a reference is known."""
+        ...
+
+    def regret(self, task: Task, prediction: Prediction, batch: Batch, start: int = 0) -> Errors:
+        """The regret of every prompt of a batch that begins at prompt `start` of the set."""
+        ...
+
+
+class _Moments:
+    """Sums of values and of their squares over prompts."""
+
+    def __init__(self) -> None:
+        self.total: Tensor | float = 0.0
+        self.squares: Tensor | float = 0.0
+
+    def add(self, values: Float[Tensor, "loops prompts *points"]) -> None:
+        self.total = self.total + values.sum(1)
+        self.squares = self.squares + values.square().sum(1)
+
+    def mean_and_sem(self, count: int) -> tuple[Array, Array]:
+        """The mean over `count` prompts and its standard error, which is nan for a single prompt."""
+        mean = torch.as_tensor(self.total / count)
+        variance = (self.squares / count - mean.square()).clamp(min=0)
+        sem = (variance / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
+        return mean.cpu().numpy(), sem.cpu().numpy()
 
 
 @torch.no_grad()
@@ -114,21 +171,36 @@ def error_curve(
 
 
 @torch.no_grad()
-def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: str = "cpu") -> Curve:
-    """The curve on the evaluation set of the task. A net is moved to `device`. A net of fixed depth stops there."""
+def evaluate(
+    predictor: Predictor,
+    task: Task,
+    evaluation: Evaluation,
+    device: str = "cpu",
+    floor: PromptFloor | None = None,
+    purpose: Purpose = "evaluate",
+) -> Curve:
+    """The curve on the evaluation set of the task. A net is moved to `device`. A net of fixed depth stops there.
+
+    `floor` is the floor of the same prompts. With a floor, the curve has the regret, from the same forward pass.
+    """
     loops = evaluation.loops
     if isinstance(predictor, Net):
         predictor.to(device)
         loops = min(loops, predictor.depth or loops)
     zero = torch.zeros((), dtype=torch.float64, device=device)
-    total, squares, raw = zero, zero, zero
+    errors, regrets, mean_regrets, raw = _Moments(), _Moments(), _Moments(), zero
     measures, measured = defaultdict[str, Tensor](lambda: zero), defaultdict[str, int](int)
-    single_errors, room = list[Tensor](), MEDIAN_BYTES
-    for block in prompt_set("evaluate", task, evaluation.prompts):
+    single_errors, room, start = list[Tensor](), MEDIAN_BYTES, 0
+    for block in prompt_set(purpose, task, evaluation.prompts):
         batch = suited(block, predictor, device)
         prediction = predictor.predict(batch, loops)
         error = task.error(prediction, batch).double()
-        total, squares = total + error.sum(1), squares + error.square().sum(1)
+        errors.add(error)
+        if floor and floor.known:
+            regret = floor.regret(task, prediction, batch, start).double()
+            regrets.add(regret)
+            mean_regrets.add(regret.mean(-1))
+        start += error.shape[1]
         if room > 0:
             single_errors.append(error.float().cpu())
             room -= single_errors[-1].nbytes
@@ -138,14 +210,15 @@ def evaluate(predictor: Predictor, task: Task, evaluation: Evaluation, device: s
             measures[name] = measures[name] + values.double().sum(1)
             measured[name] += values.shape[1]
     count = evaluation.prompts
-    mean = total / count
-    variance = (squares / count - mean.square()).clamp(min=0)
-    sem = (variance / (count - 1)).sqrt() if count > 1 else torch.full_like(mean, torch.nan)
     means = {name: (sums / measured[name]).cpu().numpy() for name, sums in measures.items()}
     # An error of nan means that the prompt exploded, so nan counts as above the median.
     ordered = torch.nan_to_num(torch.cat(single_errors, dim=1), nan=torch.inf, posinf=torch.inf)
     median = np.median(ordered.numpy(), axis=1).astype(np.float64)
-    return Curve(mean.cpu().numpy(), sem.cpu().numpy(), (raw / count).cpu().numpy(), means, median, task.seen)
+    of_regret = None
+    if floor and floor.known:
+        of_regret = RegretCurve(*regrets.mean_and_sem(count), mean_regrets.mean_and_sem(count)[1])
+    mean, sem = errors.mean_and_sem(count)
+    return Curve(mean, sem, (raw / count).cpu().numpy(), means, median, task.seen, of_regret)
 
 
 @torch.no_grad()
@@ -176,6 +249,7 @@ def summary(curve: Curve, task: Task, loop: int) -> dict[str, float]:
         "error_last": float(error[-1]),
         "raw_error": raw,
         "excess": raw - task.noise_variance,
+        **(curve.regret.summary(loop) if curve.regret else {}),
         **{name: float(values[loop - 1]) for name, values in curve.measures.items()},
     }
 

@@ -23,7 +23,14 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from loopscale.core.prompt import Batch, Predictor
-from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, prompt_set, suited
+from loopscale.evaluate import (
+    VALIDATION_PROMPTS,
+    Evaluation,
+    Purpose,
+    RegretCurve,
+    evaluate,
+    prompt_set,
+)
 from loopscale.solvers.base import Solver
 from loopscale.stats.floors import How, MeanFloor
 from loopscale.tasks.base import Errors, Prediction, Task
@@ -53,6 +60,11 @@ class Floor:
         return MeanFloor(self.how, self.name, self.errors.mean(axis=0), self.ignorances.mean(axis=0))
 
     @property
+    def known(self) -> bool:
+        """True if a floor or a reference is known."""
+        return self.how != "none"
+
+    @property
     def error(self) -> Float64[np.ndarray, " points"]:
         return self.mean.error
 
@@ -80,45 +92,20 @@ class Floor:
         return error - torch.from_numpy(self.errors[rows]).to(error)
 
 
-@dataclass(frozen=True)
-class RegretCurve:
-    """Regrets after every loop (row 0 is loop 1) at every query, averaged over prompts."""
-
-    regret: Float64[np.ndarray, "loops points"]
-    sem: Float64[np.ndarray, "loops points"]
-    """Standard error of `regret` over prompts."""
-    mean_sem: Float64[np.ndarray, " loops"]
-    """Standard error of the mean over queries. The regrets of one prompt are correlated."""
-
-    def summary(self, loop: int) -> dict[str, float]:
-        """The mean over queries and the last query at `loop` (counted from 1), with standard errors over prompts."""
-        row = loop - 1
-        return {
-            "regret": float(self.regret[row].mean()),
-            "regret_sem": float(self.mean_sem[row]),
-            "regret_last": float(self.regret[row, -1]),
-            "regret_last_sem": float(self.sem[row, -1]),
-        }
-
-
 def floor(task: Task, purpose: Purpose = "validate", prompts: int = VALIDATION_PROMPTS) -> Floor:
     """The floor on a task's set of prompts. The floors of a few tasks are kept."""
     return _floor(task.model_dump_json(), purpose, prompts)
 
 
-@torch.no_grad()
 def regret_curve(
     predictor: Predictor, task: Task, loops: int, purpose: Purpose = "evaluate", prompts: int = 1024
 ) -> RegretCurve:
-    """The regret of a predictor on a task's set of prompts."""
-    known, regrets, start = floor(task, purpose, prompts), list[Tensor](), 0
-    for block in prompt_set(purpose, task, prompts):
-        batch = suited(block, predictor, "cpu")
-        regrets.append(known.regret(task, predictor.predict(batch, loops), batch, start).double())
-        start += len(batch.targets)
-    every = torch.cat(regrets, dim=1).numpy()
-    sem, mean_sem = (values.std(axis=1, ddof=1) / np.sqrt(prompts) for values in (every, every.mean(axis=2)))
-    return RegretCurve(every.mean(axis=1), sem, mean_sem)
+    """The regret of a predictor on a task's set of prompts. Raises ValueError if no floor is known."""
+    how = Evaluation(loops=loops, prompts=prompts)
+    curve = evaluate(predictor, task, how, floor=floor(task, purpose, prompts), purpose=purpose)
+    if curve.regret is None:
+        raise ValueError(f"no floor of {task.kind} is known")
+    return curve.regret
 
 
 @lru_cache(maxsize=8)

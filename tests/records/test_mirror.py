@@ -12,12 +12,12 @@ import pytest
 
 from loopscale.records import mirror as mirror_module
 from loopscale.records.mirror import Mirror, QueryError
-from loopscale.records.model import Note
+from loopscale.records.model import LEARNING, Note
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
-from loopscale.records.tables import encode_curve
+from loopscale.records.tables import REGRETS, encode_curve
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
@@ -103,7 +103,7 @@ def test_curves_have_every_loop_and_point_of_trials_and_baselines(store: FolderS
     write(store, *trials.whole("a"), baseline)
     assert ask(store, "SELECT count(*) FROM curves") == [(12,)]
     assert ask(store, "SELECT * FROM curves WHERE trial = 'n' AND loop = 2 AND point = 1") == [
-        ("n", 2, 1, 4.0, 14.0, 24.0, None)
+        ("n", 2, 1, 4.0, 14.0, 24.0, None, None, None)
     ]
     assert ask(store, "SELECT seed, error, \"solver.kind\" FROM trials WHERE role = 'baseline'") == [
         (None, 0.1, "newton")
@@ -124,6 +124,24 @@ def test_a_curve_has_a_median_if_a_median_was_recorded(store: FolderStore, trial
     write(store, *trials.whole("a"), newer)
     assert ask(store, "SELECT median FROM curves WHERE trial = 'm' AND loop = 2 AND point = 1") == [(34.0,)]
     assert ask(store, "SELECT DISTINCT median FROM curves WHERE trial = 'a'") == [(None,)]
+
+
+def test_regret_and_learning_are_columns_and_older_records_have_null(store: FolderStore, trials):
+    grid = np.arange(6.0).reshape(2, 3)
+    metrics = {f"evaluate/{name}": 0.5 for name in REGRETS} | dict.fromkeys(LEARNING, 0.25)
+    curve = encode_curve(grid, grid, grid, grid, regret=(grid + 40, grid + 50))
+    newer = Note("m", 20, metrics, tags={"floor": "bayes ridge"}, artifacts=(("curve.parquet", curve),))
+    write(store, *trials.whole("a"), trials.begun("m"), trials.at("m", 20), newer)
+    names = ", ".join((*REGRETS, *LEARNING, "floor"))
+    assert ask(store, f"SELECT {names} FROM trials ORDER BY trial") == [
+        (None,) * 11,
+        (*[0.5] * 4, *[0.25] * 6, "bayes ridge"),
+    ]
+    of_curve = "SELECT DISTINCT regret, regret_sem FROM curves WHERE trial = '{}' AND loop = 2 AND point = 1"
+    assert ask(store, of_curve.format("m")) == [(44.0, 54.0)]
+    assert ask(store, of_curve.format("a")) == [(None, None)]
+    logged = {metric for (metric,) in ask(store, "SELECT DISTINCT metric FROM history")}
+    assert not logged & {*LEARNING, *REGRETS}
 
 
 def test_studies_has_the_description_of_every_study(store: FolderStore):

@@ -115,3 +115,27 @@ def test_a_study_without_records_cannot_be_exported(filled: Store, tmp_path: Pat
         export_records(filled, "two", tmp_path / "out")
     with pytest.raises(StoreError, match="cannot write to /proc/out"):
         export_records(filled, "one", "/proc/out")
+
+
+def test_predictions_are_imported_and_never_replaced(filled: Store, other: Store, tmp_path: Path):
+    tags = {"prediction/error/training.loops/x": "1", "prediction/error/training.loops/y": "2"}
+    with MlflowWriter(filled, "one", {}) as writer:
+        writer.write(Note("study", tags=tags))
+    with MlflowWriter(other, "one", {}) as writer:
+        writer.write(Note("study", tags={"prediction/error/training.loops/x": "own"}))
+    export_records(filled, "one", tmp_path / "out")
+    import_records(other, tmp_path / "out")
+    parent = other.parent_run("one")
+    assert parent
+    assert parent.tags["prediction/error/training.loops/x"] == "own"
+    assert parent.tags["prediction/error/training.loops/y"] == "2"
+    assert "commit" not in parent.tags
+
+
+def test_the_description_of_a_study_holds_its_predictions(filled: Store):
+    with MlflowWriter(filled, "one", {}) as writer:
+        writer.write(Note("study", tags={"prediction/error/training.loops/x": "1"}))
+    mirror = Mirror(filled)
+    mirror.sync()
+    [row] = mirror.query("SELECT json FROM studies").to_pylist()
+    assert json.loads(row["json"])["predictions"] == {"prediction/error/training.loops/x": "1"}

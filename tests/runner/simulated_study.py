@@ -44,6 +44,7 @@ class Store(MemoryRecords):
     def forget(self, keys: list[str]) -> None:
         """Forget all notes of these trials."""
         self.notes = [note for note in self.notes if note.key not in keys]
+        self.delivered = min(self.delivered, len(self.notes))
 
     def points(self) -> list[tuple[str, int]]:
         """(trial, step) of all recorded errors."""
@@ -123,6 +124,11 @@ def ends(records: list[Record]) -> set[tuple]:
     }
 
 
+def resumed(study: Study, store: Store) -> Conductor:
+    """A driver that knows the records only."""
+    return Conductor(study, store.records(), store, None, store.predictions())
+
+
 def complete(
     study: Study, workers: Workers, store: Store, deaths: random.Random | None = None, forgotten: int = 0
 ) -> list[Record]:
@@ -135,12 +141,10 @@ def complete(
     forgotten
         Largest number of recent trials that the store forgets with each death, while it keeps later trials.
     """
-    while not workers.drive(Conductor(study, store.records(), store), deaths and deaths.randint(1, 60)):
+    while not workers.drive(resumed(study, store), deaths and deaths.randint(1, 60)):
         if not deaths:
             continue
-        for _ in range(deaths.randint(0, 5)):
-            if store.notes:
-                store.notes.pop()
+        store.lose_last(deaths.randint(0, 5))
         recent = list(dict.fromkeys(note.key for note in store.notes))[-2 * forgotten :]
         store.forget(deaths.sample(recent, min(deaths.randint(0, forgotten), len(recent))))
     return store.records()

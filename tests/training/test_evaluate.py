@@ -9,6 +9,7 @@ from loopscale import evaluate as module
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, error_curve, evaluate, summary, validation_errors
+from loopscale.regret import floor
 from loopscale.tasks.base import Task
 from loopscale.tasks.clustering import Clustering
 from loopscale.tasks.linear_regression import LinearRegression
@@ -47,6 +48,31 @@ def test_sem_is_the_standard_error_of_the_mean_over_prompts():
     ).double()
     np.testing.assert_allclose(curve.error[0], errors.mean(0), rtol=1e-6)
     np.testing.assert_allclose(curve.sem[0], errors.std(0) / 600**0.5, rtol=1e-6)
+
+
+def test_regret_comes_from_the_same_forward_pass_and_leaves_the_error_as_it_is():
+    predictor, evaluation = Constant(0.3), Evaluation(loops=2, prompts=600)
+    without = evaluate(predictor, TASK, evaluation)
+    passes = len(predictor.seen)
+    with_regret = evaluate(predictor, TASK, evaluation, floor=floor(TASK, "evaluate", 600))
+    assert len(predictor.seen) == 2 * passes
+    for name in ("error", "sem", "raw", "median"):
+        np.testing.assert_array_equal(getattr(with_regret, name), getattr(without, name))
+    assert without.regret is None
+    assert with_regret.regret
+    least = floor(TASK, "evaluate", 600).error
+    noise = 4 * (with_regret.regret.sem + with_regret.sem)
+    assert (abs(with_regret.regret.regret - (with_regret.error - least)) < noise).all()
+
+
+def test_the_summary_has_a_regret_if_a_floor_is_known():
+    evaluation = Evaluation(loops=2, prompts=64)
+    curve = evaluate(Constant(0.3), TASK, evaluation, floor=floor(TASK, "evaluate", 64))
+    assert curve.regret
+    found = summary(curve, TASK, 2)
+    assert found["regret"] == curve.regret.regret[1].mean()
+    assert found["regret_last_sem"] == curve.regret.sem[1, -1]
+    assert "regret" not in summary(evaluate(Constant(0.3), TASK, evaluation), TASK, 2)
 
 
 def test_the_median_over_prompts_stays_finite_if_a_few_prompts_explode():

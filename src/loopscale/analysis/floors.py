@@ -102,7 +102,10 @@ def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(_read(file) | dict(entries), indent=1, sort_keys=True) + "\n")
+        lines = (
+            f'"{key}": {json.dumps(entry)}' for key, entry in sorted((_read(file) | dict(entries)).items())
+        )
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         os.replace(part, file)
     except OSError:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopscale.analysis.floors import Floors
+from loopscale.analysis.floors import FILE, Floors, save_floors
 from loopscale.analysis.results import Description, Results
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import NoRecords, StoreError
@@ -35,6 +35,7 @@ PARTS = {
     "replicates": int,
     "planned": int,
     "plan": list,
+    "predictions": dict,
 }
 """The parts of a study's description that may be present, with their types."""
 
@@ -89,6 +90,13 @@ def with_claims(results: Results, study: str | Path) -> Results:
         return results
     claims = read_claims(file)
     return replace(results, study={**results.study, "claims": claims})
+
+
+def export_floors(store: Store, study: str, folder: Path) -> None:
+    """Add the floors that a store knows of a study's tasks to an export, so that its readers need not compute them."""
+    results = load_results(store, study, curves=False)
+    if floors := results.floors.known(results.floor_keys()):
+        save_floors(folder / FILE, floors)
 
 
 def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:

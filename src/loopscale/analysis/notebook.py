@@ -26,13 +26,13 @@ from loopscale.analysis.figures import cells, curves, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
 from loopscale.analysis.laws.law import COLUMNS as LAWS
-from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.laws.law import LAW_VERDICTS, study_laws
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Results, mean
 from loopscale.analysis.table import frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
-from loopscale.stats.fitting import RATE_VERDICTS
+from loopscale.studies.held_out import HoldOut
 from loopscale.studies.mistakes import one_of
 
 COSTS = ("raw_error", "validate_error", "step", "seconds", "flops")
@@ -108,9 +108,12 @@ class StudyResults(Results):
         """The claims of the study's file with their verdicts, corrected for their number."""
         return claims_table(judged_claims(self))
 
-    def laws(self) -> pd.DataFrame:
-        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law."""
-        fitted, unfitted = study_laws(self)
+    def laws(self, hold_out: HoldOut | None = None) -> pd.DataFrame:
+        """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law.
+
+        With `hold_out`, laws without a held-out test hold out values afterwards: how many of the largest, or which.
+        """
+        fitted, unfitted = study_laws(self, hold_out)
         return frame(LAWS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
 
     def answer(self) -> Sentences:
@@ -220,7 +223,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
     laws = [law for study in studies if not study.missing for law in study_laws(study)[0]]
     predicted = [law for law in laws if law.predicted is not None]
     words = [law.verdict.word for law in predicted if law.verdict]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in RATE_VERDICTS if word in words)
+    counts = ", ".join(f"{words.count(word)} {word}" for word in LAW_VERDICTS if word in words)
     text = f"{len(laws)} laws are fitted; theory predicts the rate of {len(predicted)}"
     return Sentences([f"{text}: {counts}." if counts else f"{text}.", *missing])
 

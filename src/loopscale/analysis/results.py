@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors
+from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors, floor_key
 from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.studies.answering_runs import answering_runs
 from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
@@ -131,6 +132,11 @@ class TrialResult:
         evaluated = self._tables.values(self._row, "evaluated")
         if evaluated:
             return {f"task.{name.removeprefix(EVALUATED)}": value for name, value in evaluated.items()}
+        return self.trained_task
+
+    @property
+    def trained_task(self) -> dict[str, Any]:
+        """The settings of the task of training, by dotted path."""
         return {name: value for name, value in self.settings.items() if name.startswith("task.")}
 
     @cached_property
@@ -241,19 +247,12 @@ class CellResult:
 
     @cached_property
     def runs(self) -> tuple[TrialResult, ...]:
-        """The trials that answer for the cell: its finished replicates, else its best tuning trial.
-
-        If a study was extended and its best point changed, the records hold replicates of several points. The point
-        with most finished replicates answers. If two points have equally many, the later point answers.
-        """
+        """The trials that answer for the cell: its finished replicates, else its best tuning trial."""
         replicates = [trial for trial in self.replicates if trial.finished]
-        if not replicates:
-            tuned = [trial for trial in self.tuning if trial.finished]
-            return (min(tuned, key=lambda trial: trial["error"]),) if tuned else ()
-        points = [settings_key(trial.settings) for trial in replicates]
-        most = max(points.count(point) for point in points)
-        answering = next(point for point in reversed(points) if points.count(point) == most)
-        return tuple(trial for trial, point in zip(replicates, points, strict=True) if point == answering)
+        tuned = [trial for trial in self.tuning if trial.finished]
+        return answering_runs(
+            replicates, tuned, lambda trial: settings_key(trial.settings), lambda trial: trial["error"]
+        )
 
     @property
     def curves(self) -> tuple[TrialCurve, ...]:
@@ -345,6 +344,10 @@ class Results:
     def floor(self, cell: CellResult) -> MeanFloor | None:
         """The floor of a cell's task on the evaluation prompts; None without runs, or if no floor was computed."""
         return cell.runs[0].floor if cell.runs else None
+
+    def floor_keys(self) -> set[str]:
+        """The keys of the floors that the results use: each task on its validation and evaluation prompts."""
+        return self._tables.floor_keys()
 
     def learning_states(self) -> dict[str, LearningState]:
         """The state of every finished training by its key. The scatter between reports is pooled over replicates."""
@@ -603,6 +606,15 @@ class _Tables:
         prompts = self._prompts if purpose == "evaluate" else VALIDATION_PROMPTS
         return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
 
+    def floor_keys(self) -> set[str]:
+        sets = {("evaluate", settings_key(trial.task)): trial.task for trial in self.trials}
+        sets |= {("validate", settings_key(trial.trained_task)): trial.trained_task for trial in self.trials}
+        prompts = {"evaluate": self._prompts, "validate": VALIDATION_PROMPTS}
+        return {
+            floor_key(part_of(task, "task."), purpose, prompts[purpose])
+            for (purpose, _), task in sets.items()
+        }
+
     def learning(self, trial: str) -> LearningState | None:
         """The state of a training. A tuning trial is judged with the scatter of the replicates, if there are any."""
         if trial not in self._states:
@@ -630,8 +642,7 @@ class _Tables:
         if "validate_floor" in trial.measures:
             least, ignorance = trial.measures["validate_floor"], trial.measures["validate_ignorance"]
         else:
-            task = {path: value for path, value in trial.settings.items() if path.startswith("task.")}
-            floor = self.floor(task, "validate")
+            floor = self.floor(trial.trained_task, "validate")
             if floor is None:
                 return None
             least, ignorance = float(floor.error.mean()), float(floor.ignorance.mean())

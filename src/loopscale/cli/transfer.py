@@ -75,7 +75,11 @@ def export_records(
     document: dict[str, object] = {}
     lines: list[str] = []
     if to:
+        from loopscale.analysis.load import export_floors
+
         written = transfer.export_records(records, name, to, weights)
+        for exported in [name] if name else records.studies():
+            export_floors(records, exported, to)
         document |= {"folder": to, "trials": written.trials, "weights": written.weights}
         trials = plural(written.trials, "trial") + (f", {written.weights:,} with weights" if weights else "")
         lines.append(

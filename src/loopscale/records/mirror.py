@@ -27,7 +27,7 @@ from loopscale.records.tables import HIDDEN, MIRRORED, TABLES, merged_trials, st
 STATE, LOCK, ALL = "state.json", "lock", "*"
 MERGED = "merged.parquet"
 """The trials of all studies with one column per setting. The types of the columns depend on all studies."""
-LAYOUT = 3
+LAYOUT = 4
 """Raised when the files change their shape. A mirror with an older layout is made anew."""
 RUNS_PER_FILE = 64
 RUNS_PER_TABLE = 5000

@@ -26,10 +26,22 @@ EVALUATED = "evaluated_task"
 """Tag with the task of the reported evaluation, as JSON. Absent if the task is the trained one."""
 NOT_FINITE = "not_finite/"
 """Prefix of the tags `not_finite/<metric>`: which value was nan or infinite, and at which step."""
+LEARNING = (
+    "validate_floor",
+    "validate_ignorance",
+    "emerged_at",
+    "still_falling",
+    "still_falling_low",
+    "still_falling_high",
+)
+"""Metrics that a finished training records of itself. `emerged_at` is absent if the training never emerged."""
+FLOOR = "floor"
+"""Tag: how the floor of the evaluation prompts is known, and the algorithm, such as `bayes ridge`."""
 STUDY = "study"
 """The role and the key of a study's parent run. The runs of the trials are its children."""
 CURVE, WEIGHTS = "curve.parquet", "weights.safetensors"
-"""Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw, median."""
+"""Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw, median,
+regret, regret_sem."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
 
@@ -84,7 +96,7 @@ class Run:
     @property
     def curves(self) -> list[str]:
         """Names of the metrics with a history: no settings, no rungs, no values that are logged once."""
-        once = (*self.params, "step", "flops")
+        once = (*self.params, "step", "flops", *LEARNING)
         return [name for name in self.metrics if name not in once and not name.startswith((RUNG, EVALUATE))]
 
 

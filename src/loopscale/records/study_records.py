@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from loopscale.records.model import RUNG, STUDY, STUDY_FILE, NoRecords, Record, Run, StoreError, parent_among
+from loopscale.records.predictions import PREDICTION
 from loopscale.records.stores.base import Store
 
 SPENT = "spent"
@@ -111,7 +112,11 @@ def spending_of(store: Store, study: str) -> Spending:
 
     A running driver charges up to 15 s in advance.
     """
-    parent = store.parent_run(study)
+    return spending_in(store.parent_run(study), study)
+
+
+def spending_in(parent: Run | None, study: str) -> Spending:
+    """The spending in the tags of the study's parent run. Raises StoreError."""
     text = parent.tags.get(SPENT, "{}") if parent else "{}"
     try:
         document = json.loads(text)
@@ -162,7 +167,7 @@ def origin_of(store: Store, study: str) -> Origin:
     tags = parent.tags if parent else {}
     file = store.read_artifact(parent.id, STUDY_FILE) if parent else None
     return Origin(
-        tags={name: tags[name] for name in tags if name not in SHOWN_ELSEWHERE and "mlflow." not in name},
+        tags={name: text for name, text in tags.items() if not _shown_elsewhere(name)},
         text=(file or b"").decode(errors="replace"),
         commits=dict(Counter(map(_commit, trained))),
         hardware=_counts(trials, "hardware"),
@@ -170,6 +175,10 @@ def origin_of(store: Store, study: str) -> Origin:
         hosts=_counts(trials, "host"),
         seeds=dict(sorted(_counts(trained, "seed").items())),
     )
+
+
+def _shown_elsewhere(tag: str) -> bool:
+    return tag in SHOWN_ELSEWHERE or "mlflow." in tag or tag.startswith(PREDICTION)
 
 
 def _counts(runs: Iterable[Run], tag: str) -> dict[str, int]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loopscale.records.deferred_imports import pa, parquet
-from loopscale.records.model import EVALUATE, EVALUATED, Outcome, Run, decode, encode
+from loopscale.records.model import EVALUATE, EVALUATED, LEARNING, Outcome, Run, decode, encode
+from loopscale.records.predictions import prediction_tags
 
 Grid = NDArray[np.float64]
-LATER = ("median",)
+LATER = ("median", "regret", "regret_sem")
 """Columns that older records lack. They are NULL there."""
 
 
@@ -24,6 +25,7 @@ class RecordColumn(NamedTuple):
     about: str
 
 
+REGRETS = ("regret", "regret_sem", "regret_last", "regret_last_sem")
 OVER_VARIANCE = "1 = predicting nothing"
 """The unit of errors: errors are divided by the variance of the target."""
 SQUARED = "target's units²"
@@ -52,9 +54,38 @@ TABLES: dict[str, tuple[str, dict[str, RecordColumn]]] = {
             "error_last": RecordColumn("double", OVER_VARIANCE, "error of the last query alone"),
             "raw_error": RecordColumn("double", SQUARED, "error without division by the target's variance"),
             "excess": RecordColumn("double", SQUARED, "raw_error minus the variance of the noise"),
+            "regret": RecordColumn(
+                "double", OVER_VARIANCE, "error above the floor on the same prompts; NULL in older records"
+            ),
+            "regret_sem": RecordColumn("double", OVER_VARIANCE, "standard error of regret over prompts"),
+            "regret_last": RecordColumn("double", OVER_VARIANCE, "regret of the last query alone"),
+            "regret_last_sem": RecordColumn(
+                "double", OVER_VARIANCE, "standard error of regret_last over prompts"
+            ),
+            "floor": RecordColumn(
+                "string", "", "how the floor is known: bayes, exact, bound or reference, and the algorithm"
+            ),
             "validate_error": RecordColumn(
                 "double", OVER_VARIANCE, "error on the validation prompts, for tuning"
             ),
+            "validate_floor": RecordColumn("double", OVER_VARIANCE, "floor on the validation prompts"),
+            "validate_ignorance": RecordColumn(
+                "double", OVER_VARIANCE, "error of the best fixed guess on the validation prompts"
+            ),
+            "emerged_at": RecordColumn(
+                "double",
+                "training steps",
+                "first of two consecutive validations below half of the reducible error; NULL if never",
+            ),
+            "still_falling": RecordColumn(
+                "double",
+                "share",
+                "fall of the regret per doubling of the steps, over the last half of the steps",
+            ),
+            "still_falling_low": RecordColumn(
+                "double", "share", "lower end of its 95 % interval, from this run alone"
+            ),
+            "still_falling_high": RecordColumn("double", "share", "upper end of its 95 % interval"),
             "step": RecordColumn("int64", "training steps", "number of steps trained so far"),
             "seconds": RecordColumn("double", "s", "training time"),
             "flops": RecordColumn("double", "FLOP", "cost of the whole training"),
@@ -72,6 +103,8 @@ TABLES: dict[str, tuple[str, dict[str, RecordColumn]]] = {
             "sem": RecordColumn("double", OVER_VARIANCE, "standard error of the mean over prompts"),
             "raw": RecordColumn("double", SQUARED, "error without division by the target's variance"),
             "median": RecordColumn("double", OVER_VARIANCE, "median over prompts; NULL in older records"),
+            "regret": RecordColumn("double", OVER_VARIANCE, "error above the floor; NULL in older records"),
+            "regret_sem": RecordColumn("double", OVER_VARIANCE, "standard error of regret over prompts"),
         },
     ),
     "history": (
@@ -148,10 +181,10 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
     settings = {name: decode(text) for name, text in sorted(run.params.items())}
     settings |= measures | _evaluated_task(tags.get(EVALUATED, ""))
     return {
-        **{name: tags.get(name) for name in ("trial", "cell", "label", "role", "outcome", "detail")},
+        **{name: tags.get(name) for name in ("trial", "cell", "label", "role", "outcome", "detail", "floor")},
         **{name: (metrics | evaluated).get(name) for name in ("error", "error_last")},
-        **{name: evaluated.get(name) for name in ("raw_error", "excess")},
-        **{name: metrics.get(name) for name in ("seconds", "flops")},
+        **{name: evaluated.get(name) for name in ("raw_error", "excess", *REGRETS)},
+        **{name: metrics.get(name) for name in ("seconds", "flops", *LEARNING)},
         **{name: _integer(tags.get(name)) for name in ("number", "seed")},
         "study": study,
         "commit": _commit(tags),
@@ -163,9 +196,14 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
 
 
 def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any]:
-    """One row of studies. `description` is the study's description (study.json), or empty."""
+    """One row of studies. `description` is the study's description (study.json), or empty.
+
+    The row's description also holds the recorded predictions, which are tags of the parent run.
+    """
     described = json.loads(description or "{}")
     recorded = (parent.params | parent.tags) if parent else {}
+    if described and (predictions := prediction_tags(recorded)):
+        description = json.dumps(described | {"predictions": predictions})
     cells = described.get("cells")
     return {
         "study": study,
@@ -241,22 +279,26 @@ def _integer(value: Any) -> int | None:
 
 
 def encode_curve(
-    error: Grid, sem: Grid, raw: Grid, median: Grid | None = None, seen: Sequence[int] | None = None
+    error: Grid,
+    sem: Grid,
+    raw: Grid,
+    median: Grid | None = None,
+    seen: Sequence[int] | None = None,
+    regret: tuple[Grid, Grid] | None = None,
 ) -> bytes:
-    """Write arrays [loops, points] as a Parquet file with columns loop (from 1), point, error, sem, raw, median.
+    """Write arrays [loops, points] as a Parquet file with the columns of `CURVES`, from loop (counted from 1) on.
 
-    Without a median the file has no such column. `seen` has the number of pairs before every point, by default 0, 1,
-    ...
+    Without a median or a regret (with its standard error) the file lacks these columns. `seen` has the number of pairs
+    before every point, by default 0, 1, ...
     """
     loops, points = error.shape
     pairs = np.arange(points) if seen is None else np.array(seen)
+    grids = {"error": error, "sem": sem, "raw": raw} | ({} if median is None else {"median": median})
+    grids |= dict(zip(("regret", "regret_sem"), regret or (), strict=False))
     columns = {
         "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
         "point": pa.array(np.tile(pairs, loops), pa.int32()),
-        "error": error.ravel(),
-        "sem": sem.ravel(),
-        "raw": raw.ravel(),
-    } | ({} if median is None else {"median": median.ravel()})
+    } | {name: grid.ravel() for name, grid in grids.items()}
     return parquet_bytes(pa.table(columns))
 
 

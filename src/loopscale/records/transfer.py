@@ -32,6 +32,7 @@ from loopscale.records.model import (
     decode,
     parent_among,
 )
+from loopscale.records.predictions import prediction_tags
 from loopscale.records.stores.base import Store, unwritable
 from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, ExportedStore, damage_as_error
 from loopscale.records.stores.folder import FolderStore
@@ -158,10 +159,14 @@ def _import(store: Store, exported: ExportedStore) -> ImportCounts:
         name = study["study"]
         known = {record.key: record for record in recorded_trials(store, name)}
         with MlflowWriter(store, name, {key: record.run for key, record in known.items()}) as writer:
-            if store.parent_run(name) is None:
+            parent = store.parent_run(name)
+            if parent is None:
                 writer.write(_parent_note(study))
-            elif store.shared:
-                writer.write(FORGET)  # imported runs end before the runs that the file holds
+            else:
+                if store.shared:
+                    writer.write(FORGET)  # imported runs end before the runs that the file holds
+                if missing := _missing_predictions(study, parent):
+                    writer.write(Note(STUDY, tags=missing, at=study["start"]))
             for row in trials[name]:
                 record = known.get(row["trial"])
                 if record and record.outcome in OVER:
@@ -229,6 +234,12 @@ def _parent_note(row: dict[str, Any]) -> Note:
     settings = {name: decode(text) for name, text in json.loads(row["settings"]).items()}
     tags = json.loads(row["tags"]) | _imported_now()
     return Note(STUDY, params=settings, tags=tags, status="FINISHED", artifacts=files, at=row["start"])
+
+
+def _missing_predictions(row: dict[str, Any], parent: Run) -> dict[str, str]:
+    """The exported predictions that the store lacks. A recorded prediction is never replaced."""
+    exported = prediction_tags(json.loads(row["tags"]))
+    return {name: text for name, text in exported.items() if name not in parent.tags}
 
 
 def _notes(

@@ -36,7 +36,7 @@ from loopscale.theory.bounds.base import Bound
 
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
-ERRORS = ("error", "error_last", "raw_error", "excess")
+ERRORS = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 
 
 def faults_before_crossing(study: StudySchema) -> Iterator[Fault]:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
-from loopscale.studies.held_out import held_out_tests
+from loopscale.studies.held_out import held_out_tests, held_out_values
 from loopscale.studies.noise import Noise
 from loopscale.studies.power import QuestionPower, power_remarks, study_power
 from loopscale.studies.room import LEAST_EFFECT, StudyRoom, room_remarks, study_room
@@ -266,9 +267,11 @@ def _remarks(
     if study.replicates == 1:
         yield "with one replicate there are no intervals"
     for law in study.laws:
-        values = {cell.values.get(law.along) for cell in study.cells()} - {None}
-        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and len(values) < ENOUGH_VALUES:
-            yield f"the law along {law.along} has {len(values)} values: under {ENOUGH_VALUES}, no verdict"
+        values = numbers(study.cells(), law.along)
+        held_out = held_out_values(law.hold_out, sorted(values)) if law.hold_out else set[float]()
+        fitted = len(values - held_out)
+        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
+            yield f"the law along {law.along} has {fitted} values: under {ENOUGH_VALUES}, no verdict"
     yield from _held_out(study)
     yield from _budget(study, workers, hours)
     yield from _gpu(study)

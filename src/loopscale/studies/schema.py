@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache, partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -69,8 +69,9 @@ def _hold_out(data: Any) -> Any:
     """A number of values, or a list of values."""
     if data is None or (type(data) is int and data > 0):
         return data
-    if isinstance(data, list | tuple) and data and all(type(value) in (int, float) for value in data):
-        return tuple(data)
+    values = tuple(cast(Iterable[Any], data)) if isinstance(data, list | tuple) else ()
+    if values and all(type(value) in (int, float) for value in values):
+        return values
     raise ValueError(f"hold_out is {quoted(data)}; write a number of values, such as 1, or a list of values")
 
 

@@ -143,7 +143,9 @@ def test_cells_with_one_replicate_ask_for_two():
 def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     planted = Planted(noise=0.4)
     for loops in (2, 4, 8, 16, 32):
-        planted.replicated(planted.cell(f"T={loops}", **{"training.loops": float(loops)}), 1 / loops, tries=1)
+        planted.replicated(
+            planted.cell(f"T={loops}", **{"training.loops": float(loops)}), 0.6 / loops, tries=1
+        )
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power", "theory": "ista"}]
     findings = findings_of(planted)
     (law,) = findings.laws

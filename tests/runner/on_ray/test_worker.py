@@ -12,7 +12,10 @@ import pytest
 import torch
 
 from loopscale.evaluate import Evaluation, evaluate
+from loopscale.records.model import LEARNING
+from loopscale.regret import floor
 from loopscale.runner.decide.job import Baseline, Order, Report
+from loopscale.runner.on_ray import worker
 from loopscale.runner.on_ray.worker import work
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -80,6 +83,69 @@ def test_the_curve_is_of_the_reloaded_checkpoint(tmp_path: Path):
     net = checkpoint.load_net(open_checkpoint_store(order.checkpoints), order.key, make_trial())
     assert last.curve
     np.testing.assert_array_equal(last.curve.error, evaluate(net, make_trial().task, EVALUATION).error)
+
+
+def test_a_trial_records_regret_and_learning_of_itself(tmp_path: Path):
+    trial = make_trial(lr=1e-2, steps=300, eval_every=25)
+    *_, last = work(make_order(tmp_path, trial))
+    assert last.metrics
+    assert last.curve
+    assert last.curve.regret
+    assert last.floor == "bayes ridge"
+    assert last.metrics["evaluate/regret"] == last.curve.regret.regret[2].mean()
+    assert last.metrics["evaluate/regret_last"] == last.curve.regret.regret[2, -1]
+    assert last.metrics["evaluate/regret_sem"] > 0
+    known = floor(trial.task)
+    assert last.metrics["validate_floor"] == known.error.mean()
+    assert (
+        last.metrics["still_falling_low"] < last.metrics["still_falling"] < last.metrics["still_falling_high"]
+    )
+
+
+def test_a_trial_that_resumes_records_the_same_learning(tmp_path: Path):
+    trial = make_trial(lr=1e-2, steps=120, eval_every=10, checkpoint_every=20)
+    *_, whole = work(make_order(tmp_path / "whole", trial))
+    order = make_order(tmp_path / "cut", trial)
+    reports = work(order)
+    for _ in range(5):
+        next(reports)
+    reports.close()
+    *_, cut = work(order)
+    assert whole.metrics == cut.metrics
+    assert whole.metrics
+    assert set(LEARNING) - {"emerged_at"} <= set(whole.metrics)
+
+
+def test_a_problem_of_the_floor_loses_no_trained_net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def out_of_memory(*_: Any) -> None:
+        raise MemoryError("no room for the floor")
+
+    monkeypatch.setattr(worker, "kept_floor", out_of_memory)
+    *_, last = work(make_order(tmp_path, make_trial()))
+    assert (last.outcome, last.detail) == ("finished", "no regret: no room for the floor")
+    assert last.metrics
+    assert last.curve
+    assert "evaluate/error" in last.metrics
+    assert last.curve.regret is None
+
+
+def test_a_baseline_has_a_regret(tmp_path: Path):
+    baseline = Baseline.model_validate(
+        {"task": {"kind": "linear_regression", "dim": 2, "points": 4}, "solver": {"kind": "gradient_descent"}}
+    )
+    order = Order(
+        kind="baseline",
+        key=baseline.key,
+        baseline=baseline,
+        evaluation=EVALUATION,
+        checkpoints=str(tmp_path),
+    )
+    *_, last = work(order)
+    assert last.curve
+    assert last.curve.regret
+    assert last.curve.regret.regret.shape == (5, 4)
+    assert "evaluate/regret" in (last.metrics or {})
+    assert "validate_floor" not in (last.metrics or {})
 
 
 def test_an_interrupted_trial_resumes_and_repeats_its_history(tmp_path: Path):
@@ -193,6 +259,7 @@ def test_a_worker_without_the_folder_neither_trains_nor_creates_it(tmp_path: Pat
 WORKER = """
 import sys
 from loopscale.runner.decide.job import Order
+from loopscale.runner.on_ray import worker
 from loopscale.runner.on_ray.worker import work
 for report in work(Order.model_validate_json(sys.argv[1])):
     print(*(step for step, _ in report.progress), flush=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loopscale.records.predictions import PREDICTION
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.forecast import forecast
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
@@ -45,6 +46,26 @@ def test_a_killed_driver_makes_the_same_decisions_where_this_is_promised(slots: 
         assert resumed.deaths == 4
         assert resumed.promised is (slots == 1 or changes is PLAIN)
         assert resumed.same == resumed.trials or not resumed.promised
+
+
+@pytest.mark.parametrize("kills", [0, 6])
+def test_held_out_trials_start_last_and_are_predicted_once(kills: int):
+    axes = {"training.loops": [1, 2, 4, 8, 16], "training.window": [1]}
+    laws = [{"along": "training.loops", "hold_out": 1}]
+    held = study(**PLAIN, scientific=axes, laws=laws)
+    simulation = Simulation(held, LearningCurves(held, [], 1e6), SimulatedCluster(4, kills=kills, seed=1))
+    simulation.run(expected_events=60)
+    assert simulation.drivers_killed == kills
+    assert len(simulation.records.records()) == held.planned + 2
+    notes = simulation.records.notes
+    [predicted] = [n for n, note in enumerate(notes) if any(PREDICTION in tag for tag in note.tags)]
+    [last] = [cell.key for cell in held.cells() if cell.values["training.loops"] == 16]
+    cells = {note.key: note.tags["cell"] for note in notes if note.tags.get("cell")}
+    before, after = (
+        {cells.get(note.key) for note in part} for part in (notes[:predicted], notes[predicted + 1 :])
+    )
+    assert last not in before
+    assert after == {last}
 
 
 def test_deaths_of_workers_cost_time_and_no_trial():

@@ -24,7 +24,8 @@ from loopscale.analysis.answers.comparisons import (
 )
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.axes import CURVES
-from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
+from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
+from loopscale.analysis.laws.law import NOT_LEARNT, Law, Unfitted, law_name, study_laws
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import PooledVariance, pool
@@ -138,7 +139,8 @@ def study_findings(results: Results) -> Findings:
 def law_sentence(law: Law) -> str:
     """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
     assert law.verdict
-    assert law.predicted is not None
+    if law.verdict.word == NOT_LEARNT or law.predicted is None:
+        return f"The law of {law_name(law)} has no meaning yet. Verdict: {law.verdict.word}: {law.verdict.because}."
     name = law.along.rpartition(".")[2]
     axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
     measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
@@ -150,12 +152,35 @@ def law_sentence(law: Law) -> str:
     return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}."
 
 
+def prediction_sentence(law: Law, value: PredictedValue) -> str:
+    """A prediction, the result and the score, in words."""
+    ends = (value.prediction.low, value.prediction.centre, value.prediction.high)
+    low, centre, high = (number(math.exp(end)) for end in ends)
+    when = "before its runs started" if value.foretold else AFTERWARDS
+    place = f"{law.along.rpartition('.')[2]} {value.at:g}"
+    text = f"The law of {law_name(law)} predicted {centre} (95 % interval {low} to {high}) at {place}, {when}"
+    if value.score is None:
+        return f"{text}. No run there has finished yet."
+    came = number(math.exp(float(np.mean(np.log(value.errors)))))
+    word = (
+        f"not judged, because {value.prediction.reason}" if value.word == "not judged" else f"a {value.word}"
+    )
+    naive = (
+        f"the last value {value.score.last_value_error:+.2f}, the straight line {value.score.line_error:+.2f}"
+    )
+    return f"{text}. The runs gave {came}: {word}. Log error {value.score.log_error:+.2f}; {naive}."
+
+
 def _sentences(findings: Findings) -> Iterator[str]:
     tasks = findings.results.tasks
     if not tasks:
         yield "No trial has finished yet, so there is no answer yet."
         return
-    verdicts, several = [law_sentence(law) for law in findings.laws if law.verdict], len(tasks) > 1
+    verdicts = [law_sentence(law) for law in findings.laws if law.verdict]
+    verdicts += dict.fromkeys(
+        prediction_sentence(law, value) for law in findings.laws for value in law.predictions
+    )
+    several = len(tasks) > 1
     if several:  # a law over several tasks comes first: the errors on the tasks are its data
         yield from verdicts
     for task, cells in list(tasks.items())[:MOST_TASKS]:

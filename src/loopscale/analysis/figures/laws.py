@@ -22,6 +22,7 @@ from loopscale.analysis.figures.style import (
     scatter,
     series,
 )
+from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
 from loopscale.analysis.references import PROMPTS
@@ -84,6 +85,34 @@ def _fits(figure: go.Figure, laws: Sequence[Law], index: int, name: str) -> None
             showlegend=False,
             legendgroup=name,
             hovertemplate="fit %{y:.3g}<extra></extra>",
+        )
+    for value in law.predictions:
+        _prediction(figure, value, index, name)
+
+
+def _prediction(figure: go.Figure, value: PredictedValue, index: int, name: str) -> None:
+    """The prediction of a held-out value with its interval, and the runs there."""
+    low, middle, high = (
+        np.exp([end]) for end in (value.prediction.low, value.prediction.centre, value.prediction.high)
+    )
+    common = {"mode": "markers", "showlegend": False, "legendgroup": name}
+    scatter(
+        figure,
+        x=[value.at],
+        y=rounded(middle),
+        error_y=interval_bars(middle, low, high, width=8) | {"thickness": 1},
+        marker={"color": colour_of(index), "symbol": "line-ew-open", "size": 12},
+        hovertemplate=f"{'foretold' if value.foretold else AFTERWARDS} %{{y:.3g}}<extra></extra>",
+        **common,
+    )
+    if value.errors:
+        scatter(
+            figure,
+            x=[value.at],
+            y=rounded(np.exp([np.log(value.errors).mean()])),
+            marker={"color": colour_of(index), "symbol": "diamond-open", "size": 9},
+            hovertemplate=f"held out: %{{y:.3g}}, {value.word}<extra></extra>",
+            **common,
         )
 
 

@@ -12,18 +12,22 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.laws.held_out import PredictedValue, law_tests, predicted_values
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, Interval
 from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
-from loopscale.stats.fitting import LEAST_VALUES, Fit, RateVerdict, clean, judge_rates
+from loopscale.stats.fitting import LEAST_VALUES, RATE_VERDICTS, Fit, RateVerdict, clean, judge_rates
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.learning import Learnt
+from loopscale.stats.prediction import Score
+from loopscale.studies.held_out import HoldOut
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import predict
 
@@ -33,6 +37,17 @@ CLOSE_SHAPES = 3.0
 """The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
 with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
 """
+NO_TEST = "no held-out test"
+GRIDS = {"raw_error": "raw", "excess": "raw", "regret": "regret", "regret_last": "regret"}
+"""The grid of a curve that holds a measure. The others are errors."""
+LAST_QUERY = ("error_last", "regret_last")
+
+
+NOT_LEARNT = "not learnt"
+LawVerdict = RateVerdict | Literal["not learnt"]
+LAW_VERDICTS: tuple[LawVerdict, ...] = (*RATE_VERDICTS, NOT_LEARNT)
+UNGATED = ("emerged_at", "seconds", "flops", "step")
+"""Measures that do not need nets that have learnt."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,8 @@ class Verdict:
 
     Attributes
     ----------
+    word
+        `not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau.
     because
         The reason. If the verdict is undecided, what would decide it.
     replicates, values
@@ -49,7 +66,7 @@ class Verdict:
         True if the interval holds 0 too: a flat line would agree as well.
     """
 
-    word: RateVerdict
+    word: LawVerdict
     because: str
     replicates: int | None = None
     values: int | None = None
@@ -92,6 +109,9 @@ class Law:
         The bound at each x.
     absolute
         True if the bound describes the same quantity and hides no constant. Heights can then be compared too.
+    predictions
+        The held-out values with their predictions. The law is fitted to the other values. Empty without a held-out
+        test.
     """
 
     form: str
@@ -121,6 +141,18 @@ class Law:
     absolute: bool = False
     verdict: Verdict | None = None
     note: str = ""
+    predictions: tuple[PredictedValue, ...] = ()
+
+    @property
+    def score(self) -> Score | None:
+        """The score of the first held-out value that is judged; None without such a value."""
+        judged = (value.score for value in self.predictions if value.score and value.prediction.judged)
+        return next(judged, None)
+
+    @property
+    def test_words(self) -> str:
+        """The held-out test in words."""
+        return "; ".join(value.words for value in self.predictions) or NO_TEST
 
     @property
     def log_axis(self) -> bool:
@@ -173,6 +205,11 @@ COLUMNS: list[Column[Law]] = [
     Column.attribute("predicted"),
     Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
     Column(("because",), "why", lambda law: law.verdict.because if law.verdict else law.note),
+    Column(
+        ("held_out_test",),
+        "held-out test",
+        lambda law: "; ".join(value.label for value in law.predictions) or "none",
+    ),
 ]
 
 
@@ -190,7 +227,7 @@ def law_line(law: Law) -> str:
         text += f"; {law.theory} predicts {law.predicted:.3g}"
     if law.verdict:
         text += f": {law.verdict.word}, {law.verdict.because}"
-    return f"{text}; {law.note}" if law.note else text
+    return "; ".join(filter(None, (text, law.note, law.test_words)))
 
 
 def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
@@ -317,31 +354,63 @@ class Sample:
     y: Array
     group: np.ndarray
     settings: Mapping[str, Any]
+    learnt: Learnt
+    """How many of the runs have left the plateau."""
+
+    @property
+    def steps(self) -> str:
+        """The number of training steps, in words."""
+        steps = self.settings.get("training.steps")
+        return f"{steps:,} steps" if isinstance(steps, int) else "these steps"
 
 
-def study_laws(results: Results) -> tuple[list[Law], list[Unfitted]]:
-    """Every law of the study with its verdict, and the combinations that have none yet."""
+def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[Law], list[Unfitted]]:
+    """Every law of the study with its verdict, and the combinations that have none yet.
+
+    Parameters
+    ----------
+    hold_out
+        Values that laws without `hold_out` hold out afterwards: how many of the largest, or which values.
+    """
     fitted: list[Law] = []
     unfitted: list[Unfitted] = []
     for asked in results.study.get("laws") or []:
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        laws, settings = [], []
-        for sample in samples(results, of, along):
+        laws, fitted_samples = list[Law](), list[Sample]()
+        tests = law_tests(results, asked, hold_out)
+        for sample in samples(results, of, along, {label: test.fitted for label, test in tests.items()}):
             try:
                 law = fit_best_form(forms, sample.x, sample.y, sample.group)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
             beside = () if along in CURVES else in_step(results, along)
-            laws.append(replace(law, of=of, along=along, beside=beside, cell=sample.cell))
-            settings.append(sample.settings)
+            test = tests.get(sample.cell)
+            predictions = predicted_values(results, test) if test else ()
+            about = {"of": of, "along": along, "beside": beside, "cell": sample.cell}
+            laws.append(replace(law, **about, predictions=predictions))
+            fitted_samples.append(sample)
         if along in CURVES:
             laws = with_pooled_noise(laws)
-        for law, of_trial in zip(laws, settings, strict=True):
+        for law, sample in zip(laws, fitted_samples, strict=True):
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
-            fitted.append(with_verdict(law, asked.get("theory"), of_trial, pooled_over))
+            judged = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
+            fitted.append(gated(judged, sample))
     return fitted, unfitted
+
+
+def gated(law: Law, sample: Sample) -> Law:
+    """The law with the verdict `not learnt` if runs stand on the plateau, or with a note of runs that still fall."""
+    learnt = sample.learnt
+    if law.of in UNGATED:
+        return law
+    if not learnt.all:
+        return replace(law, verdict=Verdict(NOT_LEARNT, learnt.words))
+    if learnt.falling:
+        falling = f"per {sample.steps}, {learnt.falling} of {learnt.of} runs still falling"
+        return replace(law, note="; ".join(filter(None, (law.note, falling))))
+    return law
 
 
 def with_verdict(
@@ -443,17 +512,27 @@ def _enough_replicates(shrink: float, runs: int, groups: int) -> int | None:
     return None
 
 
-def samples(results: Results, of: str, along: str) -> Iterator[Sample]:
-    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone."""
+def samples(
+    results: Results, of: str, along: str, only: Mapping[str, Collection[str]] = {}
+) -> Iterator[Sample]:
+    """The observations of each law. Along a curve each cell has a law; along an axis, cells that differ there alone.
+
+    Parameters
+    ----------
+    only
+        The keys of the fitted cells of laws with a held-out test, by the settings that the cells share.
+    """
     if along in CURVES:
         yield from (_curve_sample(cell, of, along) for cell in results.answered)
         return
     for label, cells in cells_along(results, along).items():
-        placed = [(place_on_axis(run, along), run) for cell in cells for run in cell.runs]
+        fitted = [cell for cell in cells if cell.key in only.get(label, (cell.key,))]
+        placed = [(place_on_axis(run, along), run) for cell in fitted for run in cell.runs]
         placed = [(place, run) for place, run in placed if np.isfinite(place)]
         if placed:
             x, y = np.array([place for place, _ in placed]), np.array([run[of] for _, run in placed])
-            yield Sample(label, x, y, np.arange(len(placed)), placed[0][1].evaluated)
+            learnt = Learnt.count(run.learning for _, run in placed)
+            yield Sample(label, x, y, np.arange(len(placed)), placed[0][1].evaluated, learnt)
 
 
 def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
@@ -461,16 +540,16 @@ def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
     curves = [_curve_values(run, of, along) for run in cell.runs]
     groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
     x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
-    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated)
+    return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated, cell.learnt)
 
 
 def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
     curve = run.curve
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
-    grid = curve.raw if of in ("raw_error", "excess") else curve.error
+    grid = getattr(curve, GRIDS.get(of, "error"))
     if along == "loop":
         kept = curve.loops <= run.loop
-        values = grid[kept][:, -1:] if of == "error_last" else grid[kept]
+        values = grid[kept][:, -1:] if of in LAST_QUERY else grid[kept]
         return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
     kept = curve.points > 0
     row = grid[curve.row(run.loop)] if curve else np.empty(0)

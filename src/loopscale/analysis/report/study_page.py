@@ -153,6 +153,7 @@ def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
         text = (
             "Means over runs, fitted laws, and the prediction of theory (dotted or dashed). A prediction that is exact"
             " for this quantity is drawn as is. Of any other prediction only the shape counts: its constant is fitted."
+            " Short bars with an interval are predictions of held-out values, and open diamonds are the runs there."
         )
         yield Figure(f"Law: {of} along {along}", text, f"law{place}", law_figure(same))
 

@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 
 from loopscale.records.model import OVER, Record, Role
 from loopscale.runner.decide.job import Job
+from loopscale.studies.answering_runs import answering_runs
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
 from loopscale.studies.searches.base import Search, distribution, trial_state
@@ -184,6 +185,7 @@ class CellRun:
         self._numbers = {job.number for job in tuning}
         self._next_number = self._unused_number(0)
         self._unfinished = {job.key for job in tuning if job.state != "over"}
+        self._open = {job.key for job in self.jobs.values() if job.state != "over"}
         replicates = [job for job in self.jobs.values() if job.role == "replicate"]
         self._replicated = {_replicate_id(job.point, job.seed) for job in replicates}
         for position, job in enumerate(self.jobs.values()):
@@ -197,26 +199,57 @@ class CellRun:
         """Planned number of trials of the cell."""
         return self.sampler.size + self.study.replicates
 
+    @property
+    def is_over(self) -> bool:
+        """True if every trial of the cell is over, and no trial is missing."""
+        return not self._open and not self._wants_points and not self._missing_seeds()
+
+    @property
+    def answers(self) -> tuple[Job, ...]:
+        """The trials that answer for the cell, as in the reports."""
+        finished = [
+            job for job in self.jobs.values() if job.outcome == "finished" and math.isfinite(job.error)
+        ]
+        finished.sort(key=lambda job: (job.number, job.seed or 0))
+        replicates, tuned = (
+            [job for job in finished if job.role == role] for role in ("replicate", "tuning")
+        )
+        return answering_runs(
+            replicates,
+            tuned,
+            lambda job: repr(sorted(job.point.items())),
+            lambda job: job.reported_error,
+        )
+
+    @property
+    def _wants_points(self) -> bool:
+        return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
+
+    def _missing_seeds(self) -> list[int]:
+        """The seeds of the best point without a trial. Without a best point nothing is replicated."""
+        if self.space and not self.best:
+            return []
+        point = self.best.point if self.best else {}
+        seeds = range(1, self.study.replicates + 1)
+        return [seed for seed in seeds if _replicate_id(point, seed) not in self._replicated]
+
     def new_job(self) -> Job | None:
         """A trial without a record: a new point or a replicate of the best point. None if the cell has to wait."""
-        wants_points = bool(self.space) and self._asked < self.sampler.size and not self.exhausted
-        if wants_points and (job := self._ask_point()):
+        if self._wants_points and (job := self._ask_point()):
             return job
-        if self.space and (self._unfinished or not self.best):
-            return None  # the best point may still change, or there is none
+        if self.space and self._unfinished:
+            return None  # the best point may still change
         point = self.best.point if self.best else {}
-        for seed in range(1, self.study.replicates + 1):
-            if (replicate := _replicate_id(point, seed)) in self._replicated:
-                continue
-            self._replicated.add(replicate)
+        for seed in self._missing_seeds():
+            self._replicated.add(_replicate_id(point, seed))
             job = self._make_job(point, seed, "replicate", seed)
             if job.key not in self.jobs:
                 return self._add(job)
         return None
 
     def state_changed(self, job: Job) -> None:
-        if job.role == "tuning":
-            (self._unfinished.discard if job.state == "over" else self._unfinished.add)(job.key)
+        for keys in (self._open, self._unfinished) if job.role == "tuning" else (self._open,):
+            (keys.discard if job.state == "over" else keys.add)(job.key)
 
     def kept_keys(self) -> set[str]:
         """Trials whose weights are kept for good: the replicates and the best of the search."""

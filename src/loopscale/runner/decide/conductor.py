@@ -8,13 +8,14 @@ changes no decision.
 import heapq
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from loopscale.records.model import CURVE, EVALUATED, OVER, RUNG, STATUS, Note, Record, flatten
+from loopscale.records.model import CURVE, EVALUATED, FLOOR, OVER, RUNG, STATUS, Note, Record, flatten
 from loopscale.records.tables import encode_curve
 from loopscale.runner.decide.cell_run import CellRun
+from loopscale.runner.decide.held_out import HeldOutCells
 from loopscale.runner.decide.job import Baseline, Fault, Idle, Job, Report
 from loopscale.runner.decide.limits import BudgetSpent, Meter, Share
 from loopscale.studies.spec import Study
@@ -26,6 +27,9 @@ MAX_RETRIES = 3
 MAX_LOST_HOSTS = 50
 """Number of further workers in one run for a trial whose host died, because the trial is not at fault."""
 
+PREDICTION_SECONDS = 600.0
+"""Longest wait until the store has a prediction. No predicted trial starts before."""
+
 MAX_SILENT_DEATHS = 4
 """Number of worker deaths before the first report after which the study stops: no worker can start here."""
 
@@ -36,6 +40,10 @@ class Interrupted(BaseException):
 
 class NoWorkers(RuntimeError):
     """Every worker died before its first report."""
+
+
+class Unrecorded(RuntimeError):
+    """The store did not take all notes. The next run repeats the missing notes from the checkpoints."""
 
 
 class NoteSink(Protocol):
@@ -56,9 +64,22 @@ class Conductor:
     """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
 
     def __init__(
-        self, study: Study, records: Iterable[Record], writer: NoteSink, meter: Meter | None = None
+        self,
+        study: Study,
+        records: Iterable[Record],
+        writer: NoteSink,
+        meter: Meter | None = None,
+        predictions: Iterable[str] = (),
     ) -> None:
-        """`records` are those of the study's earlier runs. `meter` limits the study to its budget."""
+        """Restore the study from the `records` of its earlier runs.
+
+        Parameters
+        ----------
+        meter
+            Limits the study to its budget.
+        predictions
+            The tags of the recorded predictions of held-out cells.
+        """
         self.study, self.writer, self.meter = study, writer, meter
         self.stopping = False
         """Whether somebody has asked the study to stop."""
@@ -84,7 +105,10 @@ class Conductor:
         self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
         self.baselines = _baseline_jobs(study, records)
         self._jobs_by_key = {job.key: job for job in self.jobs()}
-        self._queue = JobQueue(self.baselines.values(), list(self.cell_runs.values()), self._outdated)
+        self._held_out = HeldOutCells(study, self.cell_runs, predictions, self._outdated)
+        self._queue = JobQueue(
+            self.baselines.values(), list(self.cell_runs.values()), self._outdated, self._held_out.waiting
+        )
         for record in records:
             # The driver may have died between the outcome of a trial and the end of the run.
             if record.outcome in OVER and record.status == "RUNNING":
@@ -120,6 +144,8 @@ class Conductor:
         2. A new job of the cell with the fewest jobs.
         3. A finished job whose curve is of another evaluation than the study's.
 
+        A held-out cell has no new job before its prediction is recorded.
+
         Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
         suffice for a job and no job runs.
         """
@@ -131,7 +157,10 @@ class Conductor:
         if self._running and not affordable:
             self.has_startable = False
             return Idle.WAIT
+        self._predict_held_out()
         job = self._queue.next()
+        if not job and self._predict_held_out():  # the last cell may just have tried its last point
+            job = self._queue.next()
         self.has_startable = bool(job)
         if not job and not self._running and self._reopen_overwritten():
             return self.next()
@@ -150,6 +179,26 @@ class Conductor:
         self._queue.state_changed(job)
         self._running.add(job.key)
         return job
+
+    def _predict_held_out(self) -> bool:
+        """Record the predictions that can be made now, and let their cells start. Returns whether any cell may start.
+
+        Raises Unrecorded if the store does not take the predictions.
+        """
+        waiting = self._held_out.waiting
+        if not waiting:
+            return False
+        predictions = self._held_out.predict()
+        for prediction in predictions:
+            self.writer.write(prediction.note())
+        if predictions and not self.writer.flush(PREDICTION_SECONDS):
+            raise Unrecorded(
+                "the store has not taken the prediction of held-out trials, which therefore wait"
+            )
+        free = waiting - self._held_out.waiting
+        for key in free:
+            self._queue.free(key)
+        return bool(free)
 
     def budget_spent(self) -> BudgetSpent:
         """Error of a study that stops at its budget, with the use, the trials that remain, and the remedy."""
@@ -284,7 +333,11 @@ class Conductor:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
             tags |= self._evaluated_task_tag(job, had_ended)
-            artifacts = ((CURVE, encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen)),)
+            regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
+            content = encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret)
+            artifacts = ((CURVE, content),)
+            if report.floor:
+                tags[FLOOR] = report.floor
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
         if report.host:
@@ -299,6 +352,7 @@ class Conductor:
         status = STATUS.get(report.outcome, "FAILED")
         metrics = {} if had_ended or job.role == "baseline" else {"flops": job.flops}
         metrics |= report.metrics or {}
+        job.take_measures(metrics)
         self.writer.write(Note(job.key, job.step, metrics, tags=tags, status=status, artifacts=artifacts))
 
     def _evaluated_task_tag(self, job: Job, had_ended: bool) -> dict[str, str]:
@@ -356,20 +410,24 @@ class JobQueue:
 
     The queue consists of three heaps in the order of the study's jobs. Entries are only removed at the top, where
     entries that no longer hold are skipped. `outdated` says whether a job that is over must be evaluated again. A job
-    that is not outdated never becomes outdated.
+    that is not outdated never becomes outdated. Cells that are `held_back` have no new job before `free`.
     """
 
     def __init__(
-        self, baselines: Iterable[Job], cells: Sequence[CellRun], outdated: Callable[[Job], bool]
+        self,
+        baselines: Iterable[Job],
+        cells: Sequence[CellRun],
+        outdated: Callable[[Job], bool],
+        held_back: Collection[str] = (),
     ) -> None:
         self.cells, self._outdated = cells, outdated
         self._cell_numbers = {cell_run.cell.key: number for number, cell_run in enumerate(cells)}
         self._waiting_heap: list[Entry] = []
         self._outdated_heap: list[Entry] = []
-        self._cell_heap = [(len(cell_run.jobs), number) for number, cell_run in enumerate(cells)]
+        self._in_cell_heap = {number for key, number in self._cell_numbers.items() if key not in held_back}
+        self._cell_heap = [(len(cells[number].jobs), number) for number in sorted(self._in_cell_heap)]
         """Cells that may have a new job, ordered by the number of jobs."""
         heapq.heapify(self._cell_heap)
-        self._in_cell_heap = set(range(len(cells)))
         for job in [*baselines, *(job for cell_run in cells for job in cell_run.jobs.values())]:
             self.state_changed(job)
 
@@ -384,9 +442,14 @@ class JobQueue:
             return
         cell_run = self.cells[number]
         cell_run.state_changed(job)
-        if job.state == "over" and number not in self._in_cell_heap:
+        if job.state == "over":
+            self.free(job.cell)
+
+    def free(self, cell: str) -> None:
+        """Let a cell have new jobs again."""
+        if (number := self._cell_numbers[cell]) not in self._in_cell_heap:
             self._in_cell_heap.add(number)
-            heapq.heappush(self._cell_heap, (len(cell_run.jobs), number))
+            heapq.heappush(self._cell_heap, (len(self.cells[number].jobs), number))
 
     def next(self) -> Job | None:
         """The first waiting job, else a new job of the cell with the fewest jobs, else the first outdated job.

@@ -4,13 +4,14 @@ import enum
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import OVER, Record, Role
+from loopscale.records.model import EVALUATE, OVER, Record, Role
 from loopscale.solvers.base import Solver
 from loopscale.studies.schema import Resources
 from loopscale.tasks.base import Task
@@ -68,6 +69,8 @@ class Report:
     metrics: dict[str, float] | None = None
     """Metrics of the final evaluation, such as `evaluate/error`."""
     curve: Curve | None = None
+    floor: str = ""
+    """How the floor of the curve's prompts is known, and the algorithm, such as `bayes ridge`."""
     host: str = ""
     hardware: str = ""
     """The GPU, or the processor, of the training."""
@@ -102,6 +105,8 @@ class Job:
     """Floating-point operations of the whole training."""
     step: int = 0
     error: float = float("inf")
+    measures: dict[str, float] = field(default_factory=dict[str, float])
+    """Measures of the last evaluation by name, such as `error`."""
     rungs: dict[int, float] = field(default_factory=dict[int, float])
     """Error at each of the scheduler's rungs that the trial has reached."""
     state: Literal["waiting", "running", "over"] = "waiting"
@@ -133,16 +138,29 @@ class Job:
     def seed(self) -> int | None:
         return self.work.seed if isinstance(self.work, Trial) else None
 
+    @property
+    def reported_error(self) -> float:
+        """The error of the last evaluation; before an evaluation, of the last validation."""
+        return self.measures.get("error", self.error)
+
     def restore(self, record: Record) -> None:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
         over, self.recorded = record.outcome in OVER, True
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
+        self.take_measures(record.metrics)
         self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
         self.retries, self.lost_hosts = (
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
         )
+
+    def take_measures(self, metrics: Mapping[str, float]) -> None:
+        """Take the measures of an evaluation from among the metrics of a report or a record."""
+        prefix = EVALUATE
+        self.measures |= {
+            n.removeprefix(prefix): value for n, value in metrics.items() if n.startswith(prefix)
+        }
 
     def make_order(self, evaluation: Evaluation, checkpoints: str, resources: Resources) -> Order:
         """The order for a worker. `checkpoints` is the location of the checkpoints."""

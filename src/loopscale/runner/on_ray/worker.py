@@ -18,15 +18,18 @@ from typing import Any
 
 import torch
 
-from loopscale.evaluate import evaluate, summary
+from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, evaluate, summary
 from loopscale.records.model import EVALUATE
+from loopscale.regret import Floor
 from loopscale.runner.decide.job import Order, Report
 from loopscale.runner.machine import is_out_of_memory, training_hardware
+from loopscale.tasks.base import Task
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.compiler import compiles
 from loopscale.training.device import execution, prepare
+from loopscale.training.learning import kept_floor, learning_metrics
 from loopscale.training.loop import Diverged, train
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
@@ -162,20 +165,45 @@ def _load_checkpoint(checkpoints: CheckpointStore, trial: Trial) -> Checkpoint |
 
 def _evaluate(order: Order) -> Report:
     """The curve of the solver, or of the trained net after a reload of its checkpoint."""
+    checkpoints, learning, problems = (
+        open_checkpoint_store(order.checkpoints),
+        dict[str, float](),
+        list[str](),
+    )
+
+    def known_floor(task: Task, purpose: Purpose, prompts: int) -> Floor | None:
+        """The floor, or None after a problem: a trained net must not be lost because its floor is unknown."""
+        try:
+            return kept_floor(checkpoints, task, purpose, prompts)
+        except StorageUnavailable:
+            raise
+        except Exception as error:
+            problems.append(f"no regret: {str(error)[:500] or type(error).__name__}")
+            return None
+
     if order.baseline:
         task, steps = order.baseline.task, order.evaluation.loops
-        curve = evaluate(order.baseline.solver, task, order.evaluation)
+        predictor, device = order.baseline.solver, "cpu"
     else:
         assert order.trial
         task, steps = order.evaluation.posed(order.trial.task), order.trial.steps_per_prompt
         try:
-            net = checkpoint.load_net(open_checkpoint_store(order.checkpoints), order.key, order.trial)
+            predictor = checkpoint.load_net(checkpoints, order.key, order.trial)
+            history = checkpoint.load_history(checkpoints, order.key)
         except (FileNotFoundError, checkpoint.Stripped) as error:
             return _with_place(order, Report(outcome="finished", detail=f"not evaluated: {error}"))
-        curve = evaluate(net, task, order.evaluation, _device(order))
+        device = _device(order)
+        if floor := known_floor(order.trial.task, "validate", VALIDATION_PROMPTS):
+            learning = learning_metrics(history, floor)
+    floor = known_floor(task, "evaluate", order.evaluation.prompts)
+    curve = evaluate(predictor, task, order.evaluation, device, floor)
     values = summary(curve, task, min(steps, len(curve.error)))
-    metrics = {EVALUATE + name: value for name, value in values.items()}
-    return _with_place(order, Report(outcome="finished", metrics=metrics, curve=curve))
+    metrics = {EVALUATE + name: value for name, value in values.items()} | learning
+    how = f"{floor.how} {floor.name}".strip() if floor and floor.known else ""
+    detail = "; ".join(dict.fromkeys(problems))
+    return _with_place(
+        order, Report(outcome="finished", detail=detail, metrics=metrics, curve=curve, floor=how)
+    )
 
 
 def _with_place(order: Order, report: Report) -> Report:

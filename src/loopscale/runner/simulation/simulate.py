@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loopscale.records.model import Note, Record, Run
+from loopscale.records.model import STUDY, Note, Record, Run
+from loopscale.records.predictions import RecordedPrediction, recorded_predictions
 from loopscale.records.study_records import as_records
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
@@ -32,16 +33,24 @@ class MemoryRecords:
     notes: list[Note] = field(default_factory=list)
     backlog: int = 0
     away_since: float | None = None
+    delivered: int = 0
+    """The number of notes that no death of a driver can lose."""
 
     def write(self, note: Note) -> None:
         self.notes.append(note)
 
     def flush(self, timeout: float) -> bool:
+        self.delivered = len(self.notes)
         return True
 
     def lose_last(self, count: int) -> None:
         """Forget the last notes, as a driver that dies with a full queue does."""
-        del self.notes[max(0, len(self.notes) - count) :]
+        del self.notes[max(self.delivered, len(self.notes) - count) :]
+
+    def predictions(self) -> dict[str, RecordedPrediction]:
+        """The recorded predictions, by tag."""
+        tags = {name: text for note in self.notes if note.key == STUDY for name, text in note.tags.items()}
+        return recorded_predictions(tags)
 
     def records(self) -> list[Record]:
         runs: dict[str, Run] = {}
@@ -223,5 +232,6 @@ class Simulation:
             self._leave(attempt)
         self._events.clear()
         self.records.lose_last(self._random.randint(0, MAX_LOST_NOTES))
-        self.conductor = Conductor(self.study, self.records.records(), self.records)
+        records = self.records.records()
+        self.conductor = Conductor(self.study, records, self.records, None, self.records.predictions())
         self._fill_slots()

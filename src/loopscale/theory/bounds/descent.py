@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from loopscale.theory.bounds.base import Bound, InContext
+from loopscale.theory.bounds.sample_spectrum import MOST_CONDITION, sample_spectrum
 
 
 class WorstCase(InContext):
@@ -20,18 +21,23 @@ class WorstCase(InContext):
     """κ(S), the largest over the smallest non-zero eigenvalue of one prompt's S = X'X.
 
     This is not the task's `condition`, which belongs to the covariance of x. The default is the ratio of the
-    ends of the Marchenko-Pastur law for isotropic x, a limit for large d and N.
+    ends of the spectrum for large d and N: of the Marchenko-Pastur law for isotropic x, else of the law of
+    Silverstein and Choi (1995).
     """
     condition: float = Field(1.0, ge=1)
-    """κ of the covariance of x. Give `kappa` if this is not 1."""
+    """κ of the covariance of x."""
+    spectrum_levels: int = Field(2, ge=2)
+    """The number of different eigenvalues of the covariance of x, as in the task."""
 
     @property
     def condition_number(self) -> float:
         """κ(S)."""
         if self.kappa is not None:
             return self.kappa
-        self.require(self.condition == 1, "isotropic inputs (condition 1), or a given kappa")
         self.require(self.seen not in (0, self.dim), "N other than 0 and d, or a given kappa")
+        if self.condition > 1:
+            self.require(self.condition <= MOST_CONDITION, "condition <= 1,000,000, or a given kappa")
+            return sample_spectrum(self.dim, self.seen, self.condition, self.spectrum_levels).condition_number
         root = math.sqrt(self.seen / self.dim)
         return ((root + 1) / (root - 1)) ** 2
 
