@@ -183,8 +183,12 @@ def test_the_laws_of_todays_reduced_scaling_studies_cannot_be_decided(name: str)
     loaded = Study.load(STUDIES / f"scaling/reduced/{name}.yaml")
     planned = study_power(loaded, Noise())
     laws = [family.likeliest for family in families(planned) if family.first.kind == "law"]
-    assert len(laws) == len(loaded.laws)
-    assert {law.outlook for law in laws} <= {"cannot be decided", "no verdict"}
+    outlooks = {law.question: law.outlook for law in laws}
+    assert "decidable" not in outlooks.values()
+    assert {outlooks[law] for law in outlooks if not law.endswith("loop")} <= {
+        "cannot be decided",
+        "no verdict",
+    }
     text = "\n".join(power_remarks(planned, loaded.replicates))
     assert "cannot be decided" in text or "no verdict" in text
 

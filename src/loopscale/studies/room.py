@@ -205,8 +205,8 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
                 why += f"; {_enough(rooms)}"
             yield f"{name} cannot move the answer: {why}{_more_levels(study) if axis.depth else ''}"
         elif axis.effect_last is not None and axis.effect_last < least:
-            laws = [law.of for law in study.laws if law.along == axis.axis and law.of.endswith("_last")]
-            for of in laws:
+            laws = (law.of for law in study.laws if law.along == axis.axis and law.of.endswith("_last"))
+            for of in dict.fromkeys(laws):
                 yield (
                     f"{name} cannot move {of}: at the last query, the error of the best known algorithm changes by "
                     f"{percent(axis.effect_last)} of the ignorance, less than {percent(least)}"
