@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.laws.law import predict
-from loopscale.tasks.spectrum import two_level_spectrum
+from loopscale.tasks.spectrum import level_spectrum
 from loopscale.theory.bounds.sample_spectrum import SampleSpectrum, sample_spectrum
 from tests.theory.checks import bound, value
 
 
 def sampled(dim: int, seen: int, condition: float, draws: int = 12) -> SampleSpectrum:
     """Eigenvalues of sampled covariances, weighted by the covariance of x."""
-    rng, spectrum = np.random.default_rng(0), np.array(two_level_spectrum(dim, condition))
+    rng, spectrum = np.random.default_rng(0), np.array(level_spectrum(dim, condition))
     nodes, weights = list[np.ndarray](), list[np.ndarray]()
     for _ in range(draws):
         x = rng.standard_normal((seen, dim)) * np.sqrt(spectrum)

@@ -29,7 +29,7 @@ class ConditionedDescent(LinearExcess):
         self.require(self.seen >= 1, "N >= 1")
         self.require(self.noise == 0, "noise 0")
         self.require(self.condition <= MOST_CONDITION, f"condition <= {MOST_CONDITION:,.0f}")
-        return sample_spectrum(self.dim, self.seen, self.condition)
+        return sample_spectrum(self.dim, self.seen, self.condition, self.spectrum_levels)
 
 
 class FirstOrderSpectrum(ConditionedDescent, kind="first_order_spectrum"):

@@ -28,6 +28,8 @@ class WorstCase(InContext):
     """
     condition: float = Field(1.0, ge=1)
     """κ of the covariance of x."""
+    spectrum_levels: int = Field(2, ge=2)
+    """The number of different eigenvalues of the covariance of x, as in the task."""
 
     @property
     def condition_number(self) -> float:
@@ -37,7 +39,7 @@ class WorstCase(InContext):
         self.require(self.seen not in (0, self.dim), "N other than 0 and d, or a given kappa")
         if self.condition > 1:
             self.require(self.condition <= MOST_CONDITION, "condition <= 1,000,000, or a given kappa")
-            return sample_spectrum(self.dim, self.seen, self.condition).condition_number
+            return sample_spectrum(self.dim, self.seen, self.condition, self.spectrum_levels).condition_number
         root = math.sqrt(self.seen / self.dim)
         return ((root + 1) / (root - 1)) ** 2
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Complex128, Float
 from numpy.polynomial import polynomial
 
-from loopscale.tasks.spectrum import two_level_spectrum
+from loopscale.tasks.spectrum import level_spectrum
 
 MOST_CONDITION = 1e6
 """Beyond, float64 does not resolve the ends of the spectrum."""
@@ -74,9 +74,12 @@ class SampleSpectrum:
 
 
 @cache
-def sample_spectrum(dim: int, seen: int, condition: float) -> SampleSpectrum:
-    """The spectrum for d dimensions, N = `seen` samples and the condition number of Λ, whose trace is d."""
-    gamma, levels = dim / seen, two_level_spectrum(dim, condition)
+def sample_spectrum(dim: int, seen: int, condition: float, count: int = 2) -> SampleSpectrum:
+    """The spectrum for d dimensions, N = `seen` samples and the condition number of Λ, whose trace is d.
+
+    `count` is the number of different eigenvalues of Λ.
+    """
+    gamma, levels = dim / seen, level_spectrum(dim, condition, count)
     shares = dict.fromkeys(levels, 0.0)
     for level in levels:
         shares[level] += 1 / dim
