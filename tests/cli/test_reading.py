@@ -372,9 +372,8 @@ def test_show_lists_the_keys_of_a_study_file(loopscale):
     (study,) = loopscale("show", "study", "--json").json
     keys = {setting["name"]: setting for setting in study["settings"]}
     assert (keys["question"]["default"], keys["baselines"]["type"]) == ("required", "list of solver")
-    assert "under each of these keys: fixed, nuisance, search" in " ".join(
-        loopscale("show", "study").out.split()
-    )
+    told = " ".join(loopscale("show", "study").out.split())
+    assert "shows the settings under fixed, nuisance, search" in told
     assert keys["search"]["default"] == {"kind": "tpe", "trials": 8, "objectives": ["error"]}
     (search,) = loopscale("show", "search", "tpe", "--json").json
     assert [setting["default"] for setting in search["settings"]] == [8, ["error"]]
@@ -397,7 +396,10 @@ def test_theory_is_listed_with_its_sources(loopscale, what: str):
     found = loopscale("show", what, "--json").json
     assert all(each["facts"]["source"] for each in found)
     told = loopscale("show", what).out
-    assert all(each["kind"] in told and each["facts"]["source"] in told for each in found)
+    assert all(each["kind"] in told for each in found)
+    for each in found:
+        alone = " ".join(loopscale("show", what, each["kind"]).out.split())
+        assert " ".join(each["facts"]["source"].split()) in alone
 
 
 def test_json_is_all_of_standard_output(store, elsewhere):

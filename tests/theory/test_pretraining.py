@@ -66,7 +66,7 @@ def test_the_slope_matches_the_formula(kind: str, settings: dict, setting: str, 
     ("kind", "settings", "condition"),
     [
         ("bai_pretrain", {"point": 10, "kappa": 2}, "N >= d"),
-        ("bai_pretrain", {"condition": 10}, "given kappa"),
+        ("bai_pretrain", {"condition": 1e7}, "given kappa"),
         ("bai_pretrain", {"noise": 0.0, "kappa": 2}, "noise > 0"),
         ("bai_crossover", {"point": 10, "kappa": 2}, "N >= d"),
         ("bai_pretrain_layers", {"kappa": 2, "noise": 1e3}, "κN > σ"),

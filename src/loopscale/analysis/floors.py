@@ -111,6 +111,13 @@ def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
         return
 
 
+def import_floors(export: Path, store: Store) -> None:
+    """Add the floors of an export to those of a store. Floors that the store knows stay unchanged."""
+    if floors := _read(export / FILE):
+        file = store.storage / FILE
+        save_floors(file, floors | _read(file))
+
+
 def saved_form(floor: MeanFloor) -> Entry:
     """The floor as JSON, which has no NaN."""
     plain = {

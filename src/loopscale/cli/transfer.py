@@ -116,11 +116,14 @@ def import_records(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
+    from loopscale.analysis.floors import import_floors
     from loopscale.records import transfer
     from loopscale.records.stores.exported import check_export
 
     check_export(folder)  # before the store is created
-    imported = transfer.import_records(open_store(context, store, storage, create=True), folder)
+    place = open_store(context, store, storage, create=True)
+    imported = transfer.import_records(place, folder)
+    import_floors(folder, place)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})
     else:

@@ -40,7 +40,7 @@ class FirstOrderSpectrum(ConditionedDescent, kind="first_order_spectrum"):
     `oswald_gd`), so a net of L layers that runs T times is a method with L T gradients.
     """
 
-    source = "derived: Christoffel function of the sample spectrum of Silverstein and Choi 1995"
+    source = "derived: Christoffel function of the sample spectrum of @silverstein1995"
     layers: PositiveInt = 1
     """L, the number of layers in each loop."""
 
@@ -56,7 +56,7 @@ class TiedDescent(ConditionedDescent, kind="tied_descent"):
     matters here: at condition number 1 the best size is 1/(1 + d/N) for every T and ΔT.
     """
 
-    source = "derived: sample spectrum of Silverstein and Choi 1995"
+    source = "derived: sample spectrum of @silverstein1995"
     window: PositiveInt = 1
     """ΔT, the number of supervised loops."""
 

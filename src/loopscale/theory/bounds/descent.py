@@ -24,7 +24,7 @@ class WorstCase(InContext):
 
     This is not the task's `condition`, which belongs to the covariance of x. The default is the ratio of the
     ends of the spectrum for large d and N: of the Marchenko-Pastur law for isotropic x, else of the law of
-    Silverstein and Choi (1995).
+    @silverstein1995.
     """
     condition: float = Field(1.0, ge=1)
     """κ of the covariance of x."""

@@ -4,7 +4,7 @@ With γ = d/N and the spectrum H of Λ, the companion Stieltjes transform v(z) o
 
     z = -1/v + γ ∫ s/(1 + s v) dH(s).
 
-The ends of the support are the values z(v) at the real v with dz/dv = 0 (Silverstein and Choi 1995). A method with
+The ends of the support are the values z(v) at the real v with dz/dv = 0 (@silverstein1995). A method with
 fixed coefficients leaves the excess τ² E tr Λ q(Ŝ)², so the weight of an eigenvalue is its share of tr Λ. The
 Stieltjes transform of this weight is (1/d) tr Λ (Ŝ - z)⁻¹ = -(1 + 1/(z v))/γ.
 """
