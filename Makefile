@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help quickstart test lint slow hosts soak bench notebooks findings ui install clean
+.PHONY: help quickstart test lint slow hosts soak bench notebooks findings noise ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ notebooks: $(READY)  ## run every notebook in place, with pictures (needs chromi
 
 findings: $(READY)  ## write FINDINGS.md and the findings of README.md from the records in notebooks/data
 	$(BIN)/python -m loopscale.analysis.report.findings_page
+
+noise: $(READY)  ## measure the noise between replicates in notebooks/data again, for `loopscale plan` (a minute)
+	$(BIN)/python -m loopscale.analysis.answers.noise notebooks/data src/loopscale/studies/noise.csv
 
 ui: $(READY)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)

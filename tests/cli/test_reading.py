@@ -231,6 +231,57 @@ def test_plan_is_one_object_and_writes_nothing(loopscale, study_file, elsewhere)
     assert list(elsewhere.iterdir()) == []
 
 
+def test_plan_prints_room_power_and_noise_in_a_hundred_columns(loopscale, study_file):
+    given = loopscale("plan", study_file, "--rate", "1e9").out
+    assert "room: errors over the variance of the target, on 512 prompts" in given
+    assert "1 law gets no verdict, because there is no theory to judge by (error along loop)" in given
+    assert "rate along loop of looped on linear_regression" in given
+    after = given[given.index("room:") :].splitlines()
+    assert max(map(len, after)) <= 100, max(after, key=len)
+
+
+def test_plan_as_json_has_all_numbers_of_room_and_power(loopscale, study_file):
+    found = loopscale("plan", study_file, "--rate", "1e9", "--json").json
+    (task,), (axis,) = found["room"]["tasks"], found["room"]["axes"]
+    assert axis["axis"] == "training.loops"
+    assert 0.1 < axis["effect"] < 1
+    assert (
+        task["room"]["after"]["1"]["mean"]
+        > task["room"]["after"]["2"]["mean"]
+        > task["room"]["floor"]["last"]
+    )
+    (first, *_) = found["power"]
+    assert (first["question"], first["outlook"], first["chance_exact"]) == (
+        "error along loop",
+        "no verdict",
+        0.0,
+    )
+    assert first["noise"]["noise"]["sd"] > 0
+
+
+def test_plan_warns_of_small_effects_at_the_given_least_effect(loopscale, study_file):
+    def notes(*options: str) -> str:
+        return " ".join(loopscale("plan", study_file, "--rate", "1e9", *options).out.split())
+
+    assert "cannot move the answer" not in notes()
+    assert "training.loops (1 .. 2) cannot move the answer" in notes("--least-effect", "0.9")
+
+
+def test_plan_takes_the_noise_from_earlier_records_of_the_study(loopscale, study_file, store):
+    planned = [
+        "plan",
+        study_file,
+        "--rate",
+        "1e9",
+        "--set",
+        "laws=[{of: error, along: training.loops}]",
+        "--json",
+    ]
+    (table,), (own,) = (loopscale(*planned, *more).json["power"] for more in ([], ["--store", store]))
+    assert table["noise"]["source"] == "looped on linear_regression"
+    assert (own["noise"]["source"], own["noise"]["runs"]) == ("looped in this study", 6)
+
+
 @pytest.mark.parametrize(
     ("what", "family"),
     [

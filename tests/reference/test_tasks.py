@@ -7,8 +7,11 @@ from pydantic import ValidationError
 from torch import nn
 
 from loopscale.core.seeds import stream
+from loopscale.evaluate import error_curve
+from loopscale.solvers.regression import ConjugateGradient
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.tasks.representation_regression import RepresentationRegression
+from loopscale.theory.bounds.base import Bound
 
 
 @pytest.mark.parametrize(("dim", "condition"), [(20, 100.0), (4, 9.0), (5, 10.0), (3, 1.0)])
@@ -23,6 +26,37 @@ def test_the_covariance_has_two_levels_with_the_right_ratio_and_trace(dim: int, 
     for spectrum in spectra:
         np.testing.assert_allclose(spectrum, expected, rtol=0.25)
     np.testing.assert_allclose(spectra.sum(-1), 4 * dim, rtol=0.05)
+
+
+def test_a_spectrum_has_as_many_levels_as_set_and_falls_by_equal_factors():
+    spectrum = np.array(LinearRegression(dim=7, condition=27, spectrum_levels=4, x_scale=2.0).spectrum)
+    values, counts = np.unique(spectrum.round(12), return_counts=True)
+    np.testing.assert_allclose(values[1:] / values[:-1], 3)
+    assert counts.tolist() == [2, 2, 2, 1]
+    assert spectrum.sum() == pytest.approx(4 * 7)
+    with pytest.raises(ValidationError, match="spectrum_levels: 3"):
+        LinearRegression(dim=3, condition=2, spectrum_levels=4)
+
+
+def test_more_levels_need_more_steps_of_conjugate_gradients():
+    """With many more pairs than dimensions, the pairs have nearly the spectrum of the inputs."""
+
+    def errors(**levels: int) -> list[float]:
+        task = LinearRegression(dim=8, points=400, condition=1000, **levels)
+        return error_curve(ConjugateGradient(), task, 2, stream(0), 8)[:, -1].tolist()
+
+    assert errors(spectrum_levels=2) == errors()
+    assert errors()[1] < errors(spectrum_levels=8)[1] / 10
+
+
+@pytest.mark.parametrize("kind", ["lsa_min", "ridge_equiv"])
+def test_bounds_read_the_levels_of_the_task(kind: str):
+    settings = {"task.dim": 8, "task.points": 24, "task.condition": 64.0, "task.noise": 0.5}
+    two, default, eight = (
+        Bound.fill(kind, {}, settings | more).value()
+        for more in ({"task.spectrum_levels": 2}, {}, {"task.spectrum_levels": 8})
+    )
+    assert two == default != pytest.approx(eight, rel=0.01)
 
 
 def test_every_prompt_draws_its_eigenvectors():

@@ -1,5 +1,9 @@
-"""`loopscale plan`: the cost of a study before anything is spent."""
+"""`loopscale plan`: the cost of a study, and what it can show, before anything is spent."""
 
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,12 +11,15 @@ import typer
 from loopscale.cli.options import (
     JsonOption,
     SetOption,
+    StoreOption,
     StudyArgument,
     WorkersOption,
     check_rate,
+    open_store,
     parse_assignments,
 )
 from loopscale.cli.output import (
+    first_few,
     format_bytes,
     format_duration,
     format_value,
@@ -23,13 +30,22 @@ from loopscale.cli.output import (
 )
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.studies.noise import Noise
     from loopscale.studies.plan import CellPlan, Offer, StudyPlan
+    from loopscale.studies.power import Family
+    from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
 
 CELLS_LISTED = 40
-"""--json has all cells."""
+TASKS_LISTED = 8
+"""--json has all cells and tasks."""
+WIDTH = 100
+"""Columns of sentences."""
+NAME, SETTINGS = 44, 34
+"""Columns of the name of a law or a claim, and of the settings of a task."""
 
 
 def command(
+    context: typer.Context,
     study: StudyArgument,
     rate: Annotated[
         float | None,
@@ -42,10 +58,24 @@ def command(
             "--cluster", metavar="NAME", help="Plan for a cluster, with its workers and its prices."
         ),
     ] = None,
+    least_effect: Annotated[
+        float | None,
+        typer.Option(
+            "--least-effect",
+            min=0,
+            max=1,
+            help="Warn of an axis that changes the error of the best known algorithm by less than this part. "
+            "[dim]Default: 0.1[/dim]",
+        ),
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    store: StoreOption = None,
 ) -> None:
     """Print cells, trials, parameters, exact FLOPs, memory and time, here or at a given rate.
+
+    Also print what the study can show. The room is what the tasks leave to learn. The power is the chance of a verdict
+    on each law and claim, with the noise of earlier records of the study, or else of recorded studies like it.
 
     [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
@@ -57,11 +87,30 @@ def command(
 
     loaded = Study.load(study, changes)
     offer, cluster_workers = _offer(cluster) if cluster else (None, None)
-    planned = plan_study(loaded, rate, workers or cluster_workers or local_workers(loaded.resources), offer)
+    workers = workers or cluster_workers or local_workers(loaded.resources)
+    noise = _noise(context, store, loaded.name)
+    planned = plan_study(loaded, rate, workers, offer, noise, least_effect)
     if as_json:
         show_json(planned.document())
     else:
         _show(planned)
+
+
+def _noise(context: typer.Context, store: str | None, study: str) -> "Noise":
+    """The noise between replicates, from earlier records of the study if a store has some. Raises StoreError."""
+    from loopscale.records.model import NoRecords
+    from loopscale.studies.noise import Noise, NoiseTable
+
+    try:
+        place = open_store(context, store, None)
+        if place.find_experiment(study) is None:
+            return Noise()
+        from loopscale.analysis.answers.noise import noise_rows
+        from loopscale.analysis.load import load_results
+
+        return Noise(NoiseTable.with_totals(noise_rows(load_results(place, study))))
+    except NoRecords:
+        return Noise()
 
 
 def _offer(cluster: str) -> "tuple[Offer, int | None]":
@@ -113,8 +162,145 @@ def _show(plan: "StudyPlan") -> None:
     if plan.budget:
         limits = (f"{value:g} {name.replace('_', '-')}" for name, value in plan.budget.items())
         say(f"budget: {', '.join(limits)}")
+    _show_room(plan.room)
+    if plan.power:
+        _show_power(plan)
     for warning in plan.warnings:
-        say(f"note: {warning}")
+        _say_wrapped(f"note: {warning}")
+
+
+def _say_wrapped(text: str) -> None:
+    """Print a sentence in lines of `WIDTH` columns."""
+    for line in textwrap.wrap(
+        text.replace(" %", "\0%"), WIDTH, subsequent_indent="  ", break_on_hyphens=False
+    ):
+        say(line.replace("\0", " "))
+
+
+def _show_room(rooms: "StudyRoom") -> None:
+    samples = sorted({each.room.prompts for each in rooms.tasks})
+    prompts = _range(str(samples[0]), str(samples[-1]))
+    say()
+    say(f"room: errors over the variance of the target, on {prompts} prompts; the best known algorithm")
+    say("after 1 step and after T steps, where T is the number of loops or layers of the nets")
+    ranked = any(each.room.rank is not None for each in rooms.tasks)
+    columns = ["task", "cells", "least error", "fixed guess", "1 step", "T steps", "T"]
+    columns += ["rank of Φ"] * ranked
+    show_table(columns, (_room_row(each, ranked) for each in rooms.tasks[:TASKS_LISTED]))
+    if len(rooms.tasks) > TASKS_LISTED:
+        say(f"and {len(rooms.tasks) - TASKS_LISTED} more tasks")
+    if rooms.axes:
+        say("how far each axis changes the error of the best known algorithm")
+        columns = ["axis", "values", "mean error", "last query, in parts of its fixed guess"]
+        show_table(columns, ([each.axis, each.values, *_effects(each)] for each in rooms.axes))
+
+
+def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
+    room, few, most = task.room, task.steps[0], task.steps[-1]
+    least = "unknown" if math.isnan(room.floor.mean) else f"{room.floor.mean:.3g} ({room.how})"
+    deep = [f"{room.after[k].mean:.3g}" for k in (1, few, most)] if room.after else None
+    return [
+        _short(task.label, SETTINGS),
+        len(task.cells),
+        least,
+        f"{room.ignorance.mean:.3g}",
+        deep and deep[0],
+        deep and _range(*deep[1:]),
+        _range(str(few), str(most)),
+        *([room.rank] if ranked else []),
+    ]
+
+
+def _effects(axis: "AxisRoom") -> list[str | None]:
+    from loopscale.stats.power import percent
+
+    if axis.effect is None or axis.effect_last is None:
+        return ["in no algorithm", None]
+    return [percent(axis.effect), percent(axis.effect_last)]
+
+
+def _show_power(plan: "StudyPlan") -> None:
+    from loopscale.studies.power import families
+
+    asked = families(plan.power)
+    replicates = plural(plan.cells[0].replicates, "replicate")
+    for kind, first, second in (("law", "if exact", "if ¼ off"), ("claim", "if level", "if ¼ less")):
+        rows: dict[tuple[str, ...], list[Family]] = {}
+        for family in asked:
+            if family.judged and family.first.kind == kind:
+                rows.setdefault(_power_row(family), []).append(family)
+        if rows:
+            say(f"power of the {kind}s: the chance of the right verdict with {replicates}")
+            show_table(
+                [kind, "n", "all learn", first, second, "80 % needs"],
+                (
+                    [_short(same[0].first.name), sum(len(family.judged) for family in same), *row]
+                    for row, same in rows.items()
+                ),
+            )
+    for line in _power_lines(asked):
+        _say_wrapped(line)
+
+
+def _power_row(family: "Family") -> tuple[str, ...]:
+    judged = family.judged
+    powers = [power.power for power in judged if power.power]
+    return (
+        _chances(power.all_learn for power in judged),
+        _chances(power.exact for power in judged),
+        _chances(power.off for power in judged),
+        f"{_needed([power.replicates_exact for power in powers])} / "
+        f"{_needed([power.replicates_off for power in powers])}",
+    )
+
+
+def _power_lines(asked: "list[Family]") -> Iterator[str]:
+    """Sentences: the columns of the table, laws without a verdict, and the noise."""
+    from loopscale.stats.power import percent
+    from loopscale.studies.power import NO_THEORY
+
+    if any(family.judged for family in asked):
+        yield (
+            "n: laws or claims with this power. all learn: the chance that all runs learn, without which there is no "
+            "verdict. 80 % needs: replicates for a power of 80 % in the two cases before, if all runs learn; – for no "
+            "such number"
+        )
+    unjudged: dict[str, list[str]] = {}
+    for family in asked:
+        reasons = Counter(power.because for power in family.powers if power.because)
+        del reasons[NO_THEORY]  # a remark says so
+        for reason, number in reasons.items():
+            part = f" in {number} of {len(family.powers)} groups" if number < len(family.powers) else ""
+            unjudged.setdefault(reason, []).append(f"{family.first.question}{part}")
+    for reason, names in unjudged.items():
+        yield f"power not computed, because {reason}: {first_few(names, separator='; ')}"
+    powers = [power for family in asked for power in family.powers]
+    noises = {(power.noise.measure, power.noise.source): power.noise for power in powers}
+    texts: list[str] = []
+    for noise in noises.values():
+        learnt = f", {percent(noise.noise.learnt)} learnt" if noise.noise.learnt < 1 else ""
+        runs = plural(noise.runs, "run")
+        texts.append(f"{noise.noise.total:.2g} {noise.measure} of {noise.source} ({runs}{learnt})")
+    yield f"noise between replicates, sd of the logarithm: {'; '.join(texts)}"
+
+
+def _chances(chances: Iterable[float]) -> str:
+    from loopscale.stats.power import percent
+
+    ordered = [percent(chance) for chance in sorted(chances)]
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0].removesuffix(' %')} .. {ordered[-1]}"
+
+
+def _needed(counts: list[int | None]) -> str:
+    known = sorted(count for count in counts if count)
+    if not known:
+        return "–"
+    most = str(known[-1]) if len(known) == len(counts) else "–"
+    return most if most == str(known[0]) else f"{known[0]}..{most}"
+
+
+def _short(text: str, most: int = NAME) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _row(cell: "CellPlan") -> list[object]:

@@ -42,6 +42,7 @@ class Algoformer(LoopedArchitecture, kind="algoformer"):
         return self.layers if self.post_layers is None else self.post_layers
 
     @property
+    @override
     def layers_within(self) -> int:
         return self.layers if self.loop_layers is None else self.loop_layers
 

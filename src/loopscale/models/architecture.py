@@ -124,6 +124,11 @@ class LoopedArchitecture(Architecture):
         return 0
 
     @property
+    def layers_within(self) -> int:
+        """Number of layers in the loop, which run in every loop."""
+        return 1
+
+    @property
     @override
     def truncatable(self) -> bool:
         """False if the prompt or its positions enter before the first loop only."""

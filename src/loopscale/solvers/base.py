@@ -25,6 +25,15 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
         """True if the solver is for problems of this type."""
         return isinstance(problem, self.solves)
 
+    @classmethod
+    def stepwise(cls, problem: Any) -> tuple["Solver", ...]:
+        """The instances that approach the solution step by step, as a net does layer by layer.
+
+        A plan compares their errors after few and after many steps. The settings of an instance must not be tuned to
+        the prompts. Empty for closed forms, and for problems that the algorithm is not meant for.
+        """
+        return ()
+
     def accepts(self, problem: Any) -> bool:
         """True if the solver can run on this problem: the type fits, and the settings find all that they need."""
         return self.takes(problem)

@@ -80,6 +80,11 @@ class Lloyd(RestartedClustering, kind="lloyd"):
     He et al. 2025 prove that transformers do as well. Lloyd's algorithm attains the minimax rate (Lu and Zhou 2016).
     """
 
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if isinstance(problem, Clusters) else ()
+
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
         yield from self.run(problem.xs, problem.components, _least_variance(problem.xs))
@@ -124,6 +129,11 @@ class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em"):
             )
         return self
 
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if isinstance(problem, Clusters) else ()
+
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:
         xs = problem.xs
@@ -156,6 +166,11 @@ class SpectralClustering(Lloyd, kind="spectral_clustering"):
     For two clusters: the sign of the component, the same after every step. For more clusters: Lloyd's algorithm on
     the components.
     """
+
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return ()  # the components are no steps
 
     @override
     def answers(self, problem: Clusters) -> Iterator[Float64[Tensor, "batch points K"]]:

@@ -96,6 +96,11 @@ class MixtureEM(MixtureSolver, kind="mixture_em", allow_inf_nan=False):
             raise ValueError("rate needs gradient steps; write gradient_steps: 1, or remove rate")
         return self
 
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if cls().takes(problem) else ()
+
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         asked = isinstance(batch.problem, Components)

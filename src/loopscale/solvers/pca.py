@@ -7,7 +7,7 @@ start from the prompt's own start vectors. A net sees these vectors if the task 
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float64
@@ -42,6 +42,11 @@ class PowerMethod(EigenvectorSolver, kind="power_method"):
     removes a finished component. The total is k τ products. The construction takes two layers for each product.
     """
 
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if isinstance(problem, Eigenvectors) else ()
+
     @override
     def answers(
         self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
@@ -65,6 +70,11 @@ class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
 
     All components are updated at once. The first component is that of the power method.
     """
+
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if isinstance(problem, Eigenvectors) else ()
 
     @override
     def answers(

@@ -6,7 +6,7 @@ converges to the solution of minimum norm.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice, repeat
 from typing import Any, ClassVar, Literal
 
@@ -33,6 +33,17 @@ class RegressionSolver(Solver, allow_inf_nan=False):
     features: Literal["inputs", "representation"] = "inputs"
     """The regressors: x, or the Φ(x) of the task. A net has to learn Φ, and the solver knows Φ. This does not make
     the solver an oracle, because Φ is the same in all prompts."""
+
+    instances: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    """The settings of the instances that go step by step; empty for closed forms."""
+
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        if not isinstance(problem, Pairs):
+            return ()
+        features = "inputs" if problem.representation is None else "representation"
+        return tuple(cls.model_validate({"features": features, **settings}) for settings in cls.instances)
 
     @abstractmethod
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:
@@ -121,6 +132,7 @@ class Averaging(RegressionSolver, kind="averaging"):
 class GradientDescent(RegressionSolver, kind="gradient_descent"):
     """Gradient steps of one size on |Xw - y|² / 2n, from 0 (Gao et al. 2024, AlgoFormer, eq. 3; decoder: eq. 5)."""
 
+    instances = ({}, {"rate": "safe"})
     rate: PositiveFloat | Literal["safe"] | None = None
     """η, the step size for the mean over the visible pairs, the same for all prompts. Stable below 2n / λmax(X'X).
 
@@ -151,6 +163,7 @@ class Newton(RegressionSolver, kind="newton"):
     With fewer pairs than unknowns it diverges after about 50 steps.
     """
 
+    instances = ({"start": "spectral"}, {"start": "frobenius"}, {"start": "identity"})
     start: Literal["spectral", "frobenius", "identity"] = "spectral"
     """M_0. spectral: S/|SS'|₂, half of the largest value in eq. 4, which never converges. frobenius: S/|SS'|_F, as
     in the code of Fu et al. identity: I/|S|₂. From `identity`, k steps equal 2^k gradient steps of size 1/|S|₂."""
@@ -178,6 +191,8 @@ class ConjugateGradient(RegressionSolver, kind="conjugate_gradient"):
 
     For every prompt no method with the same number of gradients has a smaller energy.
     """
+
+    instances = ({},)
 
     @override
     def iterates(self, prefixes: Prefixes) -> Iterable[Float[Tensor, "*dim_out batch points width"]]:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, repeat
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -57,10 +57,17 @@ class SparseSolver(Solver, allow_inf_nan=False):
     """A method that gives a sequence of β for every prefix."""
 
     solves: ClassVar[type] = Regression
+    iterative: ClassVar[bool] = True
+    """False if the first step already gives the solution."""
 
     @abstractmethod
     def iterates(self, pairs: Correlations) -> Iterable[Float[Tensor, "batch points dim"]]:
         """β after step 1, 2, ..., without end."""
+
+    @classmethod
+    @override
+    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
+        return (cls(),) if cls.iterative and isinstance(problem, SparseRegression) else ()
 
     def resolved(self, problem: Regression) -> "SparseSolver":
         """This solver, with default settings taken from the problem."""
@@ -115,6 +122,7 @@ class Fista(SparseSolver, kind="fista"):
 class Lasso(SparseSolver, kind="lasso"):
     """The exact minimum of |Xβ - y|² / 2n + λ |β|₁, by feature-sign search (Lee et al. 2007)."""
 
+    iterative = False
     penalty: PositiveFloat = 0.01
     """λ. 0.01 is the best value in Garg et al. With noise, about σ √(2 ln d / n) is suitable."""
 

@@ -6,6 +6,7 @@ The functions that judge a real study judge simulated studies here:
   drawn, whose distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, whole
   tables of log errors are drawn.
 - A law of two parameters: `fitting.judge_rates` on the interval of a straight line, with the noise of the replicates.
+- A law along a curve: `fitting.judge_rates` on Student's interval of the mean rate, because each run has a rate.
 - Any other law: `simulate_law` draws studies and hands the runs to the caller's judge, which fits forms and floors.
 """
 
@@ -254,6 +255,44 @@ class PlannedLaw:
 
 
 @dataclass(frozen=True)
+class PlannedCurveLaw:
+    """A planned comparison of a law along a curve and a predicted rate. Each run is one observation of the rate.
+
+    Attributes
+    ----------
+    replicates
+        Runs of each law.
+    laws
+        The number of laws of the study that share their noise.
+    sd
+        Standard deviation of a run's rate.
+    rate, predicted
+        The true rate, and the rate of the theory.
+    form
+        The kind of a form.
+    """
+
+    replicates: int
+    laws: int
+    sd: float
+    rate: float
+    predicted: float
+    form: str = "exponential"
+
+    def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
+        """The chance of each verdict."""
+        if self.replicates < 2:
+            return dict.fromkeys(RATE_VERDICTS, 0.0) | {"undecided": 1.0}
+        rng = np.random.default_rng(seed)
+        freedom = self.laws * (self.replicates - 1)
+        error = self.sd * np.sqrt(rng.chisquare(freedom, draws) / freedom / self.replicates)
+        half = half_widths(error, freedom)
+        rate = self.rate + self.sd / math.sqrt(self.replicates) * rng.standard_normal(draws)
+        margin = type(variants(self.form)[0]).margin(self.predicted)
+        return _shares(judge_rates(rate - half, rate + half, self.predicted, margin), RATE_VERDICTS)
+
+
+@dataclass(frozen=True)
 class Power:
     """The answers of a plan about one claim or law.
 
@@ -277,15 +316,17 @@ class Power:
     replicates_off: int | None
 
 
-def claim_power(plan: PlannedClaim) -> Power:
+def claim_power(plan: PlannedClaim, draws: int = DRAWS) -> Power:
     """The power of a claim: "level" if both errors are the same, "less" if the first error is a quarter less.
 
     Without a margin "level" is impossible, and `replicates_exact` is None.
     """
     same, less = replace(plan, effect=0.0), replace(plan, effect=math.log1p(-OFF))
-    exact, off = same.chances(), less.chances()
+    exact, off = same.chances(draws), less.chances(draws)
     needed = (
-        replicates_needed(lambda n: replace(same, replicates=n).chances()["level"]) if plan.margin else None
+        replicates_needed(lambda n: replace(same, replicates=n).chances(draws)["level"])
+        if plan.margin
+        else None
     )
     return Power(
         exact,
@@ -293,25 +334,25 @@ def claim_power(plan: PlannedClaim) -> Power:
         exact["level"],
         off["less"],
         needed,
-        replicates_needed(lambda n: replace(less, replicates=n).chances()["less"]),
+        replicates_needed(lambda n: replace(less, replicates=n).chances(draws)["less"]),
     )
 
 
-def law_power(plan: PlannedLaw) -> Power:
+def law_power(plan: PlannedLaw | PlannedCurveLaw, draws: int = DRAWS) -> Power:
     """The power of a law: "agrees" if the rate is the predicted one, "faster" or "slower" if a quarter is missing."""
     same, other = replace(plan, rate=plan.predicted), replace(plan, rate=(1 - OFF) * plan.predicted)
 
     def against(chances: Mapping[str, float]) -> float:
         return chances["slower"] if plan.predicted > 0 else chances["faster"]
 
-    exact, off = same.chances(), other.chances()
+    exact, off = same.chances(draws), other.chances(draws)
     return Power(
         exact,
         off,
         exact["agrees"],
         against(off),
-        replicates_needed(lambda n: replace(same, replicates=n).chances()["agrees"]),
-        replicates_needed(lambda n: against(replace(other, replicates=n).chances())),
+        replicates_needed(lambda n: replace(same, replicates=n).chances(draws)["agrees"]),
+        replicates_needed(lambda n: against(replace(other, replicates=n).chances(draws))),
     )
 
 
@@ -342,6 +383,13 @@ def simulate_law(
     group = np.arange(len(x))
     words = [judge(x, np.exp(table).ravel(), group) for table in noise.draw(rng, means, replicates, draws)]
     return {word: words.count(word) / draws for word in sorted({*RATE_VERDICTS, *words})}
+
+
+def percent(chance: float) -> str:
+    """A chance or a share in words: `0 %`, `<1 %`, `37 %`, `>99 %`."""
+    if 1e-9 < chance < 0.005:
+        return "<1 %"
+    return ">99 %" if 0.995 < chance < 1 - 1e-9 else f"{chance:.0%}".replace("%", " %")
 
 
 def replicates_needed(

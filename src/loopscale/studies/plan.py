@@ -14,6 +14,9 @@ import torch
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import held_out_tests
 from loopscale.studies.mistakes import Mistake, Mistakes
+from loopscale.studies.noise import Noise
+from loopscale.studies.power import QuestionPower, power_remarks, study_power
+from loopscale.studies.room import LEAST_EFFECT, StudyRoom, room_remarks, study_room
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
@@ -104,20 +107,37 @@ class StudyPlan:
     """The cluster whose prices and workers are used; `None` for this machine."""
     cost: Bill | None
     """The cost, if the cluster's prices are known."""
+    room: StudyRoom
+    """What the tasks leave to learn, and how far each axis can move the error."""
+    power: tuple[QuestionPower, ...]
+    """The chance of a verdict on each law and claim."""
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
         """Plain data, as in JSON."""
-        return asdict(self)
+        return asdict(self) | {"power": [question.document() for question in self.power]}
 
 
 def plan_study(
-    study: Study, rate: float | None = None, workers: int | None = None, offer: Offer | None = None
+    study: Study,
+    rate: float | None = None,
+    workers: int | None = None,
+    offer: Offer | None = None,
+    noise: Noise | None = None,
+    least_effect: float | None = None,
 ) -> StudyPlan:
     """Plan a study, on this machine or on the cluster of the `offer`.
 
-    `rate` is in FLOP/s of one trial and is measured here by default. `workers` trials run at a time; the default fills
-    the cores of this machine.
+    Parameters
+    ----------
+    rate
+        FLOP/s of one trial; by default measured here.
+    workers
+        Trials at a time; the default fills the cores of this machine.
+    noise
+        The noise between replicates; by default that of the table that ships with the package.
+    least_effect
+        An axis that changes the error of the best known algorithm by less is warned of; by default `LEAST_EFFECT`.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     threads = min(study.resources.threads, os.cpu_count() or 1)
@@ -133,12 +153,17 @@ def plan_study(
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
+    rooms, power = study_room(study), study_power(study, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
     if derived_here:
         remarks.append(
             "the steps follow from training.seconds at this speed; the first run measures and records its own, or "
             "takes --rate"
         )
+    remarks += [
+        *room_remarks(study, rooms, LEAST_EFFECT if least_effect is None else least_effect),
+        *power_remarks(power, study.replicates),
+    ]
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
@@ -168,6 +193,8 @@ def plan_study(
         laws=len(study.laws),
         cluster=offer.cluster if offer else None,
         cost=_bill(offer, cores, gpus),
+        room=rooms,
+        power=power,
         warnings=tuple(remarks),
     )
 

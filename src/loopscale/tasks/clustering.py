@@ -37,7 +37,7 @@ from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.point_clouds import PointCloud
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.relabelling import cluster_agreement, cross_entropy
-from loopscale.tasks.spectrum import two_level_spectrum
+from loopscale.tasks.spectrum import level_spectrum
 from loopscale.tasks.tables import check_size, excerpts
 
 
@@ -143,7 +143,7 @@ class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):
         whitener = torch.eye(dim).expand(batch_size, dim, dim)
         if self.condition > 1:
             spectrum, basis = (
-                constant(two_level_spectrum(dim, self.condition), rng.device),
+                constant(level_spectrum(dim, self.condition), rng.device),
                 bases(batch_size, dim, rng),
             )
             noise, whitener = noise * spectrum.sqrt() @ basis, spectrum.rsqrt()[:, None] * basis

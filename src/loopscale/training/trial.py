@@ -24,7 +24,7 @@ BUDGETS = ("flops", "seconds")
 key, so the trial is the same as a trial with as many steps."""
 
 LATER: dict[str, dict[str, Any]] = {
-    "task": {"format": "decoder", "query": "row"},
+    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
     "model": {"causal": True, "registers": 0},
     "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"} | dict.fromkeys(BUDGETS),
 }

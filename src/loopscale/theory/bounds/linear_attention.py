@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from typing_extensions import override
 
-from loopscale.tasks.spectrum import two_level_spectrum
+from loopscale.tasks.spectrum import level_spectrum
 from loopscale.theory.bounds.linear_regression import LinearExcess
 
 SOURCE = "Zhang, Frei, Bartlett 2023, theorem 4.1; with noise and with a basis for every prompt: derived"
@@ -24,8 +24,8 @@ class LinearAttentionRisk(LinearExcess):
     """A statement about the layer for inputs of any covariance."""
 
     spectrum: tuple[PositiveFloat, ...] | None = None
-    """Eigenvalues of the covariance of x / x_scale; by default the two levels that the task has for dim and
-    condition.
+    """Eigenvalues of the covariance of x / x_scale; by default the levels that the task has for dim, condition
+    and spectrum_levels.
     """
     basis: Literal["prompt", "fixed"] = "prompt"
     """`prompt`: every prompt has its own eigenvectors, as in the task. `fixed`: all prompts share the
@@ -37,7 +37,7 @@ class LinearAttentionRisk(LinearExcess):
         """Eigenvalues of Λ, the covariance of x."""
         spectrum = self.spectrum
         if spectrum is None:
-            spectrum = two_level_spectrum(self.dim, self.condition)
+            spectrum = level_spectrum(self.dim, self.condition, self.spectrum_levels)
         else:
             self.require(len(spectrum) == self.dim, "a spectrum of `dim` eigenvalues")
             self.require(self.condition == 1, "a given spectrum, or a condition, not both")

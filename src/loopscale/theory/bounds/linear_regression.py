@@ -1,8 +1,8 @@
 """In-context linear regression: excess error of non-iterative methods against the number of pairs.
 
-y = <w, x> + noise, x ~ N(0, x_scale² Λ), w ~ N(0, w_scale² I), noise ~ N(0, noise²). Λ has the two-level
-spectrum of the task `linear_regression`. No bound here has a hidden constant, so a trained model is compared
-in absolute terms.
+y = <w, x> + noise, x ~ N(0, x_scale² Λ), w ~ N(0, w_scale² I), noise ~ N(0, noise²). Λ has the
+spectrum of the task `linear_regression`, by default two levels. No bound here has a hidden constant, so a trained model
+is compared in absolute terms.
 """
 
 import math
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from typing_extensions import override
 
-from loopscale.tasks.spectrum import two_level_spectrum
+from loopscale.tasks.spectrum import level_spectrum
 from loopscale.theory.bounds.base import InContext
 from loopscale.theory.bounds.bayes_risk import prior_variance_left
 
@@ -27,6 +27,8 @@ class LinearExcess(InContext):
     """σ, the standard deviation of the label noise."""
     condition: float = Field(1.0, ge=1)
     """κ, the condition number of the covariance of x."""
+    spectrum_levels: int = Field(2, ge=2)
+    """The number of different eigenvalues of the covariance of x, as in the task."""
     x_scale: PositiveFloat = 1.0
     """Root mean square of a coordinate of x."""
     w_scale: PositiveFloat = 1.0
@@ -191,7 +193,7 @@ class RidgeEquivalent(LinearExcess, kind="ridge_equiv"):
     @override
     def value(self) -> float:
         n, penalty = self.seen, self.noise**2 / self.w_scale**2 if self.penalty is None else self.penalty
-        s = self.x_scale**2 * np.array(two_level_spectrum(self.dim, self.condition))
+        s = self.x_scale**2 * np.array(level_spectrum(self.dim, self.condition, self.spectrum_levels))
         self.require(penalty > 0 or n != self.dim, "penalty > 0, or N other than d")
         if n == 0:
             return self.w_scale**2 * float(s.sum())

@@ -1,0 +1,111 @@
+"""The noise between the replicates of a study, as `loopscale plan` needs it for the next study.
+
+`python -m loopscale.analysis.answers.noise FOLDER FILE` reads all exported studies of a folder, and writes the table
+that ships with the package (`make noise`).
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from loopscale.analysis.laws.law import samples
+from loopscale.analysis.load import load_results
+from loopscale.analysis.results import CellResult, Results, TrialResult, logs_by_seed
+from loopscale.records.stores.exported import ABOUT
+from loopscale.records.stores.opening import open_store
+from loopscale.stats.contrasts import Array, pool
+from loopscale.stats.fitting import Fit, clean
+from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.power import ReplicateNoise
+from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
+
+CURVES = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
+"""The measure and the form of the rate along each curve."""
+LEAST_PLACES = 4
+"""A rate along fewer loops or points says little."""
+
+
+def noise_table(studies: Iterable[Results]) -> NoiseTable:
+    """The noise by task, model and measure over all studies."""
+    return NoiseTable.with_totals(part for results in studies for part in noise_rows(results))
+
+
+def noise_rows(results: Results) -> Iterator[NoiseRow]:
+    """The noise of one study, with a row for each task, model and measure. Only replicates count."""
+    groups: dict[tuple[str, str], list[CellResult]] = {}
+    for cell in results.cells:
+        if cell.replicated:
+            first = cell.runs[0]
+            kinds = str(first.task["task.kind"]), str(first.settings["model.kind"])
+            groups.setdefault(kinds, []).append(cell)
+    asked = [law.get("of", "error") for law in results.study.get("laws") or []]
+    for (task, model), cells in groups.items():
+        learnt = logs_by_seed(cells, _learnt)
+        for measure in dict.fromkeys([*MEASURES, *asked]):
+            logs = logs_by_seed(cells, lambda _, run, measure=measure: run[measure])
+            yield from _row(task, model, measure, np.where(np.isnan(learnt), np.nan, logs), learnt == 0)
+        for along, (measure, form) in CURVES.items():
+            yield from _rate_row(task, model, measure, _rates(results, cells, along, form))
+
+
+def _learnt(_: CellResult, run: TrialResult) -> float:
+    """1 if a run has learnt, or if no floor is known; inf on the plateau; NaN if its task has no room."""
+    state = run.learning
+    if state is None or not state.floor_known:
+        return 1.0
+    if state.emergence is None:
+        return float("nan")
+    return 1.0 if state.emergence.emerged else float("inf")
+
+
+def _row(task: str, model: str, measure: str, logs: Array, learnt: np.ndarray) -> Iterator[NoiseRow]:
+    logs = np.where(np.isfinite(logs), logs, np.nan)
+    noise = ReplicateNoise.of(logs, learnt)
+    if noise is not None:
+        runs = np.isfinite(logs)
+        freedom = sum(int(row.sum()) - 1 for row in runs & learnt if row.any())
+        yield NoiseRow.of(task, model, measure, noise, int(runs.sum()), freedom)
+
+
+def _rates(results: Results, cells: Sequence[CellResult], along: str, form: str) -> list[Array]:
+    """The rates of each cell's learnt runs along a curve, relative to their mean."""
+    keys = {cell.label: cell for cell in cells}
+    groups = list[Array]()
+    shape: Form = variants(form)[0]
+    for sample in samples(results, "error", along):
+        if (cell := keys.get(sample.cell)) is None:
+            continue
+        data = clean(shape, sample.x, sample.y, sample.group)
+        if len(np.unique(data.x)) < LEAST_PLACES:
+            continue
+        kept = [_learnt(cell, run) == 1.0 for run in cell.runs]
+        rates = np.array(Fit.of(shape, data).rates())
+        if len(rates) == len(kept) and (rates := rates[kept]).size > 1 and rates.mean() > 0:
+            groups.append(rates / rates.mean())
+    return groups
+
+
+def _rate_row(task: str, model: str, measure: str, groups: Sequence[Array]) -> Iterator[NoiseRow]:
+    if spread := pool(groups):
+        runs = sum(map(len, groups))
+        noise = ReplicateNoise(float(np.sqrt(spread.variance)))
+        yield NoiseRow.of(task, model, measure, noise, runs, spread.freedom)
+
+
+def exported_studies(folder: Path) -> Iterator[Results]:
+    """The exported studies below a folder, in the order of their names."""
+    for about in sorted(folder.glob(f"*/{ABOUT}")):
+        store = open_store(about.parent)
+        for name in sorted(store.studies()):
+            yield load_results(store, name)
+
+
+def main(folder: str, file: str) -> None:
+    """Write the table of all studies below a folder."""
+    Path(file).write_text(noise_table(exported_studies(Path(folder))).text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""The noise between the replicates of recorded studies."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise_table
+from loopscale.analysis.load import load_results
+from loopscale.records.stores.opening import open_store
+from loopscale.stats.contrasts import pool
+from loopscale.studies.noise import ALONG_LOOP, NoiseTable, shipped
+
+DATA = Path(__file__).parents[3] / "notebooks/data"
+
+
+def recorded(name: str, study: str) -> NoiseTable:
+    return NoiseTable(noise_rows(load_results(open_store(DATA / name), study)))
+
+
+def test_the_noise_is_that_of_the_replicates_of_each_model():
+    results = load_results(open_store(DATA / "quickstart"), "quickstart")
+    table = NoiseTable(noise_rows(results))
+    for cell in results.cells:
+        model = str(cell.runs[0].settings["model.kind"])
+        spread = pool([np.log(cell.values_of("error"))])
+        assert spread is not None
+        row = table.rows["linear_regression", model, "error"]
+        assert row.noise.total == pytest.approx(np.sqrt(spread.variance))
+        assert (row.runs, row.freedom, row.learnt) == (3, 2, 1.0)
+    assert table.rows["linear_regression", "looped", "regret"].sd > row.sd
+    assert table.rows["linear_regression", "looped", ALONG_LOOP].sd > 0
+
+
+def test_runs_on_the_plateau_are_no_noise_of_learnt_runs():
+    table = recorded("scaling_compute", "scaling/reduced/compute")
+    row = table.rows["linear_regression", "looped", "error"]
+    assert (row.runs, row.learnt) == (32, 13 / 32)
+    assert row.gap > 0.3
+    assert row.freedom < 8
+
+
+def test_tasks_without_room_do_not_count():
+    table = recorded("clustering_tables", "clustering/reduced/tables")
+    assert table.rows["clustering", "encoder", "error"].runs == 16 - 4
+
+
+@pytest.mark.slow
+def test_the_shipped_table_is_that_of_the_recorded_studies():
+    """`make noise` writes the table. Floors are computed again, so the last digits may differ."""
+    made = NoiseTable.parse(noise_table(exported_studies(DATA)).text())
+    assert made.rows.keys() == shipped().rows.keys()
+    for place, row in made.rows.items():
+        known = shipped().rows[place]
+        assert (row.runs, row.freedom) == (known.runs, known.freedom)
+        for name in ("learnt", "sd", "seed_sd", "gap", "plateau_sd"):
+            assert getattr(row, name) == pytest.approx(getattr(known, name), rel=0.01, abs=1e-3), place
