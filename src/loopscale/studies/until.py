@@ -5,6 +5,8 @@ trains more replicates of the cells that an undecided claim or law needs. The nu
 first run, because results must not choose when they are looked at.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -56,6 +58,23 @@ def read_until(data: Any) -> Any:
     if data != DECIDED:
         raise ValueError(f"until is {quoted(data)}; write until: {DECIDED}, or its settings as a mapping")
     return {}
+
+
+def question_hash(question: Mapping[str, Any], study: Mapping[str, Any]) -> str:
+    """The identity of a claim or law, with the evaluation that it is judged by."""
+    return _hash([question, study.get("evaluate")])
+
+
+def family_hash(study: Mapping[str, Any]) -> str:
+    """A hash of all that decides the words of a study besides its runs.
+
+    `study` is the study's document, or the study as plain data.
+    """
+    return _hash({name: study.get(name) for name in ("claims", "laws", "until", "replicates", "evaluate")})
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def look_schedule(study: Mapping[str, Any]) -> LookSchedule | None:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from loopscale.analysis.answers.claims import JudgedClaim, count_words, judged_claims
+from loopscale.analysis.answers.claims import JudgedClaim, count_words, futile_words, judged_claims
 from loopscale.analysis.answers.comparisons import (
     AtEnd,
     Best,
@@ -264,7 +264,9 @@ def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
     because = f"the ratio is {claim.ratio_in_words}"
     if claim.family > 1:
         because += f", as one of {claim.family} claims"
-    if claim.sides.contrast and claim.replicates is None:
+    if claim.futile and claim.decision:
+        because += f". {futile_words(claim.decision)}"
+    elif claim.sides.contrast and claim.replicates is None:
         because += "; more than 1,000 replicates would be needed"
     return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, claim.more_trials)
 
