@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from loopscale.studies.cells import Layout
+from loopscale.studies.cells import Cell, Layout
 from loopscale.studies.claims import CellSide, ClaimSpec
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.schema import CURVE_AXES, LawSpec, StudySchema
+from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema
 
 
 def until_faults(study: StudySchema, layout: Layout) -> Iterator[Fault]:
@@ -36,6 +36,18 @@ def until_faults(study: StudySchema, layout: Layout) -> Iterator[Fault]:
 def is_decidable(law: LawSpec) -> bool:
     """True if more replicates can decide the law: it has a theory, and every run has one value on the axis."""
     return law.theory is not None and law.along not in CURVE_AXES
+
+
+def concerned_cells(study: StudySchema, layout: Layout) -> list[Cell]:
+    """The cells that may get more replicates: those of the claims, and those of laws that replicates can decide."""
+    sides = [side for claim in study.claims for side in claim.sides if isinstance(side, CellSide)]
+    axes = [law.along for law in study.laws if is_decidable(law)]
+    return [
+        cell
+        for cell in layout.cells
+        if any(side.names(cell.values) for side in sides)
+        or any(along in DERIVED_AXES or along in cell.values for along in axes)
+    ]
 
 
 def _equal_cost(claim: ClaimSpec, layout: Layout) -> bool:
