@@ -225,11 +225,10 @@ def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
     looks = ", ".join(map(str, until.looks))
     say(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
     gpus = f", {_numbers(until.most_gpu_hours)} GPU-hours" if until.most_gpu_hours[1] else ""
-    say(
-        f"at least {plan.trials:,} trials and {_numbers(plan.core_hours)} core-hours, "
-        f"at most {until.most_trials:,} trials and {_numbers(until.most_core_hours)} core-hours{gpus} ({_durations(until.most_hours, 3600)}); "
-        f"loopscale simulate shows what to expect"
-    )
+    say(f"at least {plan.trials:,} trials and {_numbers(plan.core_hours)} core-hours, and")
+    hours = f"{_numbers(until.most_core_hours)} core-hours{gpus}"
+    say(f"at most {until.most_trials:,} trials and {hours} ({_durations(until.most_hours, 3600)})")
+    say("loopscale simulate shows what to expect")
 
 
 def _show_power(plan: "StudyPlan") -> None:
