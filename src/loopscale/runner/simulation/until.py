@@ -53,6 +53,11 @@ class AssumedErrors:
     draw: int
     solver: float | None = LEVEL
 
+    def log_error(self, cell: str, trial: str) -> float:
+        """The log error of a trial of a cell."""
+        noise = random.Random(f"{self.draw} {trial}").gauss(0, self.sd)
+        return self.means.get(cell, math.log(LEVEL)) + noise
+
     def report(self, job: Job, report: Report) -> Report:
         """The report of a finished job with its evaluation."""
         if job.role == "baseline":
@@ -60,8 +65,7 @@ class AssumedErrors:
                 return report
             grid = np.full((1, 1), self.solver)
             return replace(report, curve=Curve(grid, grid, grid))
-        noise = random.Random(f"{self.draw} {job.key}").gauss(0, self.sd)
-        error = math.exp(self.means.get(job.cell, math.log(LEVEL)) + noise)
+        error = math.exp(self.log_error(job.cell, job.key))
         grid = np.full((1, 1), error)
         return replace(report, metrics={"evaluate/error": error}, curve=Curve(grid, grid, grid))
 
@@ -78,8 +82,8 @@ class UntilForecast:
         The mean over the courses.
     most_trials
         The largest number of trials of a course.
-    replicates
-        The mean number of replicates at which the claims ended.
+    replicates, replicates_sd
+        The replicates at which the claims ended: the mean, and the standard deviation between claims and courses.
     words, steps
         The mean number of claims with each word, and with each reason to end.
     """
@@ -91,6 +95,7 @@ class UntilForecast:
     most_trials: int
     core_hours: float
     replicates: float
+    replicates_sd: float
     words: dict[str, float]
     steps: dict[str, float]
 
@@ -176,6 +181,7 @@ def _forecast(
         hours.append(sum(end - start for start, end in simulation.busy) / 3600 * study.resources.cpu)
         last.append(list({each.question: each for each in simulation.records.decisions()}.values()))
     ended = [decision for course in last for decision in course]
+    seeds = [decision.seeds for decision in ended]
     return UntilForecast(
         effect,
         sd,
@@ -183,7 +189,8 @@ def _forecast(
         float(np.mean(trials)),
         max(trials),
         float(np.mean(hours)),
-        float(np.mean([decision.seeds for decision in ended])) if ended else math.nan,
+        float(np.mean(seeds)) if ended else math.nan,
+        float(np.std(seeds)) if ended else math.nan,
         {word: count / courses for word, count in Counter(each.word for each in ended).items()},
         {step: count / courses for step, count in Counter(each.step for each in ended).items()},
     )
