@@ -39,10 +39,6 @@ WRONG = {
         "until.most is 2, but the study starts with 3 replicates; write 3 or more",
     ),
     "nothing to decide": ({"claims": []}, "add claims, or take until out"),
-    "a law without a theory": (
-        {"claims": [], "laws": [{"along": "training.loops"}]},
-        "no claim, and no law along an axis with a theory",
-    ),
     "a claim within trainings": (
         {"claims": [CLAIM | {"basis": "flops"}]},
         "claim 1 is about equal flops within trainings",

@@ -1,7 +1,7 @@
-"""The key `until` of a study: the study trains replicates until its claims and laws are decided.
+"""The key `until` of a study: the study trains replicates until its claims are decided.
 
-The key changes no trial. A study with the key trains its replicates first. It then judges its claims and laws, and
-trains more replicates of the cells that an undecided claim or law needs. The numbers of replicates are fixed before the
+The key changes no trial. A study with the key trains its replicates first. It then judges its claims, and trains more
+replicates of the cells that an undecided claim needs. The numbers of replicates are fixed before the
 first run, because results must not choose when they are looked at.
 """
 
@@ -23,7 +23,7 @@ MOST_REPLICATES = 10_000
 
 
 class UntilDecided(Config):
-    """When the study looks at its claims and laws, and when it gives a claim up."""
+    """When the study looks at its claims, and when it gives a claim up."""
 
     looks: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = LookSchedule.seeds
     """Replicates of a cell at each look, ascending. The first look is at `replicates`, whatever this list says."""

@@ -1,13 +1,13 @@
-"""Looks of a study with `until: decided`: which claims and laws are judged, and which cells get more replicates.
+"""Looks of a study with `until: decided`: which claims are decided, and which cells get more replicates.
 
-A look takes place when nothing runs and every ordered replicate is over. All open claims and laws are then judged
-together, so the number of workers changes no decision. The rules are:
+A look takes place when nothing runs and every ordered replicate is over. All open claims are then judged together, so
+the number of workers changes no decision. Laws order no replicates. The rules are:
 
-- A claim that holds, does not hold or is level gets no more replicates. Neither does a law with a verdict.
-- A futile claim or law gets no more replicates. Both may still be decided by replicates that another claim orders.
+- A claim that holds, does not hold or is level gets no more replicates.
+- A futile claim gets no more replicates. Replicates that another claim orders may still decide it.
 - A claim is "not learnt" if a run of its cells stands on the plateau. It gets no more replicates, because no number of
   replicates removes such a run. Longer training does.
-- All other claims and laws get the replicates of the next look, in their own cells only.
+- All other claims get the replicates of the next look, in their own cells only.
 - A replicate that diverges has no error. The cells of its claim get another seed in its place, up to half as many as
   the look has. A look waits for replicates that ended by a fault of the machine or the code: the next run trains them.
 
@@ -316,7 +316,7 @@ class StudyLooks:
 
         logs = self._logs(change)
         row = self._row(cell_run)
-        if bool(np.isposinf(logs[row]).any()):
+        if math.inf in logs[row].tolist():
             return ClaimData((cell_run,), None, True, int(np.sum(~np.isnan(logs[row])))), True
         data = ClaimData(
             (cell_run,),
