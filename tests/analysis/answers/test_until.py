@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from loopscale.analysis.answers.claims import JudgedClaim, claim_notes, judged_claims
+from loopscale.analysis.answers.findings import claim_question
 from loopscale.analysis.load import load_results
 from loopscale.analysis.results import Results
 from loopscale.records.model import STUDY, STUDY_JSON, Note
@@ -15,6 +17,7 @@ from loopscale.records.stores.base import Store as RealStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.transfer import export_records, import_records
 from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.runner.decide.job import Job
 from loopscale.studies.spec import Study, cell_counts
 from tests.runner.decide.test_until import CLEAR, PLATEAU, SAME, Trained, claim, deciding, steps
 from tests.runner.simulated_study import Store, complete
@@ -88,7 +91,11 @@ def test_a_futile_claim_is_named_with_its_cost(tmp_path: Path):
     assert steps(store)[-1][3] == "futile"
     assert judged.futile
     assert math.isfinite(last.needed)
-    assert f"A verdict would take about {last.needed:,.0f} more runs" in judged.sentence
+    words = f"A verdict would take about {last.needed:,.0f} more runs"
+    assert words in judged.sentence
+    question = claim_question(results, judged)
+    assert words in question.because
+    assert question.more_trials == round(last.needed)
 
 
 def test_a_claim_whose_nets_have_not_learnt_has_the_same_word_everywhere(tmp_path: Path):
@@ -107,3 +114,21 @@ def test_claims_that_were_changed_after_the_study_are_judged_anew(tmp_path: Path
     (judged,) = judged_claims(results, changed)
     assert judged.word == "does not hold"
     assert judged.decision is None
+
+
+class Falling(Trained):
+    """Workers whose errors fall until the last step."""
+
+    @override
+    def error_at(self, job: Job, step: int) -> float:
+        return 0.1 + 0.3 / step
+
+
+def test_an_open_claim_says_that_its_nets_are_still_falling(tmp_path: Path):
+    results, _, _ = results_of(tmp_path, deciding(SAME, until={"futile": 0.4}), Falling(1))
+    (judged,) = judged_claims(results)
+    runs = len(judged.sides.runs)
+    assert (
+        f"{runs} of {runs} runs are still falling, so longer training may decide"
+        in claim_question(results, judged).because
+    )

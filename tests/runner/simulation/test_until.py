@@ -62,8 +62,10 @@ def test_the_conductor_needs_as_many_seeds_as_the_vectorised_studies():
     courses = 400
     eight = deciding(ONE_PAIR, scientific={"training.loops": list(range(1, 9))})
     for each in forecasts(eight, courses):
-        print(each)
+        print(each)  # for docs/statistics.md
         assert each.effect is not None
+        assert each.covered is not None
+        assert each.covered >= 0.95 - 3.5 * np.sqrt(0.95 * 0.05 / courses)
         error = each.replicates_sd / np.sqrt(courses)
         assert each.replicates == pytest.approx(SEEDS[each.effect], abs=3.5 * error)
         false = each.words.get("does not hold", 0.0) + (

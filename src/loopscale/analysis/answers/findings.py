@@ -25,7 +25,7 @@ from loopscale.analysis.answers.comparisons import (
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
-from loopscale.analysis.learning import NOT_LEARNT, on_plateau, study_sentence
+from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import PooledVariance, pool
@@ -264,11 +264,18 @@ def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
     because = f"the ratio is {claim.ratio_in_words}"
     if claim.family > 1:
         because += f", as one of {claim.family} claims"
+    more_trials = claim.more_trials
     if claim.futile and claim.decision:
         because += f". {futile_words(claim.decision)}"
+        more_trials = round(claim.decision.needed) if math.isfinite(claim.decision.needed) else None
     elif claim.sides.contrast and claim.replicates is None:
         because += "; more than 1,000 replicates would be needed"
-    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, claim.more_trials)
+    counted = learnt(claim.sides.runs)
+    if counted.falling:
+        because += (
+            f". {counted.falling} of {counted.of} runs are still falling, so longer training may decide"
+        )
+    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, more_trials)
 
 
 def _unlearnt(results: Results) -> Iterator[OpenQuestion]:

@@ -84,6 +84,8 @@ class UntilForecast:
         The largest number of trials of a course.
     replicates, replicates_sd
         The replicates at which the claims ended: the mean, and the standard deviation between claims and courses.
+    covered
+        The share of last intervals that hold the assumed effect. None for recorded means, and for several claims.
     words, steps
         The mean number of claims with each word, and with each reason to end.
     """
@@ -96,6 +98,7 @@ class UntilForecast:
     core_hours: float
     replicates: float
     replicates_sd: float
+    covered: float | None
     words: dict[str, float]
     steps: dict[str, float]
 
@@ -191,6 +194,13 @@ def _forecast(
         float(np.mean(hours)),
         float(np.mean(seeds)) if ended else math.nan,
         float(np.std(seeds)) if ended else math.nan,
+        _covered(ended, effect) if len(study.claims) == 1 else None,
         {word: count / courses for word, count in Counter(each.word for each in ended).items()},
         {step: count / courses for step, count in Counter(each.step for each in ended).items()},
     )
+
+
+def _covered(decisions: Sequence[Decision], effect: float | None) -> float | None:
+    if effect is None or not decisions:
+        return None
+    return float(np.mean([decision.low <= math.exp(-effect) <= decision.high for decision in decisions]))
