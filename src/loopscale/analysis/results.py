@@ -431,20 +431,6 @@ class Results:
             groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(cell)
         return groups
 
-    def cell(self, settings: Mapping[str, Any]) -> CellResult:
-        """The cell with these scientific settings, by dotted path. Raises ValueError unless exactly one matches."""
-        wanted = flat(settings)
-        cells = [
-            cell
-            for cell in self.cells
-            if all(plain(flat(cell.values).get(path)) == plain(value) for path, value in wanted.items())
-        ]
-        if len(cells) == 1:
-            return cells[0]
-        known = "; ".join(cell.label for cell in self.cells)
-        names = f"{settings_label(settings)} names {len(cells)} cells of {self.name}"
-        raise ValueError(f"{names}; the cells are {known}")
-
     def logs(self, of: str = "error") -> Array:
         """The logarithm of a measure, [cells, seeds], as `table_by_seed` gives it."""
         if of not in self._logs:

@@ -88,7 +88,7 @@ def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_j
         setting["name"] for each in descriptions for setting in each["settings"] if setting["name"] in keys
     ]
     if below:
-        say(f"`loopscale show KEY` shows the settings under each of these keys:\n{', '.join(below)}")
+        say(f"`loopscale show KEY` shows the settings\nunder {', '.join(below)}.")
 
 
 def _row(description: dict[str, Any], theory: bool) -> list[Any]:

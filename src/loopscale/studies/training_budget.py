@@ -1,8 +1,8 @@
 """Training at equal cost: `training.flops` or `training.seconds` in place of `training.steps`.
 
 Every trial of a study gets as many steps as its budget pays for. Its schedule is complete, because warm-up, learning
-rate and curriculum know the derived steps. A tuned setting may change the cost of a step. Then every point of a cell has
-the same budget and its own steps. A trial costs less than its budget, by less than one step.
+rate and curriculum know the derived steps. A tuned setting may change the cost of a step. Then every point of a cell
+has the same budget and its own steps. A trial costs less than its budget, by less than one step.
 
 The first run of a study fixes the price of a step and records it with the study. FLOPs are counted from the settings.
 The price in seconds is the time of a step alone on the machine of the first run, or follows from a given rate. Later

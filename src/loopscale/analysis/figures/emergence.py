@@ -40,6 +40,7 @@ def _line(figure: go.Figure, place: int, name: str, runs: Sequence[TrialResult])
     if not known:
         return
     after, by = (np.array([getattr(left, end) for left in known]) for end in ("after", "by"))
+    by = np.maximum(by, after + 1)  # a run that has emerged at its first report has no interval
     curve = survival_curve(after, by)
     last = max(float(run.history()[0][-1]) for run in runs if len(run.history()[0]))
     left = [1.0, *curve.share.tolist()]

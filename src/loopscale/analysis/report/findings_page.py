@@ -13,6 +13,7 @@ from typing import Any
 from loopscale.analysis.answers.claims import WORDS, JudgedClaim
 from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
 from loopscale.analysis.floors import FILE as FLOORS
+from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.law import Law, law_name
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import Results
@@ -36,6 +37,8 @@ SIZES = (
 """The settings that tell the size of a study."""
 REDUCED = "/reduced/"
 """The part of a study's name that marks the small version of the study without this part."""
+HELD_OUT = ("held_out_test",)
+"""The names of the column of laws with the score of a prediction."""
 HEADER = """\
 # Findings
 
@@ -49,6 +52,7 @@ studies on two cores. Every section has the claims and the laws of one study.
 - Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
   alone.
 - *Learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
+- *Held-out test* is the score of a prediction that was made before the runs. *None*: the law has not predicted.
 - *To decide* is the number of replicates of each cell that would decide the claim, if the ratio stays the same, and
   the trainings that are missing. The time is that of one core.
 """
@@ -132,12 +136,12 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
         yield ""
         yield from (f"{note}\n" for note in dict.fromkeys(_notes(findings.claims)))
     if findings.laws or findings.unfitted:
-        yield "| law | rate (95 % interval) | theory | verdict | to decide |"
-        yield "|---|---|---|---|---|"
+        yield "| law | rate (95 % interval) | theory | verdict | held-out test | to decide |"
+        yield "|---|---|---|---|---|---|"
         for law in findings.laws:
             yield _row(_law_cells(findings, law))
         for unfitted in findings.unfitted:
-            yield _row([law_name(unfitted), "–", "–", f"no law: {unfitted.because}", "–"])
+            yield _row([law_name(unfitted), "–", "–", f"no law: {unfitted.because}", "none", "–"])
         yield ""
 
 
@@ -169,13 +173,17 @@ def _law_cells(findings: Findings, law: Law) -> list[str]:
     interval = f"{law.low:.3g} to {law.high:.3g}" if law.interval else "no interval"
     theory = "–" if law.predicted is None else f"{law.theory}: {law.predicted:.3g}"
     verdict = f"**{law.verdict.word}**, {law.verdict.because}" if law.verdict else "–"
-    asked = [question for question in findings.open if law_name(law) in question.what]
-    cost = cost_in_words(asked[0]) if asked and law.verdict and law.verdict.word == "undecided" else "–"
+    asked = (
+        each for each in findings.open if each.what == f"Whether {law_name(law)} falls as {law.theory} says"
+    )
+    cost = next(map(cost_in_words, asked), "–")
+    tested = [str(column.value(law)) for column in LAWS if column.names == HELD_OUT]
     return [
         f"{law_name(law)}, {law.form.replace('_', ' ')}",
         f"{law.rate:.3g} ({interval})",
         theory,
         verdict,
+        *(tested or ["none"]),
         cost,
     ]
 
