@@ -17,7 +17,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
-from loopscale.records.tables import REGRETS, encode_curve
+from loopscale.records.tables import REGRETS, decode_curve, encode_curve
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
@@ -362,3 +362,13 @@ def test_a_query_needs_no_pandas(store: FolderStore, trials):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "False"
+
+
+def test_a_decoded_curve_is_the_encoded_curve():
+    grids = {
+        name: np.arange(6.0).reshape(2, 3) + n for n, name in enumerate(("error", "sem", "raw", "median"))
+    }
+    regret = np.array([[0.1, np.nan, 0.3], [0.4, 0.5, 0.6]])
+    decoded = decode_curve(encode_curve(*grids.values(), seen=(2, 4, 8), regret=(regret, regret + 1)))
+    for name, grid in (grids | {"regret": regret, "regret_sem": regret + 1}).items():
+        np.testing.assert_array_equal(decoded[name], grid)

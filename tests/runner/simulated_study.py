@@ -108,8 +108,12 @@ class Workers:
         if outcome := self.fate(job):
             return None if outcome == "dies" else Report(outcome=outcome, detail="as planned by the test")
         self.trained.append((job.key, step))
-        history.append((step, {"error": error(job, step), "error_last": 0.0}))
+        history.append((step, {"error": self.error_at(job, step), "error_last": 0.0}))
         return Report((history[-1],))
+
+    def error_at(self, job: Job, step: int) -> float:
+        """The validation error at a step."""
+        return error(job, step)
 
     def _evaluate(self, job: Job) -> Report:
         self.evaluated.append(job.key)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loopscale.stats.contrasts import ALPHA, Array, Contrast, contrast, half_widths
-from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at
+from loopscale.stats.contrasts import ALPHA, Array, Contrast, contrast, contrast_with_value, half_widths
+from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_value
 from tests.stats.simulations import (
     NOISES,
     SCHEDULE,
@@ -207,3 +207,14 @@ def test_looks_at_a_family_rarely_give_any_false_verdict_in_many_studies(
     for means in (np.zeros(8), np.repeat([0.0, 0.3], 4)):
         shares = simulate_look_family(pairs, logs, means, SCHEDULE)
         assert shares.corrected <= 0.031 + tolerance(0.031, 4000)
+
+
+def test_looks_at_a_value_are_the_contrasts_with_this_value():
+    logs = np.random.default_rng(5).normal(size=(3, 9))
+    logs[1, 3] = np.nan
+    looks = looks_at_value(logs, 1, 2.0, LookSchedule((3, 5, 8, 12)))
+    assert looks is not None
+    assert [each.seeds for each in looks.contrasts] == [3, 5, 8]
+    expected = [contrast_with_value(logs[:, :columns], 1, 2.0, prior=2.0) for columns in (3, 6, 9)]
+    assert list(looks.contrasts) == expected
+    assert looks_at_value(logs[:, :2], 1, 2.0, LookSchedule()) is None

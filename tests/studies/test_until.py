@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from loopscale.studies.mistakes import Mistakes
+from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
 from loopscale.studies.until import UntilDecided, look_schedule
 
@@ -38,10 +39,6 @@ WRONG = {
         "until.most is 2, but the study starts with 3 replicates; write 3 or more",
     ),
     "nothing to decide": ({"claims": []}, "add claims, or take until out"),
-    "a law without a theory": (
-        {"claims": [], "laws": [{"along": "training.loops"}]},
-        "no claim, and no law along an axis with a theory",
-    ),
     "a claim within trainings": (
         {"claims": [CLAIM | {"basis": "flops"}]},
         "claim 1 is about equal flops within trainings",
@@ -91,3 +88,19 @@ def test_the_key_changes_no_trial():
     assert [cell.key for cell in with_key.cells()] == [cell.key for cell in without.cells()]
     for one, other in zip(with_key.cells(), without.cells(), strict=True):
         assert with_key.at(one, {}, 1).key == without.at(other, {}, 1).key
+
+
+def test_a_plan_shows_the_least_and_the_most():
+    tree = TREE | {"scientific": {"training.loops": [1, 2, 4]}}
+    plain = plan_study(
+        Study.parse({name: tree[name] for name in tree if name != "until"}), rate=1e9, workers=1
+    )
+    plan = plan_study(Study.parse(tree | {"until": {"most": 10}}), rate=1e9, workers=1)
+    assert plan.until is not None
+    assert plan.until.looks == (3, 5, 8, 10)
+    assert (plan.trials, plan.until.cells, plan.until.most_trials) == (9, 2, 9 + 2 * 7)
+    assert plan.core_hours == plain.core_hours
+    hours = {cell.label: cell.seconds[0] / 3600 for cell in plan.cells}
+    added = 7 * (sum(hours.values()) - hours["loops=1"])
+    assert plan.until.most_core_hours[0] == pytest.approx(plan.core_hours[0] + added)
+    assert plain.until is None

@@ -20,6 +20,7 @@ from loopscale.records.tables import CURVES, HISTORY, TRIALS
 from loopscale.studies.claims import ClaimSpec, read_claims
 from loopscale.studies.files import find_study, recorded_name, studies_folder, study_name
 from loopscale.studies.mistakes import Mistakes, one_of
+from loopscale.studies.until import look_schedule
 
 PARTS = {
     "question": str,
@@ -36,6 +37,8 @@ PARTS = {
     "planned": int,
     "plan": list,
     "predictions": dict,
+    "decisions": dict,
+    "until": dict,
 }
 """The parts of a study's description that may be present, with their types."""
 
@@ -192,6 +195,7 @@ def _description(name: str, text: str) -> dict[str, Any]:
         _check_cells(description)
         for claim in description.get("claims") or []:
             ClaimSpec.model_validate(claim)
+        look_schedule(description)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
         raise StoreError(damage, f"`loopscale run {name}` writes it again") from problem

@@ -16,12 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors, floor_key
+from loopscale.records.decisions import Decision, recorded_decisions
 from loopscale.records.stores.base import Store
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
+from loopscale.stats.looks import LookSchedule
 from loopscale.studies.answering_runs import answering_runs
 from loopscale.studies.claims import ClaimSpec
+from loopscale.studies.until import look_schedule
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -337,6 +340,16 @@ class Results:
     def claim_specs(self) -> tuple[ClaimSpec, ...]:
         """The claims of the study's file, or the recorded claims if there is no file (see `load.with_claims`)."""
         return tuple(map(ClaimSpec.model_validate, self.study.get("claims") or ()))
+
+    @cached_property
+    def look_schedule(self) -> LookSchedule | None:
+        """The looks of a study with `until: decided`; None for other studies."""
+        return look_schedule(self.study)
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The recorded decisions of a study with `until: decided`, in the order of its looks."""
+        return recorded_decisions(self.study.get("decisions") or {})
 
     @cached_property
     def everything(self) -> tuple[TrialResult, ...]:

@@ -31,7 +31,7 @@ from loopscale.cli.output import (
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.studies.noise import Noise
-    from loopscale.studies.plan import CellPlan, Offer, StudyPlan
+    from loopscale.studies.plan import CellPlan, Offer, StudyPlan, UntilPlan
     from loopscale.studies.power import Family
     from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
 
@@ -159,6 +159,8 @@ def _show(plan: "StudyPlan") -> None:
         say(f"cost on {plan.cluster}: {_numbers((plan.cost.low, plan.cost.high))} {plan.cost.currency}")
     elif plan.cluster:
         say(f"cost: the file of {plan.cluster} has no prices; write them as prices: {{core_hour: 0.04}}")
+    if plan.until:
+        _show_until(plan, plan.until)
     if plan.budget:
         limits = (f"{value:g} {name.replace('_', '-')}" for name, value in plan.budget.items())
         say(f"budget: {', '.join(limits)}")
@@ -224,11 +226,21 @@ def _effects(axis: "AxisRoom") -> list[str | None]:
     return [percent(axis.effect) + sampled, percent(axis.effect_last)]
 
 
+def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
+    looks = ", ".join(map(str, until.looks))
+    say(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
+    gpus = f", {_numbers(until.most_gpu_hours)} GPU-hours" if until.most_gpu_hours[1] else ""
+    say(f"at least {plan.trials:,} trials and {_numbers(plan.core_hours)} core-hours, and")
+    hours = f"{_numbers(until.most_core_hours)} core-hours{gpus}"
+    say(f"at most {until.most_trials:,} trials and {hours} ({_durations(until.most_hours, 3600)})")
+    say("loopscale simulate shows what to expect")
+
+
 def _show_power(plan: "StudyPlan") -> None:
     from loopscale.studies.power import families
 
     asked = families(plan.power)
-    replicates = plural(plan.cells[0].replicates, "replicate")
+    replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
     for kind, first, second in (("law", "if exact", "if ¼ off"), ("claim", "if level", "if ¼ less")):
         rows: dict[tuple[str, ...], list[Family]] = {}
         for family in asked:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Prices
     from loopscale.runner.simulation.forecast import Forecast
     from loopscale.runner.simulation.simulate import SimulatedCluster
+    from loopscale.runner.simulation.until import UntilForecast
     from loopscale.studies.spec import Study
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -50,6 +51,18 @@ def command(
         str | None,
         typer.Option("--cluster", metavar="NAME", help="Compute the cost at the cluster's prices."),
     ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            "--noise",
+            min=0,
+            help="Of `until: decided`: the sd of the log error between replicates. [dim]Default: as recorded[/dim]",
+        ),
+    ] = None,
+    courses: Annotated[
+        int,
+        typer.Option("--courses", min=1, help="Of `until: decided`: simulated courses of each assumption."),
+    ] = 20,
     seed: Annotated[int, typer.Option("--seed", help="The seed of faults, kills and lost notes.")] = 0,
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -74,10 +87,17 @@ def command(
     recorded = read_recorded_trials(curves) if curves else []
     if curves and not recorded:
         raise UsageError(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
-    result = forecast(loaded, LearningCurves(loaded, recorded, rate), cluster_size)
+    known_curves = LearningCurves(loaded, recorded, rate)
+    result = forecast(loaded, known_curves, cluster_size)
     cost = prices.cost(result.core_hours, result.gpu_hours) if prices else None
+    until = list["UntilForecast"]()
+    if loaded.until:
+        from loopscale.runner.simulation.until import until_forecasts
+
+        until = until_forecasts(loaded, known_curves, cluster_size, courses, noise)
     if as_json:
-        show_json(result.document() | {"cost": cost, "currency": prices.currency if prices else None})
+        added = {"until": [each.document() for each in until]} if loaded.until else {}
+        show_json(result.document() | {"cost": cost, "currency": prices.currency if prices else None} | added)
         return
     _show(loaded, result, cluster_size, measured=rate is None)
     if prices:
@@ -87,6 +107,8 @@ def command(
         )
     if result.resumed:
         _show_resumed(result)
+    if until:
+        _show_until(until, loaded)
 
 
 def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
@@ -139,6 +161,23 @@ def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measu
         f"the chosen point is worse than the best tried point by {result.regret:.1%} in the mean over cells, "
         f"{result.regret_worst:.1%} at worst"
     )
+
+
+def _show_until(forecasts: "list[UntilForecast]", study: "Study") -> None:
+    """What the looks add: the lines above are those of a study that ends after its first look."""
+    courses, sd = forecasts[0].courses, forecasts[0].sd
+    say(
+        f"until decided: {plural(courses, 'course')} of each line, with a noise of {sd:.3g} between replicates "
+        f"(sd of log error)"
+    )
+    for each in forecasts:
+        effect = "means as recorded" if each.effect is None else f"effect {each.effect:g}"
+        words = ", ".join(f"{word} {number:.2g}" for word, number in sorted(each.words.items()))
+        say(
+            f"  {effect}: {each.trials:,.0f} trials (at most {each.most_trials:,}), {each.core_hours:,.4g} core-hours; "
+            f"claims end at {each.replicates:.1f} replicates; of {plural(len(study.claims), 'claim')}: {words}, "
+            f"{each.steps.get('futile', 0):.2g} futile"
+        )
 
 
 def _show_resumed(result: "Forecast") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopscale.records.decisions import DECISION
 from loopscale.records.model import (
     RUNG,
     STUDY,
@@ -200,7 +201,7 @@ def origin_of(store: Store, study: str) -> Origin:
 
 
 def _shown_elsewhere(tag: str) -> bool:
-    return tag in SHOWN_ELSEWHERE or "mlflow." in tag or tag.startswith(PREDICTION)
+    return tag in SHOWN_ELSEWHERE or "mlflow." in tag or tag.startswith((PREDICTION, DECISION))
 
 
 def _counts(runs: Iterable[Run], tag: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from loopscale.records.decisions import decision_tags
 from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model import EVALUATE, EVALUATED, LEARNING, Outcome, Run, decode, encode
 from loopscale.records.predictions import prediction_tags
@@ -198,12 +199,13 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
 def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any]:
     """One row of studies. `description` is the study's description (study.json), or empty.
 
-    The row's description also holds the recorded predictions, which are tags of the parent run.
+    The row's description also holds the recorded predictions and decisions, which are tags of the parent run.
     """
     described = json.loads(description or "{}")
     recorded = (parent.params | parent.tags) if parent else {}
-    if described and (predictions := prediction_tags(recorded)):
-        description = json.dumps(described | {"predictions": predictions})
+    added = {"predictions": prediction_tags(recorded), "decisions": decision_tags(recorded)}
+    if described and any(added.values()):
+        description = json.dumps(described | {name: tags for name, tags in added.items() if tags})
     cells = described.get("cells")
     return {
         "study": study,

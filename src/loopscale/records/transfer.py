@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import loopscale
+from loopscale.records.decisions import decision_tags
 from loopscale.records.deferred_imports import csv, dataset, pa, parquet
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import (
@@ -165,7 +166,7 @@ def _import(store: Store, exported: ExportedStore) -> ImportCounts:
             else:
                 if store.shared:
                     writer.write(FORGET)  # imported runs end before the runs that the file holds
-                if missing := _missing_predictions(study, parent):
+                if missing := _missing_decisions(study, parent):
                     writer.write(Note(STUDY, tags=missing, at=study["start"]))
             for row in trials[name]:
                 record = known.get(row["trial"])
@@ -236,9 +237,10 @@ def _parent_note(row: dict[str, Any]) -> Note:
     return Note(STUDY, params=settings, tags=tags, status="FINISHED", artifacts=files, at=row["start"])
 
 
-def _missing_predictions(row: dict[str, Any], parent: Run) -> dict[str, str]:
-    """The exported predictions that the store lacks. A recorded prediction is never replaced."""
-    exported = prediction_tags(json.loads(row["tags"]))
+def _missing_decisions(row: dict[str, Any], parent: Run) -> dict[str, str]:
+    """The exported predictions and decisions that the store lacks. Nothing recorded is replaced."""
+    tags = json.loads(row["tags"])
+    exported = prediction_tags(tags) | decision_tags(tags)
     return {name: text for name, text in exported.items() if name not in parent.tags}
 
 

@@ -22,6 +22,7 @@ from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.studies.training_budget import Prices
+from loopscale.studies.until_checks import concerned_cells
 from loopscale.training.device import unverified
 
 START_SECONDS = 20.0
@@ -72,6 +73,21 @@ class CellPlan:
 
 
 @dataclass(frozen=True)
+class UntilPlan:
+    """What `until: decided` may add to the trials of the plan, which are the least that the study trains."""
+
+    looks: tuple[int, ...]
+    """Replicates of a cell at each look."""
+    cells: int
+    """Cells that may get more replicates."""
+    most_trials: int
+    """Tuning and replicates, if no question is decided before the last look."""
+    most_core_hours: Span
+    most_gpu_hours: Span
+    most_hours: Span
+
+
+@dataclass(frozen=True)
 class StudyPlan:
     """Sums over the cells. FLOPs are those of training. Times exclude baselines."""
 
@@ -112,6 +128,8 @@ class StudyPlan:
     """What the tasks leave to learn, and how far each axis can move the error."""
     power: tuple[QuestionPower, ...]
     """The chance of a verdict on each law and claim."""
+    until: UntilPlan | None
+    """The least and the most that `until: decided` may spend; None without the key."""
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
@@ -154,7 +172,10 @@ def plan_study(
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
-    rooms, power = study_room(study), study_power(study, noise or Noise())
+    # A study with looks is judged at its last look at the latest.
+    most = study.until.schedule(study.replicates).seeds[-1] if study.until else study.replicates
+    at_most = study.model_copy(update={"replicates": most})
+    rooms, power = study_room(study), study_power(at_most, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
     if derived_here:
         remarks.append(
@@ -163,7 +184,7 @@ def plan_study(
         )
     remarks += [
         *room_remarks(study, rooms, LEAST_EFFECT if least_effect is None else least_effect),
-        *power_remarks(power, study.replicates),
+        *power_remarks(power, most),
     ]
     if offer and not rate:
         remarks.append(
@@ -196,8 +217,24 @@ def plan_study(
         cost=_bill(offer, cores, gpus),
         room=rooms,
         power=power,
+        until=_until_plan(study, cells, seconds, workers),
         warnings=tuple(remarks),
     )
+
+
+def _until_plan(study: Study, cells: tuple[CellPlan, ...], seconds: Span, workers: int) -> UntilPlan | None:
+    """The most that the study may spend, if every question of its cells needs every look."""
+    if study.until is None:
+        return None
+    looks = study.until.schedule(study.replicates).seeds
+    keys = {cell.key for cell in concerned_cells(study, study.layout)}
+    concerned = [cell for cell in cells if cell.key in keys]
+    added = looks[-1] - study.replicates
+    low, high = (end + added * sum(cell.seconds[n] for cell in concerned) for n, end in enumerate(seconds))
+    cores, gpus = (_over((low, high), 3600, held) for held in (study.resources.cpu, study.resources.gpu))
+    trials = sum(cell.tuning + cell.replicates for cell in cells) + added * len(concerned)
+    hours = _over((low, high), 3600 * workers, start=START_SECONDS / 3600)
+    return UntilPlan(looks, len(concerned), trials, cores, gpus, hours)
 
 
 def with_speed(study: Study, rate: float | None = None) -> Study:

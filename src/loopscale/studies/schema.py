@@ -172,6 +172,6 @@ class StudySchema(Config):
     claims: tuple[ClaimSpec, ...] = ()
     """What the study claims of its cells. Verdicts are corrected for the number of claims."""
     until: Annotated[UntilDecided | None, BeforeValidator(read_until)] = None
-    """`decided`: train replicates until every claim and law is decided, level or futile. Absent: `replicates` only."""
+    """`decided`: train replicates until every claim is decided, level or futile. Absent: `replicates` only."""
     resources: Resources = Resources()
     budget: Budget = Budget()

@@ -1,10 +1,12 @@
-"""The key `until` of a study: the study trains replicates until its claims and laws are decided.
+"""The key `until` of a study: the study trains replicates until its claims are decided.
 
-The key changes no trial. A study with the key trains its replicates first. It then judges its claims and laws, and
-trains more replicates of the cells that an undecided claim or law needs. The numbers of replicates are fixed before the
+The key changes no trial. A study with the key trains its replicates first. It then judges its claims, and trains more
+replicates of the cells that an undecided claim needs. The numbers of replicates are fixed before the
 first run, because results must not choose when they are looked at.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -21,7 +23,7 @@ MOST_REPLICATES = 10_000
 
 
 class UntilDecided(Config):
-    """When the study looks at its claims and laws, and when it gives a claim up."""
+    """When the study looks at its claims, and when it gives a claim up."""
 
     looks: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = LookSchedule.seeds
     """Replicates of a cell at each look, ascending. The first look is at `replicates`, whatever this list says."""
@@ -56,6 +58,23 @@ def read_until(data: Any) -> Any:
     if data != DECIDED:
         raise ValueError(f"until is {quoted(data)}; write until: {DECIDED}, or its settings as a mapping")
     return {}
+
+
+def question_hash(question: Mapping[str, Any], study: Mapping[str, Any]) -> str:
+    """The identity of a claim or law, with the evaluation that it is judged by."""
+    return _hash([question, study.get("evaluate")])
+
+
+def family_hash(study: Mapping[str, Any]) -> str:
+    """A hash of all that decides the words of a study besides its runs.
+
+    `study` is the study's document, or the study as plain data.
+    """
+    return _hash({name: study.get(name) for name in ("claims", "laws", "until", "replicates", "evaluate")})
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def look_schedule(study: Mapping[str, Any]) -> LookSchedule | None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from loopscale.studies.cells import Layout
+from loopscale.studies.cells import Cell, Layout
 from loopscale.studies.claims import CellSide, ClaimSpec
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.schema import CURVE_AXES, LawSpec, StudySchema
+from loopscale.studies.schema import StudySchema
 
 
 def until_faults(study: StudySchema, layout: Layout) -> Iterator[Fault]:
@@ -24,8 +24,8 @@ def until_faults(study: StudySchema, layout: Layout) -> Iterator[Fault]:
     if until.most is not None and until.most < study.replicates:
         what = f"until.most is {until.most}, but the study starts with {study.replicates} replicates"
         yield Fault(("until", "most"), what, f"write {study.replicates} or more")
-    if not study.claims and not any(map(is_decidable, study.laws)):
-        what = "until is decided, but the study has no claim, and no law along an axis with a theory"
+    if not study.claims:
+        what = "until is decided, but the study has no claim"
         yield Fault(("until",), what, "add claims, or take until out")
     for n, claim in enumerate(study.claims):
         if claim.basis != "steps" and not _equal_cost(claim, layout):
@@ -33,9 +33,10 @@ def until_faults(study: StudySchema, layout: Layout) -> Iterator[Fault]:
             yield Fault(("claims", n, "basis"), what, f"give training.{claim.basis}, or take until out")
 
 
-def is_decidable(law: LawSpec) -> bool:
-    """True if more replicates can decide the law: it has a theory, and every run has one value on the axis."""
-    return law.theory is not None and law.along not in CURVE_AXES
+def concerned_cells(study: StudySchema, layout: Layout) -> list[Cell]:
+    """The cells that may get more replicates: those of the claims."""
+    sides = [side for claim in study.claims for side in claim.sides if isinstance(side, CellSide)]
+    return [cell for cell in layout.cells if any(side.names(cell.values) for side in sides)]
 
 
 def _equal_cost(claim: ClaimSpec, layout: Layout) -> bool:

@@ -59,6 +59,10 @@ class Trained(Workers):
         return mean + random.Random(f"{work.seed} {work.training.loops}").gauss(0, self.sd)
 
     @override
+    def error_at(self, job: Job, step: int) -> float:
+        return 0.15 if "emerged_at" in self.learning else 0.95
+
+    @override
     def _evaluate(self, job: Job) -> Report:
         report = super()._evaluate(job)
         level = 0.0 if isinstance(job.work, Baseline) else self.log_error(job.work)

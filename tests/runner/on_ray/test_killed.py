@@ -6,9 +6,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loopscale.analysis.answers.claims import judged_claims
+from loopscale.analysis.load import load_results
+from loopscale.records.stores.opening import open_store
 from tests.runner.drivers import BASELINES, SURVIVAL, TRIALS, Driver, survival_driver, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -153,3 +157,51 @@ def _worker_processes(session: int) -> list[int]:
         for line in listed.stdout.splitlines()
         if "ImplicitFunc" in line or "trainable" in line
     ]
+
+
+DECIDED: dict[str, Any] = {
+    # Without room in the task, no training stands on a plateau, so the looks judge short trainings too.
+    "fixed": SURVIVAL["fixed"]
+    | {"task": {"kind": "linear_regression", "dim": 2, "points": 5, "noise": 4.0}}
+    | {"training": {"steps": 800, "batch_size": 16, "eval_every": 100}},
+    "scientific": {"training.loops": [1, 4], "training.window": [1]},
+    "nuisance": {},
+    "search": {"kind": "random", "trials": 1},
+    "replicates": 2,
+    "claims": [
+        {"text": "four", "first": {"training.loops": 4}, "second": {"training.loops": 1}, "margin": None},
+        {
+            "text": "solver",
+            "first": {"training.loops": 1},
+            "second": {"solver": "least_squares"},
+            "margin": None,
+        },
+    ],
+    "until": {"looks": [2, 3, 5], "futile": 0.0},
+}
+
+
+def decisions(driver: Driver) -> set[tuple[object, ...]]:
+    """The recorded decisions without their times and numbers, which depend on rounding of single trainings only."""
+    return {
+        (each.text, each.seeds, each.runs, each.word, each.step, each.replicates, each.cells)
+        for each in load_results(open_store(driver.store), driver.name).decisions
+    }
+
+
+def test_a_study_until_decided_killed_and_resumed_makes_the_same_decisions(tmp_path: Path):
+    killed, whole = (survival_driver(tmp_path / name, **DECIDED) for name in ("killed", "whole"))
+    moments = random.Random(3)
+    kills = 0
+    while kills < KILLS and killed.killed_after(moments.uniform(8, 20)):
+        kills += 1
+    assert kills == KILLS, "the study ended before the last kill"
+    assert killed.finish()[0] == whole.finish()[0] == 0
+    assert decisions(killed) == decisions(whole)
+    assert killed.ends() == whole.ends()
+    results = load_results(open_store(killed.store), killed.name)
+    last = {each.text: each.word for each in results.decisions}
+    assert {claim.text: claim.word for claim in judged_claims(results)} == last
+    assert max(len(cell.runs) for cell in results.cells) > 2, "no look ordered a replicate"
+    repeated = sum(times - 1 for times in killed.saves().values())
+    assert repeated <= 2 * kills

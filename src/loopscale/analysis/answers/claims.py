@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from loopscale.analysis.answers.comparisons import EXACT, compare_with_baseline
 from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean, settings_label
 from loopscale.analysis.table import Column, Interval, frame
+from loopscale.records.decisions import Decision
 from loopscale.stats.contrasts import (
     ALPHA,
     Contrast,
@@ -31,8 +32,10 @@ from loopscale.stats.contrasts import (
     why_none,
 )
 from loopscale.stats.floors import MeanFloor
+from loopscale.stats.looks import ClaimLooks, looks_at, looks_at_value
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import VERDICTS, WORDS, CellSide, ClaimSpec, SolverSide, Word
+from loopscale.studies.until import family_hash
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Sides:
         What a reader must know about the comparison: another measure than the claim's, or an indicative basis.
     whole
         True if every run of the cells has a value above 0.
+    looks
+        The looks of a study with `until: decided`. The last one gives `contrast`.
     """
 
     first: str
@@ -68,6 +73,7 @@ class Sides:
     why: str = ""
     notes: tuple[str, ...] = ()
     whole: bool = False
+    looks: ClaimLooks | None = None
 
     @property
     def runs(self) -> list[TrialResult]:
@@ -104,6 +110,13 @@ class JudgedClaim:
     family: int
     p: float
     replicates: int | None = None
+    decision: Decision | None = None
+    """The last decision of a study with `until: decided` on this claim, if its claims and looks are as they were."""
+
+    @property
+    def futile(self) -> bool:
+        """True if the study has given the claim up, because more replicates will probably not decide it."""
+        return self.word == "undecided" and self.decision is not None and self.decision.step == "futile"
 
     @property
     def text(self) -> str:
@@ -111,7 +124,13 @@ class JudgedClaim:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the ratio, without correction."""
+        """The 95 % interval of the ratio, without correction for the number of claims.
+
+        With looks, the intervals of all looks cover together, so the interval of one look is wider.
+        """
+        if self.sides.looks:
+            low, high = self.sides.looks.interval()
+            return Interval(math.exp(low), math.exp(high))
         return Interval(*self.sides.contrast.ratio()[1:]) if self.sides.contrast else None
 
     @property
@@ -154,7 +173,9 @@ class JudgedClaim:
         remarks += self.sides.notes
         if self.word == "undecided" and self.alone != "undecided":
             remarks.append(f"Alone the claim would be decided, but not as one of {self.family} claims")
-        if self.word == "undecided" and self.sides.contrast:
+        if self.futile and self.decision:
+            remarks.append(futile_words(self.decision))
+        elif self.word == "undecided" and self.sides.contrast:
             count = f"About {self.replicates:,}" if self.replicates else "More than 1,000"
             remarks.append(f"{count} replicates would decide the claim")
         return remarks
@@ -197,11 +218,34 @@ def judged_claims(results: Results, specs: Sequence[ClaimSpec] | None = None) ->
     """
     specs = results.claim_specs if specs is None else specs
     sides = [compare_sides(results, spec) for spec in specs]
-    verdicts = judge_claims([data.contrast for data in sides], [spec.margin for spec in specs])
-    return tuple(map(_judged, specs, sides, verdicts, [len(specs)] * len(specs)))
+    verdicts = judge_claims([data.looks or data.contrast for data in sides], [spec.margin for spec in specs])
+    decisions = _last_decisions(results, specs)
+    return tuple(
+        _judged(spec, data, verdict, len(specs), decisions.get(spec.text))
+        for spec, data, verdict in zip(specs, sides, verdicts, strict=True)
+    )
 
 
-def _judged(spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int) -> JudgedClaim:
+def _last_decisions(results: Results, specs: Sequence[ClaimSpec]) -> dict[str, Decision]:
+    """The last decision on every claim, by its text, if claims and looks are those of the decision."""
+    if not results.decisions:
+        return {}
+    claims = [spec.model_dump(mode="json") for spec in specs]
+    family = family_hash({**results.study, "claims": claims})
+    return {decision.text: decision for decision in results.decisions if decision.family == family}
+
+
+def futile_words(decision: Decision) -> str:
+    """Why a claim or law was given up, and what its verdict would cost."""
+    chance = f"the chance of a verdict was {decision.chance:.0%} after {decision.runs} replicates"
+    if not math.isfinite(decision.needed):
+        return f"Futile: {chance}, and the estimate names no number of runs that would decide"
+    return f"Futile: {chance}. A verdict would take about {decision.needed:,.0f} more runs"
+
+
+def _judged(
+    spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int, decision: Decision | None
+) -> JudgedClaim:
     word = "not run" if sides.ratio is None else VERDICTS[verdict.verdict]
     if sides.ratio == math.inf:
         word = "does not hold"
@@ -210,8 +254,13 @@ def _judged(spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int) -
     needed = None
     if word == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds whatever the other claims show.
-        needed = deciding_replicates(sides.contrast, spec.margin, 1 - ALPHA / family)
-    return JudgedClaim(spec, sides, word, VERDICTS[verdict.alone], family, verdict.p, needed)
+        alpha = ALPHA / family
+        if sides.looks:
+            alpha = float(sides.looks.schedule.alphas(alpha)[-1])
+        needed = deciding_replicates(sides.contrast, spec.margin, 1 - alpha)
+    if decision and decision.step == "decided":
+        word = cast(Word, decision.word)  # a look does not withdraw a verdict
+    return JudgedClaim(spec, sides, word, VERDICTS[verdict.alone], family, verdict.p, needed, decision)
 
 
 def claims_table(claims: Sequence[JudgedClaim]) -> pd.DataFrame:
@@ -225,6 +274,11 @@ def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:
     if not claims:
         return []
     notes = ["Intervals are 95 % intervals of a claim alone."]
+    if schedule := next((claim.sides.looks.schedule for claim in claims if claim.sides.looks), None):
+        seeds = ", ".join(map(str, schedule.seeds))
+        notes = [
+            f"Intervals of a claim alone cover in 95 % of studies at all looks together ({seeds} replicates)."
+        ]
     if len(claims) > 1:
         notes.append(f"Verdicts are corrected for {len(claims)} claims.")
     lost = sum(claim.word == "undecided" != claim.alone for claim in claims)
@@ -346,8 +400,17 @@ class _Pair:
                 f"Indicative: validation errors at equal {self.spec.basis}, in the middle of a schedule",
             )
         rows = logs[first.index], logs[second.index]
-        compared = contrast(logs, first.index, second.index)
+        if schedule := self.results.look_schedule:
+            compared = looks_at(logs, first.index, second.index, schedule)
+        else:
+            compared = contrast(logs, first.index, second.index)
         return self._sides((_label(one), _label(other)), compared, rows, notes)
+
+    @property
+    def _why_unknown(self) -> str:
+        if schedule := self.results.look_schedule:
+            return f"the first look is at {schedule.seeds[0]} replicates"
+        return "the noise is not known"
 
     @property
     def _trained_for_cost(self) -> bool:
@@ -388,8 +451,13 @@ class _Pair:
         logs = _logs_after(self.results, cell, one.loop, of) if one.loop else self.results.logs(of)
         if not (math.isfinite(value) and value > EXACT):
             return Sides(*labels, cells=self.cells)
-        compared = contrast_with_value(logs, cell.index, value)
+        compared = self._compare_with_value(logs, cell.index, value)
         return self._sides(labels, compared, (logs[cell.index] - math.log(value),))
+
+    def _compare_with_value(self, logs: Array, row: int, value: float) -> Contrast | ClaimLooks | None:
+        if schedule := self.results.look_schedule:
+            return looks_at_value(logs, row, value, schedule)
+        return contrast_with_value(logs, row, value)
 
     def _with_itself(self, of: str) -> Sides:
         """One cell after two numbers of loops, run by run. The noise is that of all cells after as many times T loops.
@@ -411,12 +479,12 @@ class _Pair:
         labels = _label(one), _label(other)
         if np.isposinf(logs[cell.index]).any():
             return Sides(*labels, cells=self.cells, ratio=math.inf, why="a net overflows", whole=True)
-        return self._sides(labels, contrast_with_value(logs, cell.index, 1.0), (logs[cell.index],))
+        return self._sides(labels, self._compare_with_value(logs, cell.index, 1.0), (logs[cell.index],))
 
     def _sides(
         self,
         labels: tuple[str, str],
-        compared: Contrast | None,
+        compared: Contrast | ClaimLooks | None,
         rows: tuple[Array, ...],
         notes: tuple[str, ...] = (),
     ) -> Sides:
@@ -424,12 +492,15 @@ class _Pair:
         runs = [sum(run.seed is not None for run in cell.runs) for cell in self.cells]
         whole = all(np.isfinite(row).sum() == count for row, count in zip(rows, runs, strict=True))
         sides = Sides(*labels, cells=self.cells, notes=notes, whole=whole)
+        if isinstance(compared, ClaimLooks):
+            present = compared.contrasts[-1]
+            return replace(sides, ratio=present.ratio()[0], contrast=present, looks=compared)
         if compared:
             return replace(sides, ratio=compared.ratio()[0], contrast=compared)
         means = [mean(row[np.isfinite(row)]) for row in rows]
         difference = means[0] - (means[1] if len(means) > 1 else 0.0)
         ratio = None if math.isnan(difference) else math.exp(difference)
-        return replace(sides, ratio=ratio, why=why_none(*rows) or "the noise is not known")
+        return replace(sides, ratio=ratio, why=why_none(*rows) or self._why_unknown)
 
 
 def _logs_after(results: Results, cell: CellResult, loop: int, of: str) -> Array:

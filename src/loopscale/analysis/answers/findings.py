@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from loopscale.analysis.answers.claims import JudgedClaim, count_words, judged_claims
+from loopscale.analysis.answers.claims import JudgedClaim, count_words, futile_words, judged_claims
 from loopscale.analysis.answers.comparisons import (
     AtEnd,
     Best,
@@ -26,7 +26,7 @@ from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
-from loopscale.analysis.learning import NOT_LEARNT, on_plateau, study_sentence
+from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column
 from loopscale.stats.contrasts import PooledVariance, pool
@@ -288,9 +288,18 @@ def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
     because = f"the ratio is {claim.ratio_in_words}"
     if claim.family > 1:
         because += f", as one of {claim.family} claims"
-    if claim.sides.contrast and claim.replicates is None:
+    more_trials = claim.more_trials
+    if claim.futile and claim.decision:
+        because += f". {futile_words(claim.decision)}"
+        more_trials = round(claim.decision.needed) if math.isfinite(claim.decision.needed) else None
+    elif claim.sides.contrast and claim.replicates is None:
         because += "; more than 1,000 replicates would be needed"
-    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, claim.more_trials)
+    counted = learnt(claim.sides.runs)
+    if counted.falling:
+        because += (
+            f". {counted.falling} of {counted.of} runs are still falling, so longer training may decide"
+        )
+    return _priced(results, f"Claim: {claim.text}", because, claim.replicates, None, more_trials)
 
 
 def _unlearnt(results: Results) -> Iterator[OpenQuestion]:

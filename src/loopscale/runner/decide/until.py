@@ -1,13 +1,13 @@
-"""Looks of a study with `until: decided`: which claims and laws are judged, and which cells get more replicates.
+"""Looks of a study with `until: decided`: which claims are decided, and which cells get more replicates.
 
-A look takes place when nothing runs and every ordered replicate is over. All open claims and laws are then judged
-together, so the number of workers changes no decision. The rules are:
+A look takes place when nothing runs and every ordered replicate is over. All open claims are then judged together, so
+the number of workers changes no decision. Laws order no replicates. The rules are:
 
-- A claim that holds, does not hold or is level gets no more replicates. Neither does a law with a verdict.
-- A futile claim or law gets no more replicates. Both may still be decided by replicates that another claim orders.
+- A claim that holds, does not hold or is level gets no more replicates.
+- A futile claim gets no more replicates. Replicates that another claim orders may still decide it.
 - A claim is "not learnt" if a run of its cells stands on the plateau. It gets no more replicates, because no number of
   replicates removes such a run. Longer training does.
-- All other claims and laws get the replicates of the next look, in their own cells only.
+- All other claims get the replicates of the next look, in their own cells only.
 - A replicate that diverges has no error. The cells of its claim get another seed in its place, up to half as many as
   the look has. A look waits for replicates that ended by a fault of the machine or the code: the next run trains them.
 
@@ -15,12 +15,9 @@ The decisions are a function of the records, and are recorded before the ordered
 therefore changes no decision.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -35,6 +32,7 @@ from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_v
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import VERDICTS, CellSide, ClaimSpec, SolverSide
 from loopscale.studies.spec import Study
+from loopscale.studies.until import family_hash, question_hash
 from loopscale.training.trial import Trial
 
 EXACT = 1e-9
@@ -92,9 +90,11 @@ class StudyLooks:
         self._read_curve = read_curve
         self.schedule: LookSchedule = study.until.schedule(study.replicates)
         self._rows = {key: row for row, key in enumerate(self._cell_runs)}
-        self._ids = [_identity(claim.model_dump(mode="json"), study.evaluate.key) for claim in study.claims]
-        self._family = family_hash(study.model_dump(mode="json"), study.evaluate.key)
+        plain = study.model_dump(mode="json")
+        self._ids = [question_hash(claim, plain) for claim in plain["claims"]]
+        self._family = family_hash(plain)
         recorded = list(recorded)
+        self._words = {decision.question: decision.word for decision in recorded}
         last = self.schedule.seeds[-1]
         self._over = {
             decision.question
@@ -130,8 +130,15 @@ class StudyLooks:
         decisions = [
             self._decide(number, each, verdict, alpha)
             for number, (each, verdict) in enumerate(zip(data, verdicts, strict=True))
-            if self._ids[number] not in self._over
         ]
+        # Replicates for other claims may decide a futile claim. Its verdict is recorded too.
+        decisions = [
+            decision
+            for decision in decisions
+            if decision.question not in self._over
+            or (decision.step == "decided" and self._words.get(decision.question) != decision.word)
+        ]
+        self._words |= {decision.question: decision.word for decision in decisions}
         cells: set[str] = set()
         for decision in decisions:
             if decision.step != "train":
@@ -309,7 +316,7 @@ class StudyLooks:
 
         logs = self._logs(change)
         row = self._row(cell_run)
-        if np.isposinf(logs[row]).any():
+        if math.inf in logs[row].tolist():
             return ClaimData((cell_run,), None, True, int(np.sum(~np.isnan(logs[row])))), True
         data = ClaimData(
             (cell_run,),
@@ -384,18 +391,6 @@ class StudyLooks:
         return float(values[-1]) if of.endswith("_last") else float(known.mean()) if len(known) else math.nan
 
 
-def family_hash(study: Mapping[str, Any], evaluation: str) -> str:
-    """A hash of all that decides the words of a study besides its runs: claims, laws, looks and evaluation."""
-    return _identity(
-        {name: study.get(name) for name in ("claims", "laws", "until", "replicates")}, evaluation
-    )
-
-
-def _identity(content: Any, evaluation: str) -> str:
-    text = json.dumps([content, evaluation], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def _trained_loops(cell_run: CellRun) -> int:
     work = next(job.work for job in cell_run.answers) if cell_run.answers else None
     return work.steps_per_prompt if isinstance(work, Trial) else 0
@@ -407,8 +402,8 @@ def _can_replicate(cell_run: CellRun) -> bool:
 
 def _shared_seeds(cells: Sequence[CellRun]) -> set[int]:
     """The seeds that have finished in all cells."""
-    each = [{job.seed for job in cell_run.answers if job.seed} for cell_run in cells]
-    return set.intersection(*each) if each else set()
+    first, *others = ({job.seed for job in cell_run.answers if job.seed} for cell_run in cells)
+    return first.intersection(*others)
 
 
 def _failed_seeds(cells: Sequence[CellRun]) -> set[int]:

@@ -41,6 +41,7 @@ class RecordedTrial:
     """Seconds of a step; nan if unknown."""
     flops: float
     """FLOPs of a step; nan if unknown."""
+    role: str = "tuning"
 
 
 def read_recorded_trials(source: str) -> list[RecordedTrial]:
@@ -65,7 +66,7 @@ def read_recorded_trials(source: str) -> list[RecordedTrial]:
         flops = (row["flops"] or math.nan) / steps
         if points:
             identity = row["trial"], row["cell"], row["outcome"]
-            recorded.append(RecordedTrial(*identity, settings, points, seconds, flops))
+            recorded.append(RecordedTrial(*identity, settings, points, seconds, flops, row["role"]))
     return recorded
 
 

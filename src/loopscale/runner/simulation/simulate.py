@@ -10,8 +10,8 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 from loopscale.records.decisions import Decision, recorded_decisions
 from loopscale.records.model import CURVE, STUDY, Note, Record, Run
@@ -101,6 +101,14 @@ class SimulatedCluster:
     seed: int = 0
 
 
+class FinalErrors(Protocol):
+    """The evaluations of simulated trials and algorithms."""
+
+    def report(self, job: Job, report: Report) -> Report:
+        """Add the evaluation of a finished job to its report."""
+        ...
+
+
 @dataclass
 class Attempt:
     """A job on a simulated worker, from step `start` on."""
@@ -122,6 +130,8 @@ class Simulation:
     curves: LearningCurves
     cluster: SimulatedCluster
     records: MemoryRecords = field(default_factory=MemoryRecords)
+    errors: "FinalErrors | None" = None
+    """Evaluates finished trials; None for no evaluation."""
     busy: list[tuple[float, float]] = field(default_factory=list)
     """Start and end of each use of a slot, in seconds."""
     now: float = 0.0
@@ -208,7 +218,7 @@ class Simulation:
         job = attempt.job
         if job.order_kind != "train":
             self._leave(attempt)
-            self.conductor.report(job.key, Report(outcome="finished"))
+            self.conductor.report(job.key, self._evaluated(job))
             return
         curve = self.curves.curve(job)
         self._saved_steps[job.key] = max(step, self._saved_steps[job.key])
@@ -223,10 +233,16 @@ class Simulation:
         job, curve = attempt.job, self.curves.curve(attempt.job)
         progress = tuple((step, {"error": curve.error(step / job.steps)}) for step in steps)
         outcome = "finished" if steps[-1] >= job.steps else ""
-        goes_on = self.conductor.report(job.key, Report(progress, outcome))
+        report = replace(self._evaluated(job), progress=progress) if outcome else Report(progress)
+        goes_on = self.conductor.report(job.key, report)
         if not goes_on:
             self._leave(attempt)
         return goes_on
+
+    def _evaluated(self, job: Job) -> Report:
+        """The last report of a finished job."""
+        report = Report(outcome="finished")
+        return self.errors.report(job, report) if self.errors else report
 
     def _lose_worker(self, attempt: Attempt) -> None:
         """Let the worker die. The next worker repeats the steps since the last checkpoint."""
