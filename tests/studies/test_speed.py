@@ -108,7 +108,20 @@ def test_a_given_rate_covers_all_forward_passes():
     assert GivenRate(1e6).seconds(of, EVALUATION) == pytest.approx(expected)
 
 
-def test_the_slow_down_is_measured_and_its_processes_end():
+def test_the_slow_down_of_short_trials_is_not_measured(monkeypatch):
+    monkeypatch.setattr(speed, "slow_down", lambda *_: 3.0)
+    cores = len(os.sched_getaffinity(0))
+    steps = {"training": trial().training.model_copy(update={"steps": 10_000_000})}
+    for shape, workers, factor in (
+        (trial(), cores, 1),
+        (trial(), 4 * cores, 4),
+        (trial().model_copy(update=steps), cores, 3),
+    ):
+        assert measured_speed([shape], EVALUATION, workers=workers).slow_down == factor
+
+
+def test_the_slow_down_is_measured_and_its_processes_end(monkeypatch):
+    monkeypatch.setattr(speed, "SHORT_TRIAL", 0)
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = children.read_text()
     made = measured_speed([trial()], EVALUATION, workers=len(os.sched_getaffinity(0)))

@@ -31,6 +31,8 @@ NEAR = 0.25
 """Shapes that are closer are not measured separately. The distance is that of the logarithms of their work."""
 OTHER_KIND, OTHER_ATTENTION = 100.0, 10.0
 """Distances between shapes of different kinds of model and of attention."""
+SHORT_TRIAL = 60.0
+"""Seconds. Neighbours slow a trial by some per cent. For shorter trials this is not measured, so that a plan is fast."""
 TRIAL_SECONDS = 0.1
 """A trial besides training and evaluation: its order, its checkpoints, its records (benchmarks/overhead.py)."""
 
@@ -101,7 +103,9 @@ def measured_speed(
     try:
         smaller = [_fewer_prompts(trial, MEASURED_FLOPS / len(chosen)) for trial in chosen]
         shapes = tuple((trial, measure(trial, evaluation, device=device)) for trial in smaller)
-        dearest, seconds = shapes[0]
+        alone, (dearest, seconds) = MeasuredSpeed(shapes), shapes[0]
+        if alone.seconds(chosen[0], evaluation) < SHORT_TRIAL:
+            return MeasuredSpeed(shapes, _waiting(workers))
         return MeasuredSpeed(shapes, slow_down(dearest, seconds.step, workers))
     finally:
         torch.set_num_threads(before)
@@ -126,7 +130,7 @@ def slow_down(trial: Trial, alone: float, workers: int) -> float:
     trials than cores, trials also wait for each other.
     """
     threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
-    waiting = max(1.0, workers * threads / cores)
+    waiting = _waiting(workers)
     neighbours = min(workers, cores // threads) - 1
     if neighbours < 1:
         return waiting
@@ -143,6 +147,11 @@ def slow_down(trial: Trial, alone: float, workers: int) -> float:
             # The warm-up also copies the memory that this process shares with the new processes.
             beside = step_seconds(learner)
     return waiting * max(1.0, beside / alone)
+
+
+def _waiting(workers: int) -> float:
+    """How much longer a trial takes if there are more trials than cores."""
+    return max(1.0, workers * torch.get_num_threads() / len(os.sched_getaffinity(0)))
 
 
 @contextmanager
