@@ -32,7 +32,7 @@ NEAR = 0.25
 OTHER_KIND, OTHER_ATTENTION = 100.0, 10.0
 """Distances between shapes of different kinds of model and of attention."""
 SHORT_TRIAL = 60.0
-"""Seconds. Neighbours slow a trial by some per cent. For shorter trials this is not measured, so that a plan is fast."""
+"""Seconds. Neighbours slow a trial by some per cent, which is not measured for shorter trials."""
 TRIAL_SECONDS = 0.1
 """A trial besides training and evaluation: its order, its checkpoints, its records (benchmarks/overhead.py)."""
 
