@@ -10,9 +10,11 @@ import pytest
 
 from loopscale.analysis.answers.claims import (
     JudgedClaim,
+    at_equal_flops,
     claim_notes,
     claims_table,
     count_words,
+    equal_flops_notes,
     judged_claims,
     ratios_to_solver,
 )
@@ -369,3 +371,22 @@ def test_nets_that_were_trained_for_equal_flops_are_compared_at_the_end():
     found = judged(equal, kind("a"), kind("b"), basis="flops")
     assert (found.word, found.remarks) == ("holds", [])
     assert ratio(found) == ratio(judged(records, kind("a"), kind("b")))
+
+
+def test_a_claim_after_equal_steps_can_reverse_after_equal_flops():
+    results = find_results("algoformer/reduced/figure2b", DATA / "figure2b")
+    against_gpt2 = judged(results, kind("algoformer"), kind("gpt2"), of="regret")
+    equal = at_equal_flops(results, against_gpt2)
+    assert equal
+    assert equal.ratio
+    assert equal.contrast
+    assert ratio(against_gpt2) < 1 < equal.contrast.ratio()[1]
+    (note,) = equal_flops_notes(results, [against_gpt2])
+    assert "0.87 after equal steps" in note
+    assert f"{equal.ratio:.3g} (" in note
+
+
+def test_nets_that_cost_the_same_have_no_ratio_at_equal_flops():
+    planted = planted_cells(1, 0.1, first=0.2, second=0.3)
+    same = judged(planted.results, kind("first"), kind("second"))
+    assert at_equal_flops(planted.results, same) is None

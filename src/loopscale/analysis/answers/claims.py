@@ -34,8 +34,11 @@ from loopscale.stats.contrasts import (
 from loopscale.stats.floors import MeanFloor
 from loopscale.stats.looks import ClaimLooks, looks_at, looks_at_value
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import VERDICTS, WORDS, CellSide, ClaimSpec, SolverSide, Word
+from loopscale.studies.claims import OF_CURVES, VERDICTS, WORDS, CellSide, ClaimSpec, SolverSide, Word
 from loopscale.studies.until import family_hash
+
+EQUAL_COST = 1.1
+"""Trainings whose FLOPs differ by less than this factor cost the same."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,14 @@ class Sides:
     def runs(self) -> list[TrialResult]:
         """The runs of the cells."""
         return [run for cell in self.cells for run in cell.runs]
+
+    @property
+    def ratio_in_words(self) -> str:
+        """The ratio with its interval, as in `0.9 (0.8 to 1)`."""
+        if self.contrast is None:
+            return f"{self.ratio:.3g} (no interval: {self.why})"
+        _, low, high = self.contrast.ratio()
+        return f"{self.ratio:.3g} ({low:.3g} to {high:.3g})"
 
     @property
     def plateau(self) -> str:
@@ -287,6 +298,47 @@ def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:
     said = Counter(note for claim in claims for note in claim.sides.notes)
     notes += [f"{note} ({count} of {len(claims)} claims)." for note, count in said.items()]
     return notes
+
+
+def at_equal_flops(results: Results, claim: JudgedClaim) -> Sides | None:
+    """The comparison of a claim after equal FLOPs of training, from the histories of the trainings.
+
+    The schedules of the dearer trainings were not complete there, so the comparison is indicative.
+
+    Returns
+    -------
+    Sides or None
+        None if the claim is not one of two cells after all their steps, if the trainings cost the same within
+        `EQUAL_COST`, or if the histories do not say.
+    """
+    sides = claim.spec.sides
+    nets = isinstance(sides[1], CellSide) and sides[0].loop is None and sides[1].loop is None
+    if (
+        not nets
+        or claim.spec.basis != "steps"
+        or claim.spec.of not in OF_CURVES
+        or len(claim.sides.cells) < 2
+    ):
+        return None
+    costs = [mean([run["flops"] for run in cell.runs]) for cell in claim.sides.cells]
+    if not max(costs) > EQUAL_COST * min(costs):
+        return None
+    compared = compare_sides(results, claim.spec.model_copy(update={"basis": "flops"}))
+    return compared if compared.ratio is not None else None
+
+
+def equal_flops_notes(results: Results, claims: Sequence[JudgedClaim]) -> list[str]:
+    """The ratios at equal FLOPs of claims whose trainings do not cost the same, as sentences."""
+    found = [(claim, sides) for claim in claims if (sides := at_equal_flops(results, claim))]
+    if not found:
+        return []
+    ratios = "; ".join(
+        f"{claim.text}: {claim.sides.ratio:.3g} after equal steps, {sides.ratio_in_words} after equal FLOPs"
+        for claim, sides in found
+    )
+    return [
+        f"Equal steps are not equal cost. {ratios} (indicative: the dearer training was not complete there)."
+    ]
 
 
 def count_words(claims: Sequence[JudgedClaim]) -> str:

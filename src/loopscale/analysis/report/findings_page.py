@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopscale.analysis.answers.claims import WORDS, JudgedClaim
+from loopscale.analysis.answers.claims import WORDS, JudgedClaim, at_equal_flops
 from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
 from loopscale.analysis.floors import FILE as FLOORS
 from loopscale.analysis.laws.law import COLUMNS as LAWS
@@ -51,6 +51,8 @@ studies on two cores. Every section has the claims and the laws of one study.
 - A claim is **not learnt** if a run of its nets has not left the plateau.
 - Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
   alone.
+- *At equal FLOPs* is the ratio from the histories of the trainings, if equal steps of both nets cost different FLOPs.
+  This ratio is indicative, because the dearer training was not complete there.
 - *Learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
 - *Held-out test* is the score of a prediction that was made before the runs. *None*: the law has not predicted.
 - *To decide* is the number of replicates of each cell that would decide the claim, if the ratio stays the same, and
@@ -129,15 +131,15 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
     runs = sum(len(cell.runs) for cell in results.cells if cell.replicated)
     yield f"- {len(results.cells)} cells with {runs} replicates in all; learnt: {section.learnt}\n"
     if findings.claims:
-        yield "| claim | verdict | ratio (95 % interval) | measure | learnt | to decide |"
-        yield "|---|---|---|---|---|---|"
+        yield "| claim | verdict | ratio (95 % interval) | at equal FLOPs | measure | learnt | to decide |"
+        yield "|---|---|---|---|---|---|---|"
         for claim in findings.claims:
             yield _row(_claim_cells(results, claim))
         yield ""
         yield from (f"{note}\n" for note in dict.fromkeys(_notes(findings.claims)))
     if findings.laws or findings.unfitted:
         yield "| law | rate (95 % interval) | theory | verdict | held-out test | to decide |"
-        yield "|---|---|---|---|---|---|"
+        yield "|---|---|---|---|---|---|---|"
         for law in findings.laws:
             yield _row(_law_cells(findings, law))
         for unfitted in findings.unfitted:
@@ -158,7 +160,10 @@ def _notes(claims: Sequence[JudgedClaim]) -> Iterator[str]:
 def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
     text = f"{claim.text} ({claim.spec.source})" if claim.spec.source else claim.text
     cost = cost_in_words(claim_question(results, claim)) if claim.word == "undecided" else "–"
-    return [text, f"**{claim.word}**", _ratio(claim), claim.sides.of, claim.learnt_in_words or "–", cost]
+    equal = at_equal_flops(results, claim)
+    flops = equal.ratio_in_words if equal else "–"
+    learnt = claim.learnt_in_words or "–"
+    return [text, f"**{claim.word}**", _ratio(claim), flops, claim.sides.of, learnt, cost]
 
 
 def _ratio(claim: JudgedClaim) -> str:

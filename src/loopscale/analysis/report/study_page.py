@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loopscale.analysis.answers.claims import COLUMNS as CLAIMS
-from loopscale.analysis.answers.claims import claim_notes
+from loopscale.analysis.answers.claims import claim_notes, equal_flops_notes
 from loopscale.analysis.answers.comparisons import STANDINGS, best_columns, front, front_columns
 from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
@@ -58,7 +58,9 @@ def study_page(
             "costs": COSTS,
             "fronts": FRONTS,
         },
-        claim_notes=" ".join(claim_notes(findings.claims)),
+        claim_notes=" ".join(
+            [*claim_notes(findings.claims), *equal_flops_notes(findings.results, findings.claims)]
+        ),
         impossible=[result.sentence for result in findings.impossible],
         importance_notes=[importance for importance in importances if importance.note],
         stretches=[stretch for each in of_costs for stretch in stretches(each)],
