@@ -187,6 +187,15 @@ def test_flops_of_a_curriculum_are_those_of_its_stages_step_by_step(make, kind: 
 
 
 @pytest.mark.parametrize("kind", ["looped", "gpt2"])
+def test_flops_of_a_long_curriculum_are_near_those_of_its_stages(make, kind: str, monkeypatch):
+    curriculum = {"dim": 2, "points": 2, "points_by": 1, "every": 10}
+    trial = make(kind, task={"points": 42}, steps=500, curriculum=curriculum)
+    near = cost.training_flops(trial)
+    monkeypatch.setattr(cost, "PRICED_STAGES", 1000)
+    assert near == pytest.approx(cost.training_flops(trial), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["looped", "gpt2"])
 def test_affordable_steps_use_the_budget_up_to_less_than_a_step(make, kind: str):
     for trial in (with_curriculum(make, kind), make(kind)):
         counted = cost.step_flops(trial)

@@ -46,6 +46,8 @@ IRRELEVANT = {
 
 MEASURED_PROMPTS = 64
 """The largest number of prompts of a measured validation or evaluation."""
+PRICED_STAGES = 9
+"""Stages of a curriculum whose cost is counted. Counting a stage of an LSTM takes a second."""
 HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
 
@@ -180,17 +182,19 @@ class StepCosts:
 def step_costs(trial: Trial, price: Callable[[Trial], float]) -> StepCosts:
     """The cost of a trial's steps, if `price` is the cost of one step on full prompts.
 
-    Only the pairs of a stage count. Coordinates that are zero cost as much as others.
+    Only the pairs of a stage count. Coordinates that are zero cost as much as others. Of a long curriculum only
+    `PRICED_STAGES` have their price, and the prices of the others lie on lines between them.
     """
     curriculum = trial.training.curriculum
     if curriculum is None:
         return StepCosts((0,), (price(trial),))
     task = trial.task.model_dump()
     points = range(curriculum.points, task["points"], curriculum.points_by)
-    stages = [trial.task.easier(task["dim"], number) for number in points]
-    starts = tuple(curriculum.every * number for number in range(len(points) + 1))
-    costs = (price(trial.model_copy(update={"task": stage})) for stage in (*stages, trial.task))
-    return StepCosts(starts, tuple(costs))
+    stages = [*(trial.task.easier(task["dim"], number) for number in points), trial.task]
+    priced = np.unique(np.linspace(0, len(stages) - 1, PRICED_STAGES).round().astype(int)).tolist()
+    prices = [price(trial.model_copy(update={"task": stages[number]})) for number in priced]
+    starts = tuple(curriculum.every * number for number in range(len(stages)))
+    return StepCosts(starts, tuple(np.interp(range(len(stages)), priced, prices).tolist()))
 
 
 def step_flops(trial: Trial) -> StepCosts:

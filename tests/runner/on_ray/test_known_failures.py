@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from loopscale.records.model import LEARNING
 from loopscale.records.stores.opening import open_store
 from loopscale.training.checkpoint import CorruptCheckpoint, load
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -52,7 +53,7 @@ def test_a_diverged_trial_has_status_failed_and_a_reason(finished: Driver):
 def test_only_declared_metrics_are_recorded(finished: Driver):
     """Every automatic key becomes a metric."""
     names = {name for (name,) in finished.query("SELECT DISTINCT key FROM metrics")}
-    measured = {"loss", "error", "error_last", "lr", "step", "seconds", "flops"}
+    measured = {"loss", "error", "error_last", "lr", "step", "seconds", "flops", *LEARNING}
     assert {name for name in names if "." not in name and "/" not in name} == measured | {"seed"}
 
 
