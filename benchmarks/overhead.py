@@ -83,6 +83,9 @@ class Use:
 class Clock:
     """Measures a side in a thread beside it, because Ray's processes are gone at the end."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune writes its callbacks to a file, which nothing here reads
+
     def __init__(self) -> None:
         self.began, self.first, self.last = time.perf_counter(), 0.0, 0.0
         self.seen: dict[int, tuple[str, float]] = {}
