@@ -6,8 +6,10 @@ STORE ?= .loopscale
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export OMP_NUM_THREADS ?= 1
+# The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help quickstart test lint slow hosts soak bench notebooks findings noise ui install clean
+.PHONY: help quickstart test lint slow hosts soak bench notebooks findings noise docs ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,10 +32,10 @@ lint: $(READY)  ## check format, style, import contracts and types
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint  ## run lint and every quick test (5 minutes)
-	$(BIN)/pytest -m "not slow and not cuda" -n 2
+test: lint  ## run lint and every quick test (8 to 15 minutes)
+	$(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
-slow: $(READY)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (half an hour)
+slow: $(READY)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (25 to 40 minutes)
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
 hosts: $(READY)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
@@ -54,14 +56,18 @@ notebooks: $(READY)  ## run every notebook in place, with pictures (needs chromi
 	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
 	done
 	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.notebook import results; \
-	  study = results("algoformer/reduced/figure5"); \
-	  study.against_loops(study.task_names()[0]).write_image("pictures/figure5.svg")'
+	  study = results("scaling/loops"); \
+	  study.law("regret_last", "training.loops").write_image("pictures/loops.svg")'
 
 findings: $(READY)  ## write FINDINGS.md and the findings of README.md from the records in notebooks/data
 	$(BIN)/python -m loopscale.analysis.report.findings_page
 
 noise: $(READY)  ## measure the noise between replicates in notebooks/data again, for `loopscale plan` (a minute)
 	$(BIN)/python -m loopscale.analysis.answers.noise notebooks/data src/loopscale/studies/noise.csv
+
+docs: $(READY)  ## build the documentation site in .site/, and end at the first warning
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .mkdocs.yml
 
 ui: $(READY)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)

@@ -1,7 +1,6 @@
 """Planned over measured seconds of trials, for all reduced studies.
 
     python benchmarks/hours.py [--steps 30] [--shapes 3] [--only pca] [--json]
-    python benchmarks/hours.py --defaults
 
 `loopscale plan` measures a few shapes of a study and predicts the others. Here a few trials of every study really run:
 the cheapest trial, the dearest, and trials between. A trial takes `--steps` steps, spread over its training, so that a
@@ -31,10 +30,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pandas as pd
 import torch
 
-from loopscale.evaluate import Evaluation, evaluate, validate
+from loopscale.core.compiler import without_compiler
+from loopscale.evaluate import Evaluation, evaluate, validation_errors
 from loopscale.studies.spec import Study
 from loopscale.studies.speed import TRIAL_SECONDS, MeasuredSpeed, measured_speed, trial_cost
-from loopscale.training.cost import measure, without_compiler
+from loopscale.training.cost import measure
+from loopscale.training.device import prepare
 from loopscale.training.loop import Learner
 from loopscale.training.trial import Trial
 
@@ -57,9 +58,9 @@ def run_trial(trial: Trial, settings: Evaluation, steps: int) -> tuple[float, fl
         for step in sample:
             learner.learn(step).item()
         a_step = (clock() - start) / steps
-    validate(learner.net, trial.task, trial.steps_per_prompt)  # draws the prompts
+    validation_errors(learner.net, trial.task, trial.steps_per_prompt)  # draws the prompts
     start = clock()
-    validate(learner.net, trial.task, trial.steps_per_prompt)
+    validation_errors(learner.net, trial.task, trial.steps_per_prompt)
     validation = clock() - start
     prompts = min(EVALUATED_PROMPTS, settings.prompts)
     short = settings.model_copy(update={"prompts": prompts})
@@ -71,7 +72,7 @@ def run_trial(trial: Trial, settings: Evaluation, steps: int) -> tuple[float, fl
 
 def serve(steps: int) -> None:
     """A process that runs trials: a line on stdin names a file and a cell, a line on stdout has its seconds."""
-    torch.set_num_threads(1)
+    prepare(1)  # as in a worker
     for line in sys.stdin:
         file, key = json.loads(line)
         study = Study.load(file)
@@ -95,18 +96,6 @@ class Lane:
         return json.loads(self.process.stdout.readline())
 
 
-def show_defaults(steps: int) -> None:
-    """The shares of validation and evaluation in a trial with the default settings of training and evaluation."""
-    for kind in ("looped", "algoformer", "gpt2", "encoder"):
-        task = {"kind": "linear_regression", "dim": 5, "points": 11}
-        if kind == "encoder":
-            task |= {"format": "encoder"}
-        trial = Trial.model_validate({"task": task, "model": {"kind": kind}})
-        parts = run_trial(trial, Evaluation(), steps)
-        training, validation, evaluation = (part / sum(parts) for part in parts)
-        print(f"{kind:12} training {training:.1%}, validation {validation:.1%}, evaluation {evaluation:.1%}")
-
-
 def by_flops(study: Study) -> dict[str, float]:
     """Seconds of every cell's trial by the earlier rule: FLOPs over the rate of one trial of each model kind."""
     kinds = {trial.model.kind: trial for trial in study.layout.trials.values()}
@@ -117,7 +106,7 @@ def by_flops(study: Study) -> dict[str, float]:
 def chosen_cells(study: Study, shapes: int) -> list[str]:
     """The cheapest cell, the dearest, and cells between."""
     trials = study.layout.trials
-    ordered = sorted(trials, key=lambda key: trial_cost(trials[key]).step.size)
+    ordered = sorted(trials, key=lambda key: trial_cost(trials[key]).step.size())
     places = {round((len(ordered) - 1) * number / max(1, shapes - 1)) for number in range(shapes)}
     return [ordered[place] for place in sorted(places)]
 
@@ -191,7 +180,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="measured steps of a trial")
     parser.add_argument("--shapes", type=int, default=3, help="measured trials of a study")
     parser.add_argument("--only", default="", help="part of the path of a study")
-    parser.add_argument("--defaults", action="store_true", help="only the shares at the default settings")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -199,9 +187,6 @@ def main() -> None:
         serve(options.steps)
         return
     torch.set_num_threads(1)
-    if options.defaults:
-        show_defaults(options.steps)
-        return
     files = [ROOT / "studies" / "quickstart.yaml", *sorted((ROOT / "studies").glob("*/reduced/*.yaml"))]
     lanes = [Lane(options.steps) for _ in range(WORKERS)]
     rows = []

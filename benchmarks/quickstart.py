@@ -2,8 +2,9 @@
 
     python benchmarks/quickstart.py --against v0.1.0 [--rounds 2] [--json]
 
-Both sides run `loopscale run studies/quickstart.yaml` in turns, each in a new store. The time is that of the driver, of
-Ray and of the workers. A process that lives for less than a fifth of a second is not seen.
+Both sides run `loopscale run studies/quickstart.yaml` of their own commit in turns, each in a new store. The files may
+differ in their claims and laws alone, because these cost no training. The time is that of the driver, of Ray and of the
+workers. A process that lives for less than a fifth of a second is not seen.
 """
 
 import argparse
@@ -14,19 +15,29 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import yaml
 from earlier_code import code_at
 from machine import describe
 from processes import processor_times
 
 PROJECT = Path(__file__).parent.parent
+QUESTIONS = ("question", "source", "claims", "laws")
+"""Parts of a study file that change no trial."""
+
+
+def trained_parts(code: Path) -> dict[str, Any]:
+    """The parts of the quickstart's file that decide its trials."""
+    study = yaml.safe_load((code / "studies" / "quickstart.yaml").read_text())
+    return {name: part for name, part in study.items() if name not in QUESTIONS}
 
 
 def run_study(code: Path) -> dict[str, float]:
     """Seconds of the study by the code in a folder: elapsed, of processor, and the part of the workers."""
     with tempfile.TemporaryDirectory() as store:
-        command = [sys.executable, "-c", "from loopscale.cli.main import main; main()"]
-        command += ["run", str(PROJECT / "studies" / "quickstart.yaml"), "--store", store]
+        command = [sys.executable, "-c", "import sys; from loopscale.cli.main import main; sys.exit(main())"]
+        command += ["run", str(code / "studies" / "quickstart.yaml"), "--store", store]
         environment = os.environ | {"PYTHONPATH": str(code / "src"), "OMP_NUM_THREADS": "1"}
         began, seen = time.perf_counter(), dict[int, tuple[str, float]]()
         side = subprocess.Popen(
@@ -54,6 +65,8 @@ def main() -> None:
     rows: dict[str, list[dict[str, float]]] = {"ours": [], "earlier": []}
     with code_at(options.against) as earlier:
         assert earlier
+        if trained_parts(PROJECT) != trained_parts(earlier):
+            raise SystemExit("the two commits have different quickstarts: no comparison")
         for _ in range(options.rounds):
             for side, code in (("ours", PROJECT), ("earlier", earlier)):
                 rows[side].append(run_study(code))

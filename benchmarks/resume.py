@@ -27,7 +27,7 @@ times, mark = {}, [time.monotonic(), 0.0]
 def lap(name):
     now = [time.monotonic(), time.process_time()]
     times[name] = [now[0] - mark[0], now[1] - mark[1]]; mark[:] = now
-from loopscale.records.writing.mlflow_writer import recall_runs
+from loopscale.records.writing.run_account import recall_runs
 from loopscale.records.study_records import as_records
 from loopscale.records.stores.opening import open_store
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -37,8 +37,9 @@ from loopscale.studies.spec import Study
 lap("imports")
 study = Study.load(sys.argv[1]); lap("study")
 store = open_store(sys.argv[2], storage=sys.argv[3]); store.client; lap("open")
-account = recall_runs(store, study.name)
-records = list(as_records(account.in_order)); lap("load")
+account = recall_runs(store, study.name) if store.shared else None
+runs = account.in_order if account else store.runs(store.require_experiment(study.name), params=False)
+records = list(as_records(runs)); lap("load")
 conductor = Conductor(study, records, MemoryRecords()); lap("conductor")
 first = conductor.next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

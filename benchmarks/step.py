@@ -8,14 +8,18 @@
 A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
 The loss covers the x tokens. The sides are:
 
-- ours: this code;
-- plain: `nn.TransformerEncoderLayer`s of the same size (norm_first, causal mask), looped or stacked;
-- earlier, with --against: this project's code at another commit;
-- compiled, with --compile: this code through torch's compiler;
-- graph, on a GPU: this code as a CUDA graph.
+- `ours`: This code.
+- `plain`: `nn.TransformerEncoderLayer`s of the same size (norm_first, causal mask), looped or stacked.
+- `earlier`, with `--against`: This project's code at another commit.
+- `compiled`, with `--compile`: This code through torch's compiler.
+- `graph`, on a GPU: This code as a CUDA graph.
+- `mkl` and `onednn`, with `--libraries`: This code with the products of one library.
 
 --products chooses the library of this code's products instead of the faster library. Each side runs in its own process,
 so that its peak memory is its own. The sides take turns of a few steps, so that other work slows all alike.
+
+The least time of a step stands beside the median. Other work empties the caches at every interruption, and the least
+time contains the fewest interruptions.
 
 The FLOP limit is the time of the step's matrix products (forward and backward, counted) at the best product rate that
 the machine reached at the start.
@@ -41,6 +45,7 @@ from torch import Tensor, nn
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model
+from loopscale.training.device import prepare
 
 TURN = 5
 """Steps of one side before the turn of the next side."""
@@ -48,7 +53,7 @@ TURN = 5
 
 @dataclass(frozen=True)
 class Size:
-    """`a` is the published size of Yang et al. and AlgoFormer, `b` trains on a laptop."""
+    """`a` is the published size of Yang et al. and AlgoFormer, `b` trains on a laptop, `q` is the quickstart's size."""
 
     dim: int
     points: int
@@ -63,6 +68,7 @@ class Size:
 SIZES = {
     "a": Size(dim=20, points=41, width=256, heads=8, loops=20, window=15, layers=12),
     "b": Size(dim=5, points=11, width=64, heads=4, loops=10, window=5, layers=4),
+    "q": Size(dim=2, points=8, width=32, heads=2, loops=6, window=3, layers=4),
 }
 
 
@@ -181,11 +187,14 @@ def peak_mib(device: str) -> float:
 
 def serve(options: argparse.Namespace) -> None:
     """One side in its own process: prints a line of seconds for every number of steps on stdin."""
-    torch.set_num_threads(options.threads)
+    if options.plain:
+        torch.set_num_threads(options.threads)
+    else:  # as in a worker, of each version
+        prepare(options.threads)
     if options.products:
         from loopscale.models import linear  # here, because an earlier commit may lack this module
 
-        linear.use(options.products)
+        linear.use(linear.fastest() if options.products == "fastest" else options.products)
     options_of_side = options.plain, options.device, options.compile, options.graph
     step, net = stepper(options.serve, chosen_size(options), *options_of_side)
     for _ in range(5):  # a graph is captured at the fourth step
@@ -220,10 +229,12 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     """The figures of all sides of one model, measured in turns."""
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
-    products = ["--products", options.products] if options.products else []
+    products = ["--products", options.products or "fastest"]  # as a worker chooses before the first step
     sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": (products, {}), "plain": (["--plain"], {})}
     if options.compile:
         sides["compiled"] = (["--compile", *products], {})
+    if options.libraries:
+        sides |= {library: (["--products", library], {}) for library in ("mkl", "onednn")}
     if options.device == "cuda":
         sides["graph"] = (["--graph", *products], {})
     if earlier:
@@ -251,6 +262,7 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
         side: {
             "wall_s": statistics.median(wall[index]),
             "cpu_s": statistics.median(cpu[index]),
+            "least_cpu_s": min(cpu[index]),
             "peak_mib": round(last[index]["peak_mib"]),
             "weights": last[index]["weights"],
         }
@@ -311,7 +323,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
     parser.add_argument("--against", metavar="COMMIT", help="also measure the code of this commit")
-    parser.add_argument("--products", choices=["mkl", "onednn"], help="library of this code's products")
+    libraries = ["mkl", "onednn", "fastest"]
+    parser.add_argument("--products", choices=libraries, help="library of this code's products")
+    parser.add_argument("--libraries", action="store_true", help="also measure this code with either library")
     parser.add_argument("--compile", action="store_true", help="also measure this code, compiled")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="MODEL", help=argparse.SUPPRESS)
@@ -337,7 +351,8 @@ def main() -> None:
     print(f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads")
     print(machine)
     print(
-        f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'MiB':>7}{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
+        f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'least':>9}{'MiB':>7}"
+        f"{'weights':>10}{'cpu / ours':>12}{'cpu / limit':>13}"
     )
     for kind, sides in cases.items():
         print(f"{kind}: {kernels[kind]} operations a step")
@@ -345,7 +360,7 @@ def main() -> None:
             ratio = row["cpu_s"] / sides["ours"]["cpu_s"]
             limit = f"{row['cpu_s'] / limits[kind]:13.1f}" if side == "ours" else ""
             print(
-                f"{kind:12}{side:>9}{row['wall_s']:9.4f}{row['cpu_s']:9.4f}{row['peak_mib']:7}"
+                f"{kind:12}{side:>9}{row['wall_s']:9.4f}{row['cpu_s']:9.4f}{row['least_cpu_s']:9.4f}{row['peak_mib']:7}"
                 f"{row['weights']:10,}{ratio:12.2f}{limit}"
             )
 

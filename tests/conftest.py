@@ -1,11 +1,18 @@
-"""Settings of all tests: one thread, repeatable examples, and no GPU tests on machines without a GPU."""
+"""Settings of all tests: one thread, repeatable examples, one migration, and no GPU tests without a GPU."""
 
 import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from sqlalchemy.engine import make_url
 
+pytest_plugins = ["loopscale.contracts.plugin"]
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("exploring", max_examples=2000, deadline=None)
@@ -23,3 +30,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of an empty database. Databases that tests create in this process start as copies of the file.
+
+    MLflow makes the same tables for every new store, by migrations that take 1.4 s of processor time. A test of the
+    stores compares a copy with tables that MLflow has made in another process.
+    """
+    # Pytest reads this file before jaxtyping can check the modules of the package.
+    from loopscale.records.stores.base import TrackingStore
+    from loopscale.records.stores.folder import DATABASE, database_uri
+
+    folder, connect = tmp_path_factory.mktemp("migrated"), TrackingStore.connect
+
+    def migrate() -> None:
+        connect(database_uri(folder), folder.as_uri())
+        with closing(sqlite3.connect(folder / DATABASE)) as database, database:
+            database.execute("DELETE FROM experiments")  # MLflow makes the default one of every copy itself
+
+    def connect_to_copy(uri: str, default_artifacts: str | None = None) -> object:
+        if default_artifacts:
+            if not (folder / DATABASE).exists():
+                migrate()
+            shutil.copyfile(folder / DATABASE, str(make_url(uri).database))
+        return connect(uri, default_artifacts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrackingStore, "connect", staticmethod(connect_to_copy))
+        yield folder

@@ -81,7 +81,7 @@ def test_a_source_cites_a_key_or_says_where_the_statement_comes_from(family):
         assert cited_keys(member.source) or origin, kind
 
 
-def test_labels_are_unique():
+def test_two_entries_never_share_a_label():
     labels = [entry.label for entry in bibliography().values()]
     assert len(set(labels)) == len(labels)
     assert {bibliography()[key].label for key in ("he2025em", "he2025spectral")} == {

@@ -1,17 +1,19 @@
-"""What README.md shows works, and what it names is there."""
+"""The README and CONTRIBUTING.md name files, verbs and settings that exist.
+
+`tests/docs` runs the commands of the README.
+"""
 
 import re
 from pathlib import Path
-
-import yaml
 
 from loopscale.studies.spec import Study
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_its_study_is_one(tmp_path: Path):
+def test_the_study_of_the_readme_loads_with_four_cells(tmp_path: Path):
     [text] = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (file := tmp_path / "shown.yaml").write_text(text, encoding="utf-8")
     study = Study.load(file)
@@ -19,8 +21,14 @@ def test_its_study_is_one(tmp_path: Path):
     assert study.planned == 4 * (8 + 3)
 
 
-def test_every_path_of_its_tree_is_there():
-    tree = README[README.index("    studies/       one") : README.index("To add a task")]
+def test_the_readme_is_read_in_a_minute():
+    assert len(README.splitlines()) < 150
+
+
+def test_every_path_of_the_tree_exists():
+    tree = CONTRIBUTING[
+        CONTRIBUTING.index("    studies/       one") : CONTRIBUTING.index("## Rules of the code")
+    ]
     found, above = [], ROOT
     for line in filter(str.strip, tree.splitlines()):
         indent, path = len(line) - len(line.lstrip()), line.split()[0]
@@ -37,12 +45,14 @@ def test_every_link_within_the_project_leads_somewhere():
     assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
-def test_its_verbs_are_those_of_the_program():
+def test_the_readme_and_the_tutorials_name_only_verbs_of_the_program():
     from loopscale.cli.main import app
 
-    shown = set(re.findall(r"`loopscale ([a-z]+)", README[README.index("## The command line") :]))
-    assert shown == {command.name for command in app.registered_commands}
-
-
-def test_its_settings_are_yaml_as_the_program_reads_it():
-    assert yaml.safe_load(re.findall(r"`(resources: \{.*?\})`", README)[0]) == {"resources": {"gpu": 0.25}}
+    pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))]
+    named = {
+        verb
+        for page in pages
+        for verb in re.findall(r"(?:^    |`|\$ )loopscale ([a-z]+)", page, re.MULTILINE)
+    }
+    assert len(named) > 10
+    assert named <= {command.name for command in app.registered_commands}

@@ -62,7 +62,7 @@ def test_the_floor_of_a_regression_is_the_exact_bayes_error(task: Task):
     assert_is(found, bayes_errors(3, 6, 0.5), rtol=5e-3)
 
 
-def test_the_floor_of_an_autoregression_with_one_feature_is_that_of_a_mean():
+def test_the_floor_of_an_autoregression_with_one_feature_equals_the_floor_of_a_mean():
     found = floor(posed("autoregression", q=1, dim=2, width=1, points=6, noise=0.5), prompts=2000)
     assert found.how == "bayes"
     assert_is(found, np.array([0.25 + 1 / (1 + pairs / 0.25) for pairs in range(6)]) / 1.25, rtol=5e-3)
@@ -196,7 +196,7 @@ def test_ignorance_of_chains_is_the_variance_about_the_mean_state():
 NOISY = posed("linear_regression", dim=3, points=6, noise=0.5)
 
 
-def test_the_bayes_predictor_has_no_regret_and_no_other_predictor_a_negative_one():
+def test_the_bayes_predictor_has_no_regret_and_no_predictor_has_a_negative_regret():
     assert (regret_curve(solver("ridge"), NOISY, 1).regret == 0).all()
     for kind in ("least_squares", "averaging", "gradient_descent"):
         assert (regret_curve(solver(kind), NOISY, 3).regret >= 0).all()

@@ -23,11 +23,12 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from loopscale.core.config import Config
+from loopscale.core.plugins import named_function
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.stats.contrasts import Array
-from loopscale.tasks.base import Errors, Prediction, Task
+from loopscale.tasks.base import Answer, Errors, Prediction, Task
 
 VALIDATION_PROMPTS = 512
 Purpose = Literal["validate", "evaluate"]
@@ -50,10 +51,26 @@ class Evaluation(Config):
     """Settings that replace settings of the training task, such as another condition or other data. With a `kind`:
     another task with prompts of the same shape. `None` to evaluate on the training task."""
 
+    measures: tuple[str, ...] = ()
+    """Further measures, as my_module:function or ./my_file.py:function relative to the study's file. A function takes
+    the task, a prediction and the batch, and returns one number per prompt, as `Task.measures` does. Its name is the
+    name of the measure. Records keep the hash of the file, so a changed file is evaluated again."""
+
+    def further_measures(self, task: Task, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
+        """The values of the further measures, [*steps, batch] by name. Raises MissingPlugin."""
+        functions = {name: named_function(text) for name, text in zip(self.names, self.measures, strict=True)}
+        return {name: function(task, prediction, batch) for name, function in functions.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the further measures."""
+        return tuple(text.rpartition(" ")[0].rpartition(":")[2] for text in self.measures)
+
     @property
     def key(self) -> str:
         """The identity of the settings, 8 hexadecimal digits."""
         added = {"task"} if self.task is None else set[str]()  # so that older evaluations keep their keys
+        added |= set() if self.measures else {"measures"}
         return hashlib.sha256(self.model_dump_json(exclude=added).encode()).hexdigest()[:8]
 
     def posed(self, trained: Task) -> Task:
@@ -206,6 +223,7 @@ def evaluate(
             room -= single_errors[-1].nbytes
         raw = raw + task.raw_error(prediction, batch).double().sum(1)
         others = task.measures(prediction, batch) | task.probes(predictor, batch, loops)
+        others |= evaluation.further_measures(task, prediction, batch)
         for name, values in others.items():
             measures[name] = measures[name] + values.double().sum(1)
             measured[name] += values.shape[1]
@@ -219,6 +237,30 @@ def evaluate(
         of_regret = RegretCurve(*regrets.mean_and_sem(count), mean_regrets.mean_and_sem(count)[1])
     mean, sem = errors.mean_and_sem(count)
     return Curve(mean, sem, (raw / count).cpu().numpy(), means, median, task.seen, of_regret)
+
+
+@torch.no_grad()
+def outcomes(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -> dict[str, float]:
+    """The means of the task's measures of acting after `loop`, and their standard errors over games (`NAME_sem`).
+
+    Empty for tasks without such measures. A net of fixed depth acts after its last layer at most. A net that overflows
+    has measures of nan.
+    """
+    if isinstance(predictor, Net):
+        predictor.to(device)
+    answer = _answerer(predictor, loop)
+    values = dict[str, float]()
+    for name, games in task.outcomes(lambda batch: answer(suited(batch, predictor, device))).items():
+        values[name] = float(games.double().mean())
+        values[f"{name}_sem"] = float(games.double().std() / len(games) ** 0.5)
+    return values
+
+
+def _answerer(predictor: Predictor, loop: int) -> Answer:
+    """A function that answers a prompt after `loop`, or after the last layer."""
+    if isinstance(predictor, Net):
+        return predictor.answerer(min(loop, predictor.depth or loop))
+    return lambda batch: predictor.predict(batch, loop)[-1]
 
 
 @torch.no_grad()
@@ -269,8 +311,12 @@ def _validation_set(task: str, device: str, dtype: torch.dtype) -> tuple[Batch, 
 
 
 def canonical(task: Task) -> str:
-    """The task as JSON without defaults. So a new setting does not change the prompts of old records."""
+    """The task as JSON without defaults. So a new setting does not change the prompts of old records.
+
+    The version of a plugin is left out too: all versions of a task draw from the same named stream.
+    """
     settings = task.model_dump(mode="json")
+    settings.pop("plugin", None)
     for name, setting in type(task).model_fields.items():
         if not setting.is_required() and getattr(task, name) == setting.get_default(
             call_default_factory=True

@@ -11,7 +11,7 @@ In all other cases regret is the difference of two errors. If only a bound or a 
 so, because a net may be below a reference.
 
 Ignorance is the error of the best fixed guess (`Task.fixed_guess`) on the same prompts. The reducible share of an
-error is 1 at ignorance and 0 at the floor (`loopscale.stats.emergence.reducible_share`).
+error is 1 at ignorance and 0 at the floor (`loopscale.stats.learning.reducible_share`).
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from loopscale.evaluate import (
     prompt_set,
 )
 from loopscale.solvers.base import Solver
-from loopscale.stats.floors import How, MeanFloor
+from loopscale.stats.learning import How, MeanFloor
 from loopscale.tasks.base import Errors, Prediction, Task
 
 STEPS = 50
@@ -48,7 +48,7 @@ class Floor:
     name: str
     """The kind of the solver that has this error; "fixed guess" if no algorithm is better than a fixed guess."""
     errors: Float64[np.ndarray, "prompts points"]
-    """NaN if `how` is none."""
+    """The least error known for every prompt and query; NaN without a floor and without a reference."""
     ignorances: Float64[np.ndarray, "prompts points"]
     """The errors of the best fixed guess."""
     best: Float[Tensor, "prompts points dim_out"] | None = None

@@ -34,6 +34,57 @@ def test_crossed_settings_are_separate_axes():
     assert independent_axes(planted.results) == ["training.loops", "training.window"]
 
 
+def tuned_rates(rates: dict[tuple[int, int], float], **beside: dict[tuple[int, int], float]) -> Planted:
+    """Cells of T and condition number with a rate for each cell; the error falls as T^-0.5."""
+    planted = Planted(noise=0.02)
+    for (loops, condition), lr in rates.items():
+        values = {"task.condition": condition, "training.loops": loops, "training.lr": lr}
+        values |= {f"training.{name}": column[loops, condition] for name, column in beside.items()}
+        planted.replicated(planted.cell(f"{loops} {condition}", **values), condition * loops**-0.5)
+    return planted
+
+
+RATES = {
+    (2, 1): 2e-3,
+    (4, 1): 2e-3,
+    (8, 1): 1e-3,
+    (16, 1): 1e-3,
+    (2, 9): 4e-3,
+    (4, 9): 2e-3,
+    (8, 9): 2e-3,
+    (16, 9): 1e-3,
+}
+
+
+def test_a_rate_for_each_loop_and_condition_moves_in_step_with_the_loops_in_each_group():
+    warmup = {cell: int(1 / rate) for cell, rate in RATES.items()}
+    for planted in (tuned_rates(RATES), tuned_rates(RATES, warmup=warmup)):
+        assert "training.lr" in in_step(planted.results, "training.loops")
+        assert "task.condition" not in in_step(planted.results, "training.loops")
+        planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]
+        fitted, missing = study_laws(planted.results)
+        assert missing == []
+        assert [(law.cell, law.x) for law in fitted] == [
+            (f"condition={condition}", (2, 4, 8, 16)) for condition in (1, 9)
+        ]
+        assert [law.rate for law in fitted] == pytest.approx([0.5, 0.5], abs=0.1)
+
+
+def test_in_a_latin_square_the_rate_belongs_to_the_loops_and_not_to_the_task():
+    square = {(2, 1): 1e-3, (4, 1): 2e-3, (2, 9): 2e-3, (4, 9): 1e-3}
+    assert in_step(tuned_rates(square).results, "training.loops") == ("training.lr",)
+
+
+def test_a_setting_that_differs_between_groups_alone_keeps_its_name():
+    by_condition = {cell: 1e-3 * cell[1] for cell in RATES}
+    assert in_step(tuned_rates(by_condition).results, "training.loops") == ()
+    two_rates = Planted()
+    for lr in (1e-3, 2e-3):
+        for loops in (2, 4, 8):
+            two_rates.cell(f"{loops} {lr}", **{"training.loops": loops, "training.lr": lr})
+    assert in_step(two_rates.results, "training.loops") == ()
+
+
 def test_a_law_along_settings_in_step_has_all_their_values_and_names():
     planted = stepped()
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": ["power"]}]

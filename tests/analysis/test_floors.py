@@ -11,7 +11,7 @@ from loopscale.analysis.results import EVALUATION_PROMPTS
 from loopscale.evaluate import VALIDATION_PROMPTS as PROMPTS_OF_A_VALIDATION
 from loopscale.evaluate import Evaluation
 from loopscale.regret import floor
-from loopscale.stats.floors import MeanFloor
+from loopscale.stats.learning import MeanFloor
 from loopscale.tasks.base import Task
 
 TASK = {"kind": "linear_regression", "dim": 2, "points": 4, "noise": 0.5}
@@ -59,5 +59,5 @@ def test_settings_of_another_version_have_no_floor():
     assert Floors().floor({"kind": "linear_regression", "dim": 2, "wheels": 4}, "evaluate", 64) is None
 
 
-def test_the_numbers_of_prompts_are_those_of_the_evaluation():
+def test_the_floor_uses_the_numbers_of_prompts_of_the_evaluation():
     assert (PROMPTS_OF_A_VALIDATION, Evaluation().prompts) == (VALIDATION_PROMPTS, EVALUATION_PROMPTS)

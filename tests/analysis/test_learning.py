@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.comparisons import best, compare_cells, compare_with_baseline, standings
+from loopscale.analysis.answers.best_cells import best
+from loopscale.analysis.answers.claims import JudgedClaim, judged_claims
+from loopscale.analysis.answers.comparisons import compare_studies, compare_with_baselines
 from loopscale.analysis.answers.findings import law_sentence, study_findings
+from loopscale.analysis.answers.standings import standings
 from loopscale.analysis.figures.emergence import on_plateau
 from loopscale.analysis.laws.law import Law, study_laws
 from loopscale.analysis.learning import learnt_words, steps_words, study_sentence
@@ -19,6 +22,7 @@ from loopscale.analysis.results import Results
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Learnt
+from loopscale.studies.claims import ClaimSpec
 from tests.analysis.planted import Planted
 
 RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
@@ -106,13 +110,13 @@ def test_a_law_without_states_has_its_old_verdict():
 def test_comparisons_of_runs_on_the_plateau_are_not_learnt_and_keep_their_interval():
     results = planted(HALF)
     learnt, half, never, _ = results.cells
-    compared = compare_cells(results, learnt, half)
+    compared, other = compare_studies((results, results), [(learnt, half), (learnt, results.cells[3])])
     assert (compared.word, compared.plateau) == ("not learnt", "1 of 4 runs stand on the plateau")
     assert compared.interval
-    assert compare_cells(results, learnt, results.cells[3]).word != "not learnt"
+    assert other.word != "not learnt"
     baseline = results.baselines[0]
-    assert compare_with_baseline(results, never, baseline).word == "not learnt"
-    assert compare_with_baseline(results, learnt, baseline).word != "not learnt"
+    beside = compare_with_baselines(results, [(never, baseline, None), (learnt, baseline, None)])
+    assert [each.word == "not learnt" for each in beside] == [True, False]
     words = {standing.label: standing.word for standing in standings(results)}
     assert words["loops=6"] == "not learnt"
 
@@ -139,7 +143,7 @@ def test_tables_show_the_counts_of_every_cell():
     assert "loops=4" not in [question.what for question in study_findings(planted(LEARNT)).open]
 
 
-def test_sentences_of_a_study_that_has_learnt_and_of_one_that_has_not():
+def test_a_sentence_says_whether_the_runs_of_a_study_have_learnt():
     assert study_sentence(Learnt(0, 0)) == ""
     assert study_sentence(Learnt(0, 3)) == (
         "3 of 3 runs stand on the plateau: the study answers no question yet."
@@ -270,9 +274,63 @@ def test_the_best_command_and_the_report_agree_on_the_states():
         tuning = [results.trials[results.trials["role"] != "replicate"] for results in (quick, full)]
         assert len(tuning[0]) > len(quick.cells)
         only = [
-            Results(results.study, trials, results.curves, results.history, floors=results.floors)
+            Results(results.study, trials, results.curves, results.history, known_floors=results.floors)
             for results, trials in zip((quick, full), tuning, strict=True)
         ]
         states = [[cell.runs[0].learning for cell in results.answered] for results in only]
         assert states[0] == states[1]
         assert None not in states[0]
+
+
+def sooner(emerged: dict[float, list[float]], first: float, second: float) -> JudgedClaim:
+    spec = ClaimSpec(
+        text="the first learns sooner",
+        first={"training.loops": first},
+        second={"training.loops": second},
+        of="emerged_at",
+        margin=None,
+    )
+    [found] = judged_claims(planted(emerged), [spec])
+    return found
+
+
+SOME = {
+    2.0: [100.0, 150.0, 100.0],
+    4.0: [400.0, 600.0, 500.0],
+    6.0: [800.0, math.inf, 900.0],
+    8.0: [math.inf] * 3,
+}
+
+
+def test_a_claim_of_emergence_compares_the_steps_of_emergence():
+    found = sooner(SOME, 2, 4)
+    assert (found.word, found.sides.of, found.remarks) == ("holds", "steps until emergence", [])
+    expected = np.log([100, 150, 100]).mean() - np.log([400, 600, 500]).mean()
+    assert found.sides.ratio == pytest.approx(math.exp(expected))
+    assert sooner(SOME, 4, 2).word == "does not hold"
+
+
+def test_runs_that_never_emerge_bound_a_claim_of_emergence():
+    note = "Runs that never emerged count with their last step, so the true ratio is"
+    for late in (6, 8):
+        found = sooner(SOME, 2, late)
+        assert (found.word, found.remarks) == ("holds", [f"{note} at most this ratio"])
+    assert found.sides.ratio == pytest.approx(math.exp(np.log([100, 150, 100]).mean()) / 1000)
+    reverse = sooner(SOME, 8, 2)
+    assert (reverse.word, reverse.remarks) == ("does not hold", [f"{note} at least this ratio"])
+
+
+def test_a_bound_never_decides_a_claim_of_emergence_in_its_own_direction():
+    late = [1000.0] * 6
+    assert sooner({2.0: late, 4.0: [900.0] * 5 + [1000.0]}, 2, 4).word == "does not hold"
+    found = sooner({2.0: late, 4.0: [900.0] * 5 + [math.inf]}, 2, 4)
+    assert found.interval
+    assert (
+        found.interval.low > 1
+    )  # the run that never emerged may be arbitrarily late, so the true ratio may be small
+    assert (found.word, found.alone) == ("undecided", "undecided")
+
+
+def test_runs_that_never_emerge_on_both_sides_decide_nothing():
+    found = sooner(SOME, 6, 8)
+    assert (found.word, found.remarks[0]) == ("not learnt", "4 of 6 runs stand on the plateau")

@@ -137,7 +137,7 @@ def test_every_figure_has_data(project: Path, root: Path, draw):
 
 
 @pytest.mark.parametrize("draw", FIGURES)
-def test_a_figure_of_a_study_without_records_says_how_to_run_it(project: Path, draw):
+def test_a_figure_of_a_study_without_records_names_the_command_that_runs_the_study(project: Path, draw):
     figure = draw(results("tiny"))
     assert not figure.data
     assert "`loopscale run tiny`" in figure.layout.annotations[0].text
@@ -156,6 +156,7 @@ def test_a_study_without_records_is_read_from_its_file(project: Path):
     assert tiny.answer() == (tiny.missing,)
     assert all(table.empty for table in _tables(tiny))
     assert list(tiny.nets()) == []
+    assert not tiny.pareto("flops", tiny.task_names()[0]).data
     assert tiny.missing in repr(tiny)
     assert "--store elsewhere`" in results("tiny", "elsewhere").missing
     assert sorted(path.name for path in (project / "notebooks").iterdir()) == []

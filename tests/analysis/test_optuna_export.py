@@ -107,7 +107,7 @@ def test_a_study_without_tuning_is_an_error(root: Path, tmp_path: Path):
     assert not (tmp_path / "x.log").exists()
 
 
-def test_points_outside_a_narrowed_range_widen_it(root: Path, tmp_path: Path):
+def test_points_outside_a_narrowed_range_widen_the_range(root: Path, tmp_path: Path):
     text = TINY.replace("{real: [1.0e-3, 1.0e-2], scale: log}", "{real: [3.0e-3, 4.0e-3]}")
     (tmp_path / "tiny.yaml").write_text(text)
     with record(tmp_path / "records", Study.load(tmp_path / "tiny.yaml")) as made:
@@ -116,6 +116,26 @@ def test_points_outside_a_narrowed_range_widen_it(root: Path, tmp_path: Path):
     with opened(tmp_path / "x.log") as storage:
         best = optuna.load_study(study_name=NAMES[0], storage=storage).best_trial
     assert best.distributions == {"training.lr": optuna.distributions.FloatDistribution(2e-3, 5e-3)}
+
+
+def test_a_point_with_several_seeds_is_one_trial(tmp_path: Path):
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("trials: 2", "trials: 3, seeds: 2"))
+    study = Study.load(tmp_path / "tiny.yaml")
+    with record(tmp_path / "records", study) as made:
+        made.parent()
+        cell = study.cells()[0]
+        for number, errors in enumerate([(0.2, 0.8), (0.1, None), (0.3,)]):
+            for seed, error in zip(study.search.tuning_seeds, errors, strict=False):
+                outcome = "finished" if error else "diverged"
+                point = {"training.lr": 2e-3 + number * 1e-3}
+                made.trial(cell, "tuning", number, seed, point, error or 0.0, outcome)
+    assert to_optuna(open_store(tmp_path / "records"), "tiny", str(tmp_path / "x.log")) == {NAMES[0]: 3}
+    with opened(tmp_path / "x.log") as storage:
+        whole, diverged, begun = optuna.load_study(study_name=NAMES[0], storage=storage).trials
+    assert whole.value == pytest.approx(0.4)
+    assert whole.user_attrs["errors"] == [0.2, 0.8]
+    assert (diverged.state, diverged.value) == (TrialState.COMPLETE, float("inf"))
+    assert begun.state == TrialState.RUNNING
 
 
 @pytest.mark.slow

@@ -2,11 +2,9 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -110,19 +108,9 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@cache
-def _empty_store() -> tempfile.TemporaryDirectory[str]:
-    """MLflow needs two seconds to create the tables of a store. Copies of an empty store need none."""
-    folder = tempfile.TemporaryDirectory(prefix="loopscale-empty-")
-    open_store(folder.name, create=True)
-    return folder
-
-
 @contextmanager
 def record(root: Path, study: Study) -> Iterator[Recording]:
     """Write into a store, which is created if needed, and wait until all records are there."""
-    if not root.exists():
-        shutil.copytree(_empty_store().name, root)
     with MlflowWriter(open_store(root, create=True), study.name, {}) as writer:
         yield Recording(study, writer)
         assert writer.flush(300)

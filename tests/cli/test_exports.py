@@ -97,6 +97,11 @@ def test_tables_for_spreadsheets_have_every_row_and_describe_their_columns(loops
     )
 
 
+def test_one_row_is_no_plural(loopscale, store: Path):
+    said = loopscale("export", "tiny", "--store", store, "--csv", "csv").out
+    assert "36 rows in history.csv, 1 row in studies.csv;" in said
+
+
 def test_tuning_is_exported_to_optuna(loopscale, store: Path):
     done = loopscale("export", "tiny", "--store", store, "--optuna", "tuning.log")
     assert done.out == "4 trials of 2 cells in tuning.log; `optuna-dashboard tuning.log` shows them\n"

@@ -156,6 +156,29 @@ def test_a_store_of_a_newer_version_is_refused_and_unchanged(loopscale, elsewher
     assert [path.name for path in Path("newer").iterdir()] == ["format.json"]
 
 
+def test_a_link_that_leads_to_no_file_is_named(loopscale, elsewhere):
+    Path("mine.yaml").symlink_to("gone.yaml")
+    answer = loopscale("plan", "mine.yaml")
+    assert (answer.code, answer.err) == (
+        2,
+        "mine.yaml: the link leads to gone.yaml, where there is no file; correct the link\n",
+    )
+
+
+@pytest.mark.parametrize("address", ["databricks", "databricks://mine", "databricks-uc"])
+def test_a_service_that_loopscale_does_not_use_is_no_folder(loopscale, elsewhere, monkeypatch, address):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    answer = loopscale("list")
+    assert answer.code == 2
+    assert f"the store {address} is a service of Databricks" in answer.err
+
+
+def test_a_noise_whose_square_overflows_is_a_mistake(loopscale, elsewhere, study_file):
+    answer = loopscale("plan", study_file, "--set", "task.noise=1e200")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "task.noise" in answer.err
+
+
 def test_a_running_study_is_refused_and_its_driver_named(loopscale, elsewhere, study_file):
     from loopscale.records.stores.opening import open_store
     from loopscale.runner.lease import lease
@@ -176,10 +199,11 @@ def test_the_program_itself_exits_with_the_code_and_without_a_traceback(elsewher
     assert done.stderr == f"no records in {elsewhere}/.loopscale yet; `loopscale run` makes them\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error(store, elsewhere):
-    command = f"{sys.executable} -m loopscale.cli.main --store {store} query --format csv"
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_a_reader_that_leaves_early_is_no_error(store, elsewhere, form):
+    command = f"{sys.executable} -m loopscale.cli.main --store {store} query --format {form}"
     command += " 'SELECT * FROM range(1000000)' | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
 
 

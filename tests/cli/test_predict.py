@@ -29,7 +29,7 @@ def trained(tmp_path_factory, store, study_file) -> tuple[Path, list[Trial]]:
     return root, trials
 
 
-def test_a_net_is_evaluated_as_its_study_evaluates_it(loopscale, trained):
+def test_predict_evaluates_a_net_like_the_study(loopscale, trained):
     root, (_, trial) = trained
     found = loopscale("predict", trial.key, "--store", root, "--loops", "4", "--prompts", "16", "--json").json
     net = load_net(open_store(root).checkpoints, trial.key, trial)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopscale.analysis.answers.comparisons import Best
+from loopscale.analysis.answers.best_cells import Best
 from loopscale.analysis.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES
@@ -117,6 +117,61 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_coloured(loopscale, store):
     assert "x" * 300 in answer.out
     assert "[bold]" in answer.out
     assert "\x1b" not in answer.out
+
+
+def test_json_refuses_two_columns_of_one_name_and_the_other_forms_show_both(loopscale, store):
+    words = ("query", "SELECT 0.1 AS error, 0.2 AS error", "--store", store)
+    refused = loopscale(*words, "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "two columns are named error; write AS to name one of them\n"
+    assert loopscale(*words, "--format", "csv").out == '"error","error"\n0.1,0.2\n'
+    assert loopscale(*words).out.split()[:2] == ["error", "error"]
+
+
+def test_a_table_of_many_rows_ends_with_the_number_of_the_others(loopscale, store):
+    rows = loopscale("query", "SELECT range AS n FROM range(300000)", "--store", store).out.split("\n")
+    assert sum(row.strip().isdigit() for row in rows) == 10_000
+    assert rows[-2] == "290,000 more rows; add LIMIT, or write --format csv"
+    wide = loopscale("query", "SELECT range AS n, n + 1, n + 2 FROM range(3334)", "--store", store).out
+    assert wide.endswith("1 more row; add LIMIT, or write --format csv\n")
+    assert "more row" not in loopscale("query", "SELECT * FROM range(10000)", "--store", store).out
+
+
+def test_a_long_cell_of_a_table_is_cut_and_csv_and_json_have_the_whole(loopscale, store):
+    words = ("query", "SELECT repeat('x', 100000000) AS long", "--store", store)
+    table = loopscale(*words).out
+    assert "x" * 500 + "... (100,000,000 characters)" in table
+    assert table.count("x") == 500
+    assert len(loopscale(*words, "--json").json[0]["long"]) == 100_000_000
+    assert len(loopscale(*words, "--format", "csv").out) == len('"long"\n""\n') + 100_000_000
+
+
+def test_bytes_are_hexadecimal_digits_in_every_form(loopscale, store):
+    words = ("query", r"SELECT '\xFFa'::BLOB AS a, NULL::BLOB AS b, ['x'::BLOB] AS c", "--store", store)
+    assert loopscale(*words, "--json").json == [{"a": "ff61", "b": None, "c": ["78"]}]
+    words = ("query", r"SELECT '\xFFa'::BLOB AS a, NULL::BLOB AS b", "--store", store)
+    assert loopscale(*words, "--format", "csv").out == '"a","b"\n"ff61",\n'
+    assert loopscale(*words).out.split()[-2:] == ["ff61", "–"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("INTERVAL '3 days'", "month_day_nano_interval"), ("[1]", "list<"), ("9::BIGNUM", "bignum")],
+)
+def test_csv_names_the_column_that_it_cannot_write_before_any_output(loopscale, store, value, kind):
+    answer = loopscale("query", f"SELECT 1 AS n, {value} AS odd", "--store", store, "--format", "csv")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("CSV has no form for column odd of type ")
+    assert kind in answer.err
+    assert answer.err.endswith("; cast the column to text, or use --json\n")
+
+
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_json_and_a_format_exclude_each_other(loopscale, store, form):
+    for words in (["SELECT 1", "--json"], ["--tables"]):
+        answer = loopscale("query", *words, "--format", form, "--store", store)
+        assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+        assert "--format" in answer.err
 
 
 def test_list_shows_every_study_and_its_driver(loopscale, store):
@@ -281,6 +336,7 @@ def test_plan_takes_the_noise_from_earlier_records_of_the_study(loopscale, study
     (table,), (own,) = (loopscale(*planned, *more).json["power"] for more in ([], ["--store", store]))
     assert table["noise"]["source"] == "looped on linear_regression"
     assert (own["noise"]["source"], own["noise"]["runs"]) == ("looped in this study", 6)
+    assert own["learning"][0]["own"] == 6
 
 
 @pytest.mark.parametrize(
@@ -374,12 +430,12 @@ def test_show_lists_the_keys_of_a_study_file(loopscale):
     assert (keys["question"]["default"], keys["baselines"]["type"]) == ("required", "list of solver")
     told = " ".join(loopscale("show", "study").out.split())
     assert "shows the settings under fixed, nuisance, search" in told
-    assert keys["search"]["default"] == {"kind": "tpe", "trials": 8, "objectives": ["error"]}
+    assert keys["search"]["default"] == {"kind": "tpe", "trials": 8, "seeds": 1, "objectives": ["error"]}
     (search,) = loopscale("show", "search", "tpe", "--json").json
-    assert [setting["default"] for setting in search["settings"]] == [8, ["error"]]
+    assert [setting["default"] for setting in search["settings"]] == [8, 1, ["error"]]
     assert "[error]" in loopscale("show", "search", "tpe").out
     kinds = [search["kind"] for search in loopscale("show", "search", "--json").json]
-    assert kinds == ["gp", "grid", "nsga2", "random", "tpe"]
+    assert kinds == ["cmaes", "gp", "grid", "nsga2", "random", "tpe"]
     told = loopscale("show", "nuisance").out
     assert "training.lr: {real: [1e-4, 1e-2], scale: log}" in told
     assert "pair of number" in told

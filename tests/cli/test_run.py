@@ -13,6 +13,7 @@ import pytest
 
 from loopscale.runner.machine import local_workers
 from loopscale.studies.spec import Study
+from tests.terminal import LostTerminal
 
 PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]
 
@@ -33,14 +34,15 @@ def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path,
     assert "least squares" in done.stdout
     assert "gradient descent" in done.stdout
     assert "law: error along loop (loops=2) is exponential" in done.stdout
-    assert "12 finished" in done.stdout
+    assert "trials: 10 finished\nbaselines: 2 finished\n" in done.stdout
     assert "loopscale ui --store records" in done.stdout
     assert (elsewhere / "records/reports/tiny.html").exists()
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100)
     found = json.loads(again.stdout)
-    assert found["outcomes"] == {"finished": 12}
+    assert (found["outcomes"], found["baselines"]) == ({"finished": 10}, {"finished": 2})
     assert [cell["replicates"] for cell in found["best"]] == [3, 3]
     assert {standing["baseline"] for standing in found["against"]} == {"least squares", "gradient descent"}
+    assert {row["baseline"] for row in found["matched_steps"]} == {"gradient descent"}
     assert [law["cell"] for law in found["laws"]] == ["loops=2"]
     trained = subprocess.run(
         [*PROGRAM, "--store", "records", "predict", found["best"][0]["trial"], "--loops", "2", "--json"],
@@ -80,6 +82,23 @@ def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, s
     (found,) = json.loads(listed.stdout)
     assert found["state"] == "stopped"
     assert found["outcomes"]["interrupted"] == 1
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_stops_the_study_cleanly(elsewhere: Path, study_file):
+    long = ["--set", "training.steps=1000000", "--set", "training.eval_every=50"]
+    terminal = LostTerminal([*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *long])
+    until = time.monotonic() + 400
+    while not (begun := list(Path("records/checkpoints").glob("*.safetensors"))) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert begun
+    terminal.close()
+    assert terminal.process.wait(timeout=100) == 3
+    listed = subprocess.run(
+        [*PROGRAM, "list", "--store", "records", "--json"], capture_output=True, check=True
+    )
+    (found,) = json.loads(listed.stdout)
+    assert (found["state"], found["outcomes"]) == ("stopped", {"interrupted": 1})
 
 
 @pytest.mark.slow

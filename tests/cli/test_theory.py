@@ -64,7 +64,7 @@ def test_verify_measures_the_order_of_a_limit(loopscale):
     assert low < found["limit"]["measured"] < high
 
 
-def test_verify_prints_the_sizes_of_the_source_beside_those_of_the_net(loopscale):
+def test_verify_prints_the_sizes_of_the_source_beside_the_sizes_of_the_net(loopscale):
     told = loopscale("verify", "principal_components", "--set", "iterations=10", "--set", "polish=0").out
     row = next(line for line in told.splitlines() if line.split()[:1] == ["layers"])
     assert row.split() == [
@@ -76,7 +76,7 @@ def test_verify_prints_the_sizes_of_the_source_beside_those_of_the_net(loopscale
     assert "not stated" in told
 
 
-def test_verify_says_whose_a_statement_is(loopscale):
+def test_verify_separates_statements_of_the_source_from_derivations(loopscale):
     told = loopscale("verify", "newton", "--set", "variant=sink", "--set", "expansion=2").out
     assert "The source states: one loop is one Newton step, arbitrarily close for c to 0" in told
     assert "as derived here: order 2. The source states no order." in told

@@ -40,7 +40,13 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
 def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
     place = open_store(records)
     experiment = place.find_experiment("tiny")
-    assert ui_page(place, "tiny") == f"#/experiments/{experiment}/runs?viewStateShareKey=loopscale"
+    path, _, query = ui_page(place, "tiny").partition("?")
+    assert path == f"#/experiments/{experiment}/runs"
+    assert set(query.split("&")) == {
+        "workflowType=machine_learning",
+        "compareRunsMode=CHART",
+        "viewStateShareKey=loopscale",
+    }
     shown = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
     assert {"params.`training.loops`", "params.`training.lr`", "tags.`outcome`"} <= set(
         shown["selectedColumns"]
@@ -53,6 +59,31 @@ def test_a_study_is_opened_with_its_settings_and_errors(records: Path):
     assert (len(errors), errors) == (12, sorted(errors))
     with pytest.raises(NoRecords, match="no records of other"):
         ui_page(place, "other")
+
+
+def test_the_view_has_chosen_charts_and_none_for_settings_and_single_values(records: Path):
+    place = open_store(records)
+    experiment = place.find_experiment("tiny")
+    ui_page(place, "tiny")
+    view = json.loads(place.client.get_experiment(experiment).tags["mlflow.sharedViewState.loopscale"])
+    charts = [chart for chart in view["compareRunCharts"] if not chart["deleted"]]
+    assert [(chart["type"], chart["displayName"]) for chart in charts] == [
+        ("LINE", "Learning curves: validation error"),
+        ("LINE", "Learning curves: training loss"),
+        ("SCATTER", "Error against training.lr"),
+        ("PARALLEL", "Parallel coordinates: settings and error"),
+    ]
+    assert set(charts[-1]["selectedParams"]) == {"training.loops", "training.lr"}
+    (section,) = view["compareRunSections"]
+    assert {chart["metricSectionId"] for chart in charts} == {section["uuid"]}
+    runs = place.client.search_runs([experiment], view["searchFilter"])
+    # MLflow adds a chart for every metric that no chart of the view, also no deleted chart, has as its metric.
+    logged = {metric for run in runs for metric in run.data.metrics}
+    assert {"training.lr", "seed", "evaluate/error"} <= logged
+    assert logged <= {chart["metricKey"] for chart in view["compareRunCharts"] if "metricKey" in chart}
+    cells = [run for run in runs if run.data.tags.get("cell")]
+    colours = {(run.data.tags["cell"], run.data.tags["mlflow.runColor"]) for run in cells}
+    assert len(colours) == len({cell for cell, _ in colours}) == len({colour for _, colour in colours})
 
 
 def test_other_machines_are_let_in_only_on_request_and_by_name(store):

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SETTINGS = """\
+from tests.cluster.slurm_parts import COMMON, make_key, munged
+
+SETTINGS = (
+    COMMON
+    + """\
 ClusterName=here
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
-AuthType=auth/munge
-CryptoType=crypto/munge
 AuthInfo=socket={folder}/munge.socket
 SlurmUser={user}
 SlurmdUser={user}
@@ -24,21 +26,13 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SwitchType=switch/none
-MpiDefault=none
-ReturnToService=2
-KillWait=10
 MinJobAge=2
 JobRequeue=1
-SchedulerParameters=sched_interval=1,batch_sched_delay=0
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+)
 """Slurm forgets jobs after seconds and keeps no accounts, as the poorest site may do."""
 
 
@@ -52,18 +46,8 @@ def slurm(folder: Path) -> Iterator[Path]:
     text = SETTINGS.format(host=socket.gethostname(), ports=_ports(3), folder=folder, user=_user())
     settings.write_text(text)
     key = folder / "munge.key"
-    key.write_bytes(os.urandom(1024))
-    key.chmod(0o400)
-    places = {
-        "socket": "socket",
-        "key-file": "key",
-        "pid-file": "pid",
-        "log-file": "log",
-        "seed-file": "seed",
-    }
-    munged = ["munged", "--force", "--foreground"]
-    munged += [f"--{option}={folder}/munge.{suffix}" for option, suffix in places.items()]
-    started = [_start(munged, folder, "munged")]
+    make_key(key)
+    started = [_start(munged(folder, key), folder, "munged")]
     try:
         _until(lambda: (folder / "munge.socket").exists(), folder)
         started.append(_start(["slurmctld", "-D", "-f", str(settings)], folder, "slurmctld"))

@@ -12,7 +12,8 @@ import yaml
 
 from loopscale.cluster.base import ClusterError, Request, trials_per_machine
 from loopscale.cluster.commands import run_command
-from loopscale.cluster.kuberay import NAME_CHARACTERS, KubeRay, rayjob_name, submission_of_rayjob
+from loopscale.cluster.kuberay import KubeRay, submission_of_rayjob, waiting_reasons
+from loopscale.cluster.kuberay_manifests import NAME_CHARACTERS, rayjob_name
 from tests.cluster.wanted import HOSTILE, TEXT, request
 
 RAY_JOB = json.loads((Path(__file__).parent / "rayjob.json").read_text())
@@ -23,18 +24,21 @@ def kuberay(**settings: object) -> KubeRay:
 
 
 def manifests(cluster: KubeRay, wanted: Request | None = None) -> tuple[dict, dict]:
-    files, job = yaml.safe_load_all(cluster.render("kube", wanted or request()))
+    files, *_, job = yaml.safe_load_all(cluster.render("kube", wanted or request()))
     return files, job
 
 
 def check(cluster: KubeRay, wanted: Request | None = None) -> dict:
     """The RayJob, checked with Kubernetes' schemas and KubeRay's fields and rules."""
-    files, job = manifests(cluster, wanted)
-    kubernetes_validate.validate(files, "1.33", strict=True)
+    files, *policies, job = yaml.safe_load_all(cluster.render("kube", wanted or request()))
+    for plain in (files, *policies):
+        kubernetes_validate.validate(plain, "1.33", strict=True)
+    assert len(policies) == cluster.network_policy
     jsonschema.validate(job, RAY_JOB)
     groups = [
         job["spec"]["rayClusterSpec"]["headGroupSpec"],
         *job["spec"]["rayClusterSpec"]["workerGroupSpecs"],
+        {"template": job["spec"]["submitterPodTemplate"]},
     ]
     for number, group in enumerate(groups):
         pod = {
@@ -54,6 +58,7 @@ def check(cluster: KubeRay, wanted: Request | None = None) -> dict:
     [
         {},
         {"keep": 60},
+        {"run_as_user": None, "network_policy": False},
         {"keep": 60, "keep_on_failure": 600, "active_deadline": 9000, "start_deadline": 600},
         {
             "min_workers": 2,
@@ -112,13 +117,22 @@ def test_any_text_of_a_study_arrives_unchanged(tmp_path: Path):
         kuberay().render("kube", request(text="a" * 300_000))
 
 
+def test_the_driver_gets_the_rate_that_was_submitted():
+    words = kuberay().command(request(rate=2e12))
+    assert words[words.index("--rate") + 1] == "2000000000000.0"
+    assert "--rate" not in kuberay().command(request())
+
+
 def test_the_driver_gets_its_command_unchanged_through_two_shells(tmp_path: Path):
     cluster = kuberay(store=HOSTILE[3], storage=HOSTILE[1], workers=3)
     overrides = {f"a.b{number}": value for number, value in enumerate(HOSTILE)}
     files, job = manifests(cluster, request(overrides=overrides))
     assert job["spec"]["entrypoint"] == "bash /loopscale/run.sh", "no quoting of Ray or KubeRay can spoil it"
+    whole = files["data"]["run.sh"]
+    (check,) = [line for line in whole.splitlines() if "job_check" in line]
+    assert check.endswith("|| exit"), "the driver starts only if the check of its pod passes"
     script = (
-        files["data"]["run.sh"]
+        whole.replace(check, "")
         .replace("cd /loopscale", f"cd '{tmp_path}'")
         .replace("exec python", "printf '%s\\0'")
     )
@@ -218,3 +232,124 @@ def test_a_command_that_hangs_or_fails_silently_is_one_line(monkeypatch: pytest.
         run_command(["sleep", "5"])
     with pytest.raises(ClusterError, match="false says: nothing, with exit code 1"):
         run_command(["false"])
+
+
+def test_no_pod_runs_as_root_or_without_limits():
+    _, policy, job = yaml.safe_load_all(kuberay().render("kube", request()))
+    cluster = job["spec"]["rayClusterSpec"]
+    templates = [
+        cluster["headGroupSpec"]["template"],
+        *(group["template"] for group in cluster["workerGroupSpecs"]),
+        job["spec"]["submitterPodTemplate"],
+    ]
+    for template in templates:
+        rights = template["spec"]["securityContext"]
+        assert (rights["runAsNonRoot"], rights["runAsUser"], rights["fsGroup"]) == (True, 1000, 1000)
+        (container,) = template["spec"]["containers"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert set(container["resources"]) == {"requests", "limits"}
+        selected = policy["spec"]["podSelector"]["matchLabels"]
+        assert selected.items() <= template["metadata"]["labels"].items(), "the policy covers every pod"
+    own, operator = policy["spec"]["ingress"]
+    assert own["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
+    assert [port["port"] for port in operator["ports"]] == [8265]
+
+
+KUBECTL = """\
+#!/bin/sh
+cat > "$SAID/stdin"
+echo "$*" >> "$SAID/words"
+case "$*" in
+  *apply*) [ ! -f "$SAID/apply" ] || { cat "$SAID/apply" >&2; exit 1; } ;;
+  *create*) [ ! -f "$SAID/create" ] || { cat "$SAID/create" >&2; exit 1; } ;;
+  *"get secret "*) echo "Error from server (NotFound): secrets \\"t\\" not found" >&2; exit 1 ;;
+  *resourcequotas*) cat "$SAID/quotas" ;;
+esac
+"""
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the answers of kubectl, which has no API server here."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/kubectl").write_text(KUBECTL)
+    (tmp_path / "bin/kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.setenv("SAID", str(tmp_path))
+    (tmp_path / "quotas").write_text('{"items": []}')
+    return tmp_path
+
+
+def problems(**settings: object) -> list[tuple[bool, str]]:
+    cluster = kuberay(store="http://mlflow:5000", storage="s3://b/c", **settings)
+    return [(each.fatal, each.text) for each in cluster.queue_problems("kube", request())]
+
+
+def test_the_api_server_judges_the_manifests_and_the_pods_without_creating_them(answers: Path):
+    assert problems(namespace="lab") == []
+    asked = (answers / "words").read_text().splitlines()
+    assert [line.split()[:3] for line in asked[:3]] == [
+        ["--namespace=lab", "apply", "--dry-run=server"],
+        ["--namespace=lab", "create", "--dry-run=server"],
+        ["--namespace=lab", "create", "--dry-run=server"],
+    ]
+
+
+def test_a_missing_namespace_account_or_secret_is_one_line_before_anything_is_queued(answers: Path):
+    (answers / "apply").write_text('Error from server (NotFound): namespaces "lab" not found\n')
+    (line,) = problems(namespace="lab")
+    assert line == (
+        True,
+        'kubectl says: Error from server (NotFound): namespaces "lab" not found; '
+        "check the context, the namespace and KubeRay",
+    )
+    (answers / "apply").unlink()
+    (answers / "create").write_text('pods "x" is forbidden: serviceaccount "s" not found\n')
+    fatal, text = problems(service_account="s", tracking_secret="t")[0]
+    assert (fatal, 'serviceaccount "s" not found' in text) == (True, True)
+    assert problems(tracking_secret="t")[-1][1].startswith(
+        "kubectl says: Error from server (NotFound): secrets"
+    )
+    unplaced = kuberay().queue_problems("kube", request())
+    assert [each.text.partition(";")[0] for each in unplaced[:2]] == [
+        "the cluster has no store",
+        "the cluster has no storage",
+    ]
+
+
+def test_a_quota_that_is_too_small_is_one_line(answers: Path):
+    def quota(cpu: str) -> None:
+        status = {"hard": {"requests.cpu": cpu, "limits.memory": "1Ti"}, "used": {"requests.cpu": "1500m"}}
+        items = [{"metadata": {"name": "team"}, "status": status}]
+        (answers / "quotas").write_text(json.dumps({"items": items}))
+
+    worker = {"cpu": 4, "memory": 16}
+    quota("5")
+    ((fatal, text),) = problems(worker=worker, max_workers=3)
+    assert fatal
+    assert text.startswith("the quota team leaves requests.cpu 3.5, and the head and one worker need 6")
+    quota("10")
+    ((fatal, text),) = problems(worker=worker, max_workers=3)
+    assert not fatal
+    assert "all 3 workers need 14; some of them will not start" in text
+    quota("100")
+    assert problems(worker=worker, max_workers=3) == []
+
+
+def test_the_reason_of_a_waiting_pod_is_the_detail_of_the_study():
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image\n "loopscale:1"'}
+    pods = [
+        {
+            "metadata": {"labels": {"ray.io/cluster": "one"}},
+            "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
+        },
+        {
+            "metadata": {"labels": {"ray.io/cluster": "two"}},
+            "status": {"conditions": [{"reason": "Unschedulable", "message": "0/3 nodes are available"}]},
+        },
+    ]
+    assert waiting_reasons(pods) == {
+        "one": 'ImagePullBackOff: Back-off pulling image "loopscale:1"',
+        "two": "Unschedulable: 0/3 nodes are available",
+    }

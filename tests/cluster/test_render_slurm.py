@@ -66,3 +66,101 @@ def test_a_missing_slurm_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ClusterError, match="there is no sbatch here; install it, or use a machine that has sbatch"
     ):
         slurm(folder=str(tmp_path)).submit("slurm", request())
+
+
+def elastic(**settings: object) -> Slurm:
+    return slurm(mode="elastic", nodes=4, **settings)
+
+
+def worker_script(text: str) -> str:
+    """The script of a worker job, as the driver's job would write it."""
+    end = "\nEND-OF-THE-WORKER-JOB\n}\n"
+    function = text[text.index("write_worker_job() {") : text.index(end)] + end + "write_worker_job\n"
+    return subprocess.run(["bash", "-c", function], capture_output=True, text=True, check=True).stdout
+
+
+def sbatch_options(script: str) -> list[str]:
+    lines = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
+    return [word for line in lines for word in shlex.split(line)]
+
+
+@pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
+def test_settings_reach_the_script_of_a_worker_job_unchanged(value: str, tmp_path: Path):
+    cluster = elastic(folder=f"/shared/{value}", python=value, partition=value, storage=value, time="4:00:00")
+    script = worker_script(cluster.render("slurm", request()))
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    head = script.split("# --- the lines below are the same")[0]
+    print_all = head + 'printf \'%s\\0\' "$folder" "$python" "${check[@]}"\n'
+    done = subprocess.run(["bash", "-c", print_all], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split("\0")[:-1] == [f"/shared/{value}", value, "--storage", value]
+    assert not (tmp_path / "was-here").exists()
+    assert f"--partition={value}" in sbatch_options(script)
+
+
+def test_an_elastic_study_has_a_small_job_for_its_driver_and_one_host_for_each_worker_job():
+    cluster = elastic(
+        gpu="a100:2",
+        cpus_per_task=8,
+        mem="64G",
+        account="lab",
+        qos="high",
+        time="4:00:00",
+        options=["--constraint=nvlink"],
+        driver={"cpus": 1, "mem": "2G", "partition": "cpu", "time": "1-00:00:00"},
+    )
+    text = cluster.render("slurm", request())
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    driver = sbatch_options(text.split("write_worker_job")[0])
+    worker = sbatch_options(worker_script(text))
+    assert {"--nodes=1", "--cpus-per-task=1", "--mem=2G", "--partition=cpu", "--time=1-00:00:00"} <= set(
+        driver
+    )
+    assert not [option for option in driver if "gpu" in option or "constraint" in option]
+    assert {"--gpus-per-node=a100:2", "--mem=64G", "--time=4:00:00", "--constraint=nvlink"} <= set(worker)
+    assert {"--account=lab", "--qos=high"} <= set(driver) & set(worker)
+    assert "--no-requeue" in worker, "the driver's job renews them"
+    assert "--workers 16" in text, "four hosts with two GPUs, and half a GPU for each trial"
+    assert "elastic=(--most 4 --slots 4 --idle 300)" in text
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "pyxis"])
+@pytest.mark.parametrize("mode", ["gang", "elastic"])
+def test_every_python_of_the_study_runs_in_the_container(runtime: str, mode: str, tmp_path: Path):
+    container = {"image": "it's an image", "runtime": runtime, "options": ["--x=a b"]}
+    text = slurm(mode=mode, folder="/shared/a b", gpus_per_node=1, container=container).render("s", request())
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    scripts = [text] if mode == "gang" else [text, worker_script(text)]
+    for script in scripts:
+        start = script.index("folder=")
+        variables = script[start : script.index("# --- the lines below")]
+        variables = variables.split("write_worker_job")[0]
+        case = script[script.rindex("here=()") : script.index("esac", script.rindex("here=()"))] + "esac\n"
+        show = f"{variables}\nSLURMD_NODENAME=n1\n{case}\nprintf '%s\\0' \"${{here[@]}}\"\n"
+        done = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True, cwd=tmp_path)
+        words = done.stdout.split("\0")[:-1]
+        assert "--x=a b" in words
+        if runtime == "apptainer":
+            assert words[:4] == ["apptainer", "exec", "--nv", "--bind"]
+            assert words[4] == "/shared/a b"
+            assert words[-1] == "it's an image"
+        else:
+            assert words[0] == "srun"
+            assert {"--container-image=it's an image", "--overlap"} <= set(words)
+            assert "--container-mounts=/shared/a b:/shared/a b,/tmp:/tmp" in words
+        calls = [line for line in script.splitlines() if '"$python" -m' in line and "ray=(" not in line]
+        assert all('${here[@]+"${here[@]}"}' in line for line in calls)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"gpu": "a100:x"}, "is no GPU of Slurm"),
+        ({"gpu": "a100:1", "gpus_per_node": 1}, "both give the GPUs of a host"),
+        ({"idle": 60}, "idle is for mode: elastic"),
+        ({"driver": {"cpus": 1}}, "driver is for mode: elastic"),
+        ({"array_limit": 2}, "array_limit is for mode: elastic"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict, said: str):
+    with pytest.raises(ValidationError, match=said):
+        slurm(**settings)

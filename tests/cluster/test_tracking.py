@@ -1,8 +1,10 @@
 """The tracking server for many users: the refusals of start.sh, the access that it gives, and its manifests."""
 
+import http.client
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -63,6 +65,14 @@ def test_a_missing_setting_is_one_line(tmp_path: Path):
     assert "--port has no value" in refusal("--port")
     assert "MLFLOW_AUTH_ADMIN_PASSWORD is not set" in refusal(*url)
     assert "MLFLOW_FLASK_SERVER_SECRET_KEY is not set" in refusal(*url, MLFLOW_AUTH_ADMIN_PASSWORD=PASSWORD)
+    assert "at 0.0.0.0, HTTP shows passwords to the network; give --tls" in refusal(
+        *url, "--host", "0.0.0.0", **SECRETS
+    )
+    assert "--certificate needs --key" in refusal(*url, "--certificate", "c.pem", **SECRETS)
+    place = ("--folder", str(tmp_path / "made"))
+    assert "give --names" in refusal(*url, *place, "--tls", **SECRETS)
+    absent = ("--certificate", str(tmp_path / "no.pem"), "--key", str(tmp_path / "no.pem"))
+    assert "no.pem cannot be read" in refusal(*url, *place, *absent, **SECRETS)
     missing = str(tmp_path / "not here")
     assert "cannot be read" in refusal(*url, **SECRETS | {"PGPASSWORD_FILE": missing})
 
@@ -114,6 +124,28 @@ def test_the_compose_file_is_consistent():
         assert name.removesuffix("_FILE") in usage
 
 
+def test_the_compose_file_publishes_the_plain_port_on_loopback_only():
+    tracking = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]["tracking"]
+    assert tracking["ports"] == ["${TRACKING_PUBLISH:-127.0.0.1}:5000:5000"]
+    assert tracking["cap_drop"] == ["ALL"]
+
+
+def test_no_pod_of_the_tracking_server_runs_as_root_or_without_limits_or_policy():
+    documents = [param.values[0] for param in MANIFESTS]
+    policies = [each["spec"] for each in documents if each["kind"] == "NetworkPolicy"]
+    workloads = [each for each in documents if each["kind"] in ("Deployment", "StatefulSet")]
+    assert len(workloads) == 2
+    for workload in workloads:
+        pod = workload["spec"]["template"]
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert pod["spec"]["securityContext"]["runAsUser"] > 0
+        for container in pod["spec"]["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert {"cpu", "memory"} == set(container["resources"]["limits"])
+        labels = pod["metadata"]["labels"].items()
+        assert any(each["podSelector"]["matchLabels"].items() <= labels for each in policies)
+
+
 def test_a_starting_server_has_half_a_minute_before_the_first_probe():
     deployment = next(param.values[0] for param in MANIFESTS if param.values[0]["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -127,10 +159,15 @@ class Server:
     process: subprocess.Popen[bytes]
     folder: Path
 
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "server/certificate.pem"
+
     def status(self, path: str, host: str) -> int:
         request = urllib.request.Request(self.uri + path, headers={"Host": host})
+        trust = ssl.create_default_context(cafile=self.certificate)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=20, context=trust) as answer:
                 return answer.status
         except urllib.error.HTTPError as answer:
             return answer.code
@@ -145,13 +182,15 @@ def tracking(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (folder / "admin").write_text(PASSWORD + "\n")
     secrets = {key: value for key, value in SECRETS.items() if key != "MLFLOW_AUTH_ADMIN_PASSWORD"}
     words = ["--database", postgres, "--folder", str(folder / "server"), "--names", "mlflow,mlflow.example"]
-    words += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    words += ["--port", str(port), "--workers", "1", "--tls"]
     env = environment(**secrets, MLFLOW_AUTH_ADMIN_PASSWORD_FILE=str(folder / "admin"))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [START, *words], env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True
         )
-    server = Server(f"http://127.0.0.1:{port}", port, process, folder)
+    server = Server(f"https://127.0.0.1:{port}", port, process, folder)
+    given = pytest.MonkeyPatch()
+    given.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(server.certificate))
     try:
         until = time.monotonic() + 180
         while not _answers(server):
@@ -160,6 +199,7 @@ def tracking(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             time.sleep(0.3)
         yield server
     finally:
+        given.undo()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -184,6 +224,25 @@ def test_only_listed_names_are_answered_with_and_without_port(tracking: Server):
         assert tracking.status(search, host) == 401, f"{host} is known, and asked for a password"
     for host in ("evil.example", "mlflow:1", "mlflow.example.evil"):
         assert tracking.status(search, host) == 403, host
+
+
+@pytest.mark.slow
+def test_the_server_speaks_tls_at_loopback_only(tracking: Server):
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(tracking.uri + "/health", timeout=20)
+    with pytest.raises(
+        (OSError, http.client.HTTPException), match=r".*"
+    ):  # no HTTP, with or without an answer
+        urllib.request.urlopen(tracking.uri.replace("https", "http") + "/health", timeout=20)
+    assert tracking.certificate.with_name("key.pem").stat().st_mode & 0o777 == 0o600
+    words = ["openssl", "x509", "-in", tracking.certificate, "-noout", "-ext", "subjectAltName"]
+    names = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert all(f"DNS:{name}" in names for name in ("mlflow", "mlflow.example", "localhost"))
+    assert "IP Address:127.0.0.1" in names
+    listening = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    places = {line.split()[1] for line in listening if line.split()[3] == "0A"}
+    ours = {place for place in places if place.endswith(f":{tracking.port:04X}")}
+    assert ours == {f"0100007F:{tracking.port:04X}"}, "only 127.0.0.1"
 
 
 @pytest.mark.slow
@@ -236,6 +295,7 @@ def _make_user(tracking: Server, name: str, password: str) -> None:
         f"{tracking.uri}/api/2.0/mlflow/users/create",
         json={"username": name, "password": password},
         auth=("admin", PASSWORD),
+        verify=str(tracking.certificate),
         timeout=20,
     )
     assert done.status_code == 200, done.text

@@ -1,33 +1,31 @@
 """One file is enough to add a member of every family: a real study uses one new member of each."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.runner.drivers import Driver, python_path
+from loopscale.core.plugins import find_plugin
+from tests.runner.drivers import Driver
 
 MEMBERS = '''
 """One member of every family, in one file outside the package."""
 
-from loopscale.stats.forms.power import Power
-
-
-class OutsideForm(Power, kind="outside_form"):
-    """A power law under another name."""
-
-
 from loopscale.cluster.local import Local
 from loopscale.models.looped import Looped
 from loopscale.solvers.regression import LeastSquares
+from loopscale.stats.forms.power import Power
 from loopscale.studies.schedulers.median import MedianStopping
 from loopscale.studies.searches.random import RandomSearch
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.newton import Newton
+
+
+class OutsideForm(Power, kind="outside_form"):
+    """A power law under another name."""
 
 
 class OutsideTask(LinearRegression, kind="outside_task"):
@@ -71,6 +69,7 @@ class OutsideCluster(Local, kind="outside_cluster"):
 '''
 STUDY = """
 question: Does a study with outside members run?
+plugins: [members/outside_members.py]
 fixed:
   task: {kind: outside_task, dim: 2, points: 5}
   model: {kind: outside_model, width: 16, heads: 2}
@@ -91,25 +90,29 @@ laws:
 
 @pytest.mark.slow
 def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict(tmp_path: Path):
-    members = tmp_path / "members"
-    members.mkdir()
-    (members / "outside_members.py").write_text(MEMBERS)
-    # Python imports sitecustomize in every process, so the driver and all workers of Ray know the members.
-    (members / "sitecustomize.py").write_text("import outside_members\n")
+    members = tmp_path / "members" / "outside_members.py"
+    members.parent.mkdir()
+    members.write_text(MEMBERS)
     (tmp_path / "outside.yaml").write_text(STUDY)
-    (tmp_path / "here.yaml").write_text("kind: outside_cluster\n")
-    environment = {"PYTHONPATH": python_path(members)}
-    driver = Driver(tmp_path / "outside.yaml", tmp_path, environment=environment)
+    (tmp_path / "here.yaml").write_text("plugins: [members/outside_members.py]\nkind: outside_cluster\n")
+    driver = Driver(tmp_path / "outside.yaml", tmp_path)
     code, _, errors = driver.finish()
     assert code == 0, errors
 
-    def ask(*words: str) -> str:
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "loopscale.cli.main", *words, "--store", str(driver.store)]
-        done = subprocess.run(
-            command, env=os.environ | environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    def ask(*words: str) -> str:
+        done = command(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def refusal(*words: str) -> str:
+        done = command(*words)
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        return done.stderr
 
     sql = 'SELECT DISTINCT "task.kind" AS task, "model.kind" AS model FROM trials WHERE role <> \'baseline\''
     assert json.loads(ask("query", sql, "--json")) == [{"task": "outside_task", "model": "outside_model"}]
@@ -119,11 +122,45 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         {"kind": "construction", "name": "outside_construction"},
         {"kind": "outside_solver", "name": None},
     ]
-    assert len(json.loads(ask("best", "outside", "--json"))) == 4
+    assert len(json.loads(ask("best", "outside.yaml", "--json"))) == 4
     page = tmp_path / "page.html"
-    ask("report", "outside", "--out", str(page))
+    ask("report", "outside.yaml", "--out", str(page))
     text = page.read_text()
     assert "outside form" in text
     assert "outside_bound" in text
     assert any(word in text for word in ("agrees", "slower", "faster", "undecided", "not learnt"))
     assert ask("list", "--cluster", "here.yaml", "--json").strip().startswith("[")
+
+    # The file changes: `list` says so, `run` trains new trials, and the earlier trials stay in the records.
+    old = find_plugin("outside_members.py", members.parent).digest
+    (trial,) = json.loads(
+        ask("query", "SELECT any_value(trial) AS key FROM trials WHERE role = 'replicate'", "--json")
+    )
+    assert json.loads(ask("predict", trial["key"], "--json"))["model"] == "outside_model"
+    members.write_text(MEMBERS + "# changed\n")
+    new = find_plugin("outside_members.py", members.parent).digest
+    (row,) = json.loads(ask("list", "--json"))
+    assert row["changed_plugins"] == ["outside_members.py"]
+    said = refusal("report", "outside.yaml")
+    assert f"outside_members.py with the hash {old}" in said
+    assert f"its hash is {new} now" in said
+    again = driver.start()
+    _, errors = again.communicate(timeout=600)
+    assert again.returncode == 0, errors
+    assert f"outside_members.py has changed since the last run (hash {old}, now {new})" in errors
+    sql = "SELECT \"model.plugin\" AS plugin, count(*) AS number FROM trials WHERE role = 'replicate' GROUP BY 1"
+    assert {row["plugin"]: row["number"] for row in json.loads(ask("query", sql, "--json"))} == {
+        f"outside_members.py {old}": 8,
+        f"outside_members.py {new}": 8,
+    }
+    ask("report", "outside.yaml", "--out", str(page))
+
+    # The file is gone, also in an export: one line names the file and the hash.
+    ask("export", "outside", "--to", str(tmp_path / "exported"))
+    members.unlink()
+    for store in ("store", "exported"):
+        said = refusal("report", "outside.yaml", "--store", str(tmp_path / store))
+        assert f"outside_members.py with the hash {new}, which is not loaded" in said
+    said = refusal("predict", trial["key"])
+    assert f"outside_members.py with the hash {old}, which is not loaded" in said
+    assert len(json.loads(ask("best", "outside.yaml", "--json"))) == 4

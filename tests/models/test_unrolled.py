@@ -146,7 +146,7 @@ def test_a_prompt_with_too_many_pairs_is_an_error(kind: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", UNROLLED)
-def test_it_beats_linear_maps_on_one_matrix_and_learns_nothing_on_random_matrices(kind: str):
+def test_lista_beats_linear_maps_on_one_matrix_and_learns_nothing_on_random_matrices(kind: str):
     """Queries are random. For queries from the matrix itself, a linear map of y does as well, without β."""
     training = {"steps": 800, "lr": 5e-3, "schedule": "cosine", "eval_every": 800}
     size = {"dim": 8, "points": 7, "nonzero": 2, "format": "encoder"}

@@ -39,31 +39,38 @@ def test_some_net_of_every_study_is_far_better_than_predicting_nothing(folder: P
 # Counts by an independent program. The reports are those of the replicates.
 LEARNT = {
     # study: no room, not learnt, falling, over, unclear
-    "clustering_broken": (0, 0, 14, 4, 2),
-    "clustering_snr": (0, 9, 18, 1, 2),
-    "clustering_spectral": (0, 12, 18, 7, 27),
+    "clustering_broken": (0, 0, 45, 15, 0),
+    "clustering_snr": (0, 0, 19, 4, 10),
+    "clustering_spectral": (0, 0, 13, 5, 110),
     "clustering_tables": (4, 0, 4, 1, 7),
+    "decisions_distillation": (0, 0, 0, 12, 0),
+    "decisions_dpt": (0, 0, 12, 0, 9),
+    "decisions_mdp": (0, 0, 12, 0, 0),
     "figure2a": (0, 0, 9, 0, 0),
     "figure2b": (0, 0, 12, 0, 0),
     "figure2c": (0, 6, 3, 0, 0),
     "figure3": (0, 0, 13, 1, 4),
-    "figure4": (0, 0, 10, 0, 6),
+    "figure4": (0, 0, 24, 0, 24),
     "figure5": (0, 0, 18, 0, 0),
     "mixture_length": (24, 0, 13, 0, 35),
-    "mixture_models": (0, 0, 7, 2, 1),
-    "pca_attention": (0, 8, 16, 0, 0),
-    "pca_loops": (0, 2, 10, 0, 0),
-    "pca_tables": (0, 4, 12, 0, 0),
+    "mixture_models": (0, 0, 16, 0, 10),
+    "networks_depth": (0, 0, 14, 0, 4),
+    "pca_attention": (0, 0, 48, 0, 0),
+    "pca_loops": (0, 6, 36, 0, 0),
+    "pca_tables": (0, 0, 18, 0, 0),
     "quickstart": (0, 0, 9, 0, 0),
     "scaling_compute": (0, 19, 13, 0, 0),
     "scaling_conditioning": (0, 9, 18, 0, 5),
     "scaling_dimension": (0, 4, 26, 0, 2),
+    "scaling_loop_rates": (0, 13, 22, 9, 0),
+    "scaling_loops": (0, 0, 29, 1, 0),
+    "scaling_loops_models": (0, 0, 18, 0, 0),
     "scaling_prompts": (0, 18, 11, 0, 1),
     "second_order_conditioned": (0, 0, 9, 0, 0),
     "second_order_isotropic": (0, 1, 8, 0, 0),
-    "sparse_layers": (0, 4, 13, 4, 3),
-    "sparse_matrices": (0, 17, 37, 0, 0),
-    "sparse_noise": (0, 0, 18, 2, 4),
+    "sparse_layers": (0, 2, 35, 0, 8),
+    "sparse_matrices": (0, 11, 25, 0, 0),
+    "sparse_noise": (0, 0, 30, 2, 10),
 }
 OTHER_FLOORS = {"clustering_broken", "clustering_snr", "clustering_tables"}
 """The bound of separable clusters is 0 here, and below 0 in that program. A few endings are therefore less clear."""
@@ -71,7 +78,7 @@ OTHER_FLOORS = {"clustering_broken", "clustering_snr", "clustering_tables"}
 
 @pytest.mark.slow
 @every_study
-def test_the_states_of_the_recorded_trainings_are_those_of_an_independent_program(folder: Path):
+def test_an_independent_program_finds_the_same_states_of_the_recorded_trainings(folder: Path):
     study, histories = recorded(folder), list[History]()
     for trial in study.trained:
         if trial.role == "replicate" and trial.outcome == "finished":
@@ -88,4 +95,4 @@ def test_the_states_of_the_recorded_trainings_are_those_of_an_independent_progra
 
 
 def test_the_records_are_small():
-    assert sum(path.stat().st_size for path in (FOLDER / "data").rglob("*")) < 20e6
+    assert sum(path.stat().st_size for path in (FOLDER / "data").rglob("*")) < 30e6

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +25,14 @@ POSTGRES = Path("/usr/lib/postgresql")
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new store. Tests copy it, because MLflow needs two seconds to make its tables."""
+    """A new store. Tests copy the folder or its database."""
     folder = tmp_path_factory.mktemp("pristine") / "store"
     open_store(folder, create=True)
     return folder
 
 
 @pytest.fixture
-def store(pristine: Path, tmp_path: Path) -> FolderStore:
-    shutil.copytree(pristine, tmp_path / "store")
+def store(tmp_path: Path) -> FolderStore:
     store = open_store(tmp_path / "store", create=True)
     assert isinstance(store, FolderStore)
     return store
@@ -77,6 +76,14 @@ class Trials:
 @pytest.fixture
 def trials() -> Trials:
     return Trials()
+
+
+def until(done: Callable[[], object], seconds: float) -> bool:
+    """Wait at most so many seconds until `done` is true. Returns the last answer of `done`."""
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.1)
+    return bool(done())
 
 
 class Server:

@@ -1,13 +1,13 @@
 """An export is read like a store and never written to. A damaged export gives an error of one line."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
 
 from loopscale.records.mirror import Mirror
@@ -16,8 +16,15 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import COLUMNS
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
-from loopscale.records.transfer import ExportCounts, ImportCounts, export_records, import_records
+from loopscale.records.transfer import (
+    ExportCounts,
+    ImportCounts,
+    export_records,
+    import_records,
+    write_sheets,
+)
 from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.training.checkpoint import _pack
 
 ELSEWHERE = "/home/somebody/secret project"
 TAGS = {
@@ -31,6 +38,9 @@ DETAIL = f"""Traceback (most recent call last):
   File "{ELSEWHERE}/src/loopscale/training/loop.py", line 7, in train
   File "/usr/lib/python3/site-packages/torch/nn.py", line 1
 OSError: cannot open '/mnt/data set/x.bin', nor file:///home/somebody/y"""
+HEADER = {"format": 1, "key": "a", "trial": {}, "step": 20, "history": [], "seconds": 1.0, "param_groups": []}
+NET = _pack(HEADER | {"stripped": True}, {"net/w": torch.ones(2)})
+"""Kept weights of the trial a. An import checks them."""
 TABLES = {
     "trials": "SELECT * FROM trials ORDER BY trial",
     "history": "SELECT * FROM history ORDER BY ALL",
@@ -41,12 +51,15 @@ TABLES = {
 
 def written(store: Store, trials) -> None:
     with MlflowWriter(store, "one", {}) as writer:
-        description = (("study.json", b'{"question": "why?"}'), ("study.yaml", b"question: why?\n"))
+        description = (
+            ("study.json", b'{"question": "why?", "cells": []}'),
+            ("study.yaml", b"question: why?\n"),
+        )
         writer.write(Note("study", tags=TAGS, artifacts=description, status="FINISHED"))
         for note in [*trials.whole("a", 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
             writer.write(note)
         tags = {"weights": "kept", "detail": DETAIL, "git_commit": "abc", "git_changed": "no"}
-        writer.write(Note("a", 20, {"rung/10": 0.5, "flops": 1e12}, tags=tags, artifacts=((WEIGHTS, b"w"),)))
+        writer.write(Note("a", 20, {"rung/10": 0.5, "flops": 1e12}, tags=tags, artifacts=((WEIGHTS, NET),)))
         assert writer.flush(30)
 
 
@@ -83,7 +96,7 @@ def test_an_export_gives_the_same_answers_as_its_store(filled: Store, folder: Pa
     ]
     assert [row["commit"] for row in exported["trials"]] == ["abc", None]
     assert exported["studies"][0]["commit"] == "abc-dirty"
-    assert exported["studies"][0]["json"] == '{"question": "why?"}'
+    assert exported["studies"][0]["json"] == '{"question": "why?", "cells": []}'
     first, _ = recorded_trials(open_store(folder), "one")
     assert (first.rungs, first.metrics["flops"], first.step) == ({10: 0.5}, 1e12, 20)
 
@@ -121,18 +134,17 @@ def test_an_export_contains_no_folders_of_the_exporting_machine(folder: Path):
     ]
 
 
-def test_weights_are_exported_only_on_request(filled: Store, pristine: Path, tmp_path: Path):
+def test_weights_are_exported_only_on_request(filled: Store, tmp_path: Path):
     assert export_records(filled, None, tmp_path / "with", weights=True) == ExportCounts(trials=2, weights=1)
     assert export_records(filled, None, tmp_path / "without") == ExportCounts(trials=2, weights=0)
     assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
     exported = open_store(tmp_path / "with")
     run = next(record.run for record in recorded_trials(exported, "one") if record.key == "a")
     assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / "with/weights/a.safetensors"
-    shutil.copytree(pristine, tmp_path / "other")
     other = open_store(tmp_path / "other", create=True)
     assert import_records(other, tmp_path / "with") == ImportCounts(new=2, present=0)
     run = next(record.run for record in recorded_trials(other, "one") if record.key == "a")
-    assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == b"w"
+    assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == NET
 
 
 def test_an_export_replaces_an_earlier_export_in_the_same_folder(filled: Store, folder: Path):
@@ -145,12 +157,54 @@ def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
     export_records(open_store(folder), None, tmp_path / "again", weights=True)
     assert answers(open_store(tmp_path / "again")) == answers(open_store(folder))
     assert open_store(tmp_path / "again").parent_run("one")
-    assert (tmp_path / "again/weights/a.safetensors").read_bytes() == b"w"
+    assert (tmp_path / "again/weights/a.safetensors").read_bytes() == NET
 
 
 def test_an_export_does_not_overwrite_a_store(filled: Store):
     with pytest.raises(StoreError, match="is a store; give a folder of its own"):
         export_records(filled, "one", filled.storage)
+
+
+@pytest.mark.parametrize("target", ["mirror", "artifacts/deep", "reports/out", "link"])
+def test_an_export_is_written_into_no_folder_of_a_store(filled: Store, tmp_path: Path, target: str):
+    """A file of a store that an export replaces is lost."""
+    (tmp_path / "link").symlink_to("store/mirror")
+    folder = tmp_path / target if target == "link" else filled.storage / target
+    before = sorted(tmp_path.rglob("*"))
+    for write in (
+        lambda: export_records(filled, "one", folder),
+        lambda: write_sheets(filled, "one", folder, "csv"),
+        lambda: write_sheets(filled, "one", folder, "parquet"),
+    ):
+        with pytest.raises(StoreError) as caught:
+            write()
+        place = f"{folder} lies in the store {filled.storage}"
+        assert str(caught.value) == f"{place}; give a folder outside of all stores"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_tables_do_not_overwrite_a_store_nor_an_export(filled: Store, folder: Path):
+    """The tables for pandas have the names of an export's tables, and other columns."""
+    with pytest.raises(StoreError, match="is a store; give a folder of its own"):
+        write_sheets(filled, "one", filled.storage, "csv")
+    before = answers(open_store(folder))
+    with pytest.raises(StoreError, match="holds exported records; give a folder of its own"):
+        write_sheets(filled, "one", folder, "parquet")
+    assert answers(open_store(folder)) == before
+
+
+def test_an_export_does_not_replace_itself(folder: Path):
+    """Without weights, an export deletes the weights of an earlier export in the same folder."""
+    with pytest.raises(StoreError, match="is the store itself; give another folder"):
+        export_records(open_store(folder), None, folder)
+    assert (folder / "weights/a.safetensors").read_bytes() == NET
+
+
+def test_a_database_of_mlflow_alone_makes_no_store_of_its_folder(filled: Store, tmp_path: Path):
+    """MLflow writes mlflow.db into the current folder, say a home folder."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/mlflow.db").write_bytes(b"")
+    assert export_records(filled, "one", tmp_path / "home/out").trials == 2
 
 
 def test_an_empty_export_has_no_studies(store: Store, tmp_path: Path):
@@ -169,6 +223,8 @@ LOST = "is missing or damaged"
 HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no trials": (lambda folder: (folder / "trials.parquet").unlink(), f"trials.parquet {LOST}"),
     "no studies": (lambda folder: (folder / "studies.parquet").unlink(), f"studies.parquet {LOST}"),
+    "no curves": (lambda folder: (folder / "curves.parquet").unlink(), f"curves.parquet {LOST}"),
+    "no history": (lambda folder: (folder / "history.parquet").unlink(), f"history.parquet {LOST}"),
     "no Parquet": (lambda folder: (folder / "curves.parquet").write_bytes(b"x"), f"curves.parquet {LOST}"),
     "cut short": (
         lambda folder: (folder / "history.parquet").write_bytes(
@@ -198,7 +254,11 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no count": (
         lambda folder: (folder / "export.json").write_text('{"format": 1}'),
-        "holds no exported records",
+        "export.json is damaged or unreadable; export again",
+    ),
+    "half a description": (
+        lambda folder: (folder / "export.json").write_text((folder / "export.json").read_text()[:20]),
+        "export.json is damaged or unreadable; export again",
     ),
     "newer": (
         lambda folder: (folder / "export.json").write_text('{"format": 9, "made_by": "9.9", "trials": 2}'),

@@ -44,7 +44,7 @@ def test_a_record_comes_back_as_it_was_written(store: Store, trials):
     assert record.metrics["evaluate/error"] == 0.25
 
 
-def test_a_study_without_records_has_none(store: Store):
+def test_a_study_without_records_reads_no_records(store: Store):
     assert list(recorded_trials(store, "nothing")) == []
     assert store.studies() == [], "reading makes no experiment"
 
@@ -106,7 +106,9 @@ def test_a_resumed_run_keeps_its_settings_and_gets_missing_settings(store: Store
 
 
 def test_a_run_has_a_readable_name(store: Store, trials):
-    write(store, trials.begun("a"), trials.begun("b", role="tuning"), trials.begun("c", role="baseline"))
+    write(
+        store, trials.begun("a"), trials.begun("b", role="tuning", seed=0), trials.begun("c", role="baseline")
+    )
     names = [record.tags["mlflow.runName"] for record in recorded_trials(store, "study")]
     assert names == ["width 8 seed 1", "width 8 #3", "width 8"]
 
@@ -282,7 +284,7 @@ def commits(store: FolderStore) -> int:
     return int(str(store.change_stamp()).split()[0], 16)
 
 
-def test_all_that_waits_for_a_run_is_one_commit(store: FolderStore, trials):
+def test_all_waiting_notes_of_a_run_are_one_commit(store: FolderStore, trials):
     """SQLite waits for the disk at every commit, and MLflow itself commits eight times for a trial."""
     write(store, trials.begun("a"))
     with MlflowWriter(store, "study", {}) as writer:
@@ -320,7 +322,7 @@ def test_a_batch_is_written_again_as_a_whole_after_its_commit_has_failed(tmp_pat
     assert store.fails == 0
 
 
-def test_a_writer_killed_within_a_batch_leaves_no_part_of_it(tmp_path: Path):
+def test_a_writer_killed_within_a_batch_leaves_no_part_of_the_batch(tmp_path: Path):
     code = f"""
 import os
 from loopscale.records.stores.opening import open_store

@@ -16,7 +16,7 @@ from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing import mlflow_writer
 from loopscale.records.writing.driver_lease import TAG, DriverLease
 from loopscale.records.writing.mlflow_writer import Delivery, Denied, MlflowWriter
-from tests.records.conftest import Server
+from tests.records.conftest import Server, until
 
 ADMIN = ("admin", "a long one for the tests")
 STUDY_FILE = """\
@@ -207,7 +207,7 @@ def test_notes_without_permission_are_written_once_permission_is_back(
         with _taken_away(guarded, "bob", experiment):
             for note in (trials.at("a", 20), trials.finished("a", 20), *trials.whole("b")):
                 writer.write(note)
-            assert _until(lambda: writer.denied, 60)
+            assert until(lambda: writer.denied, 60)
             begun = time.monotonic()
             assert not writer.flush(60)
             assert time.monotonic() - begun < 5, "flush does not wait for a store that denies writing"
@@ -216,7 +216,7 @@ def test_notes_without_permission_are_written_once_permission_is_back(
             assert writer.backlog == 6
             time.sleep(3)
             assert reasons == [reasons[0]], "told once, after many tries"
-        assert _until(lambda: not writer.denied, 60)
+        assert until(lambda: not writer.denied, 60)
         assert writer.flush(120)
         assert writer.refused == []
         assert writer.away_since is None
@@ -234,13 +234,6 @@ def _taken_away(guarded: Guarded, user: str, experiment: str) -> Iterator[None]:
     yield
     guarded.revoke(user, experiment)
     guarded.grant(user, experiment, "EDIT")
-
-
-def _until(done: Callable[[], object], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:
-        time.sleep(0.1)
-    return bool(done())
 
 
 def test_a_short_denial_does_not_stop_the_driver():
@@ -277,7 +270,7 @@ def test_after_a_long_denial_flush_waits_no_longer_and_no_note_is_lost(
     assert time.monotonic() - begun < 20
     assert (reasons, queue.denied, queue.backlog) == (["you may not"], "you may not", 3)
     closed.clear()
-    assert _until(lambda: arrived, 20)
+    assert until(lambda: arrived, 20)
     assert arrived == notes
-    assert _until(lambda: not queue.denied, 5)
+    assert until(lambda: not queue.denied, 5)
     queue.close(1)

@@ -11,8 +11,9 @@ from loopscale.records.stores.base import ACTIVE, Store, TrackingStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import as_records, recorded_trials
 from loopscale.records.transfer import export_records, import_records
-from loopscale.records.writing import mlflow_writer
-from loopscale.records.writing.mlflow_writer import MlflowWriter, RunAccount, recall_runs
+from loopscale.records.writing import run_account
+from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.writing.run_account import RunAccount, recall_runs
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def shared(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     """A shared database, and a file of ended runs after two runs instead of 500."""
     database = tmp_path / "shared.db"
     database.write_bytes((pristine / "mlflow.db").read_bytes())
-    monkeypatch.setattr(mlflow_writer, "FEW", 2)
+    monkeypatch.setattr(run_account, "FEW", 2)
     return open_store(f"sqlite:///{database}", storage=tmp_path / "storage", create=True)
 
 
@@ -128,9 +129,9 @@ DAMAGED = {
 def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))
     with MlflowWriter(shared, "one", {}) as writer:
-        writer.write(Note("study", artifacts=((mlflow_writer.ACCOUNT_FILE, content),)))
+        writer.write(Note("study", artifacts=((run_account.ACCOUNT_FILE, content),)))
     agree(shared)
 
 
 def test_a_study_without_records_has_no_runs(shared: Store):
-    assert recall_runs(shared, "one") == RunAccount(has_file=True)
+    assert recall_runs(shared, "one") == RunAccount()

@@ -3,8 +3,8 @@
 import resource
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import export_records, import_records
 from loopscale.records.writing.mlflow_writer import MlflowWriter
+from tests.records.conftest import until
 
 pytestmark = pytest.mark.slow
 
@@ -32,30 +33,25 @@ def test_no_note_is_lost_or_doubled_while_the_server_is_killed_repeatedly(server
     store = open_store(server.uri, storage=tmp_path / "storage", create=True)
     keys, steps = [f"k{number}" for number in range(8)], range(1, 41)
     slowest = 0.0
-    with MlflowWriter(store, "one", {}) as writer:
-
-        def drive() -> None:
-            nonlocal slowest
+    with MlflowWriter(store, "one", {}) as writer, ThreadPoolExecutor(1) as starter:
+        for key in keys:
+            writer.write(trials.begun(key))
+        for step in steps:
             for key in keys:
-                writer.write(trials.begun(key))
-            for step in steps:
-                for key in keys:
-                    start = time.monotonic()
-                    writer.write(trials.at(key, step))
-                    slowest = max(slowest, time.monotonic() - start)
-                time.sleep(0.25)
-            for key in keys:
-                writer.write(trials.finished(key, steps[-1]))
-
-        driver = threading.Thread(target=drive)
-        driver.start()
-        for _ in range(2):
-            time.sleep(2)
-            server.kill()
-            time.sleep(2)
-            assert writer.away_since
-            server.start()
-        driver.join()
+                start = time.monotonic()
+                writer.write(trials.at(key, step))
+                slowest = max(slowest, time.monotonic() - start)
+            time.sleep(0.1)
+            if step % 20 == 8:
+                server.kill()
+            elif step % 20 == 12:
+                assert until(lambda: writer.away_since, 60)
+                started = starter.submit(server.start)  # while the study writes on
+            elif step % 20 == 18:
+                started.result()
+                assert until(lambda: not writer.away_since, 60)
+        for key in keys:
+            writer.write(trials.finished(key, steps[-1]))
         assert writer.flush(120)
         assert writer.refused == []
         assert slowest < 0.1

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -266,6 +268,24 @@ def test_processes_that_open_a_new_store_together_get_the_same_store(tmp_path: P
     assert len({results.get(timeout=120) for _ in processes}) == 1
     for process in processes:
         process.join()
+
+
+def test_a_new_store_has_the_tables_of_mlflow(tmp_path: Path):
+    """Tests copy a migrated database. Another process has no copy, and lets MLflow migrate."""
+    code = "import sys; from loopscale.records.stores.opening import open_store; open_store(sys.argv[1], create=True)"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "migrated"], check=True)
+    open_store(tmp_path / "copied", create=True)
+    contents = list[tuple[object, ...]]()
+    for place in (tmp_path / "migrated", tmp_path / "copied"):
+        with closing(sqlite3.connect(place / "mlflow.db")) as database:
+            rows = database.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+            # The migrations write the constraints of a table in any order.
+            tables = {(*names, *sorted(re.split(r",?\s*\n\s*", sql or ""))) for *names, sql in rows}
+            version = database.execute("SELECT * FROM alembic_version").fetchall()
+            columns = "experiment_id, name, lifecycle_stage, replace(artifact_location, ?, '')"
+            experiments = database.execute(f"SELECT {columns} FROM experiments", [str(place)]).fetchall()
+            contents.append((tables, version, experiments))
+    assert contents[0] == contents[1]
 
 
 @pytest.mark.slow

@@ -222,7 +222,7 @@ def test_the_posterior_with_equidistant_centres_has_the_risk_of_the_bound(compon
 
 
 @pytest.mark.parametrize("snr", [2.0, 4.0])
-def test_no_solver_is_below_the_floor_and_the_posterior_reaches_it(snr: float):
+def test_no_solver_is_below_the_floor_and_the_posterior_reaches_the_floor(snr: float):
     task = Clustering(components=2, dim=2, points=100, snr=snr)
     batch = task.sample(200, stream(2))
     floor = GmmCeFloor(snr=snr).value()

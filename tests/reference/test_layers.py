@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from loopscale.core.seeds import stream
 from loopscale.models.attention import Attention
-from loopscale.models.layers import Block, fresh
+from loopscale.models.layers import Block
 from loopscale.models.looped import Looped
 
 
@@ -122,7 +122,7 @@ def test_a_block_of_linear_attention_takes_gradient_steps():
         injection="none",
         score_scale=1.0,
     )
-    block = fresh(lambda: Block(settings, "linear"), stream(0)).double()
+    block = Block(settings, "linear").double()
     for parameter in block.parameters():
         parameter.zero_()
     queries, keys, values = block.attention.qkv.weight.chunk(3)
@@ -160,7 +160,7 @@ def test_an_encoder_with_linear_attention_runs_gradient_descent_on_least_squares
         positions="none",
         score_scale=1.0,
     )
-    block = fresh(lambda: Block(settings, "linear"), stream(0)).double()
+    block = Block(settings, "linear").double()
     for parameter in block.parameters():
         parameter.zero_()
     queries, keys, values = block.attention.qkv.weight.chunk(3)

@@ -42,7 +42,7 @@ def enumerated(task: SparseRecovery, xs: np.ndarray, ys: np.ndarray, asked: np.n
 
 
 @pytest.mark.parametrize("task", [NOISY, SIGNS, NOISY.model_copy(update={"active": 4})])
-def test_it_matches_the_posterior_mean_by_enumeration(task: SparseRecovery):
+def test_the_solver_matches_the_posterior_mean_by_enumeration(task: SparseRecovery):
     batch = task.sample(3, stream("written out"))
     predictions = SparsePosterior().predict(batch, 1)[0, ..., 0].numpy()
     xs, ys = batch.problem.xs.double().numpy(), batch.problem.ys.double().numpy()
@@ -55,7 +55,7 @@ def test_it_matches_the_posterior_mean_by_enumeration(task: SparseRecovery):
             assert predictions[prompt, seen] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_without_zero_coordinates_it_equals_ridge():
+def test_without_zero_coordinates_the_solver_equals_ridge():
     task = NOISY.model_copy(update={"nonzero": 6})
     batch = task.sample(20, stream("dense"))
     torch.testing.assert_close(SparsePosterior().predict(batch, 1), Ridge().predict(batch, 1))
@@ -71,7 +71,7 @@ def test_only_the_oracle_has_a_smaller_error(task: SparseRecovery):
 
 
 @pytest.mark.parametrize(("values", "enough"), [("gaussian", 3), ("signs", 1)])
-def test_without_noise_it_is_exact_as_soon_as_only_one_support_fits(values: str, enough: int):
+def test_without_noise_the_solver_is_exact_as_soon_as_only_one_support_fits(values: str, enough: int):
     """With two unknown values on a support, the third pair identifies the support. With signs, one pair does."""
     task = SparseRecovery(dim=8, points=6, nonzero=2, values=values)
     errors = raw_errors(task, SparsePosterior(), 500) / task.variance

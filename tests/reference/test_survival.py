@@ -12,7 +12,7 @@ from loopscale.analysis.notebook import results
 from loopscale.analysis.references import task_of
 from loopscale.regret import floor
 from loopscale.stats.contrasts import Array
-from loopscale.stats.emergence import Emergence, EmergenceRule, emergence
+from loopscale.stats.learning import Emergence, EmergenceRule, emergence
 from loopscale.stats.survival import Distribution, accelerated_failure_time, survival_curve
 from tests.stats.simulated_emergence import DISTRIBUTIONS, simulated
 
@@ -23,7 +23,7 @@ RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_fit_is_that_of_lifelines(distribution: Distribution, seed: int):
+def test_the_fit_equals_the_fit_of_lifelines(distribution: Distribution, seed: int):
     columns, after, by = simulated(seed, each=10, slopes=(0.4, -0.3))
     fitter, name = LIFELINES[distribution]
     frame = pd.DataFrame({"a": columns[:, 0], "b": columns[:, 1], "by": by})
@@ -43,7 +43,7 @@ def test_the_fit_is_that_of_lifelines(distribution: Distribution, seed: int):
     assert fit.median(columns[0]) == pytest.approx(other.predict_median(row).item(), rel=1e-3)
 
 
-def test_the_survival_curve_is_that_of_kaplan_and_meier_if_all_runs_report_at_the_same_steps():
+def test_the_survival_curve_equals_kaplan_and_meier_if_all_runs_report_at_the_same_steps():
     _, after, by = simulated(5, each=20)
     curve = survival_curve(after, by)
     emerged = np.isfinite(by)
@@ -53,7 +53,7 @@ def test_the_survival_curve_is_that_of_kaplan_and_meier_if_all_runs_report_at_th
     assert curve.median == other.median_survival_time_
 
 
-def test_the_survival_curve_is_that_of_lifelines_if_reports_differ_between_runs():
+def test_the_survival_curve_equals_lifelines_if_reports_differ_between_runs():
     rng = np.random.default_rng(6)
     steps, every = rng.lognormal(6, 0.5, 60), rng.choice([50.0, 90.0, 170.0], 60)
     after = np.floor(steps / every) * every
@@ -90,7 +90,7 @@ def recorded() -> tuple[Array, Array, Array]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
-def test_the_fit_of_recorded_trainings_is_that_of_lifelines():
+def test_the_fit_of_recorded_trainings_equals_the_fit_of_lifelines():
     columns, after, by = recorded()
     assert (len(by), np.isfinite(by).sum()) == (124, 81)
     for distribution in DISTRIBUTIONS:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SURVIVAL: dict[str, Any] = {
     "fixed": {
         "task": {"kind": "linear_regression", "dim": 2, "points": 5},
         "model": {"kind": "looped", "width": 16, "heads": 2},
-        "training": {"steps": 1200, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 100},
+        "training": {"steps": 360, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 30},
     },
     "scientific": {"training.window": [1, 4]},
     "nuisance": {"training.lr": {"real": [1e-4, 1e-1], "scale": "log"}},
@@ -34,9 +35,11 @@ SURVIVAL: dict[str, Any] = {
     "evaluate": {"loops": 6, "prompts": 128},
     "baselines": ["least_squares"],
 }
-"""A study that takes about a minute, for tests that kill parts of the system."""
+"""A study that takes about twenty seconds, for tests that kill parts of the system."""
 TRIALS, BASELINES = 2 * (3 + 2), 1
 """Trials and baselines of SURVIVAL."""
+SAVES = TRIALS * 360 // 30
+"""Checkpoints that SURVIVAL saves."""
 
 
 def python_path(folder: Path) -> str:
@@ -93,22 +96,30 @@ class Driver:
         out, err = process.communicate(timeout=timeout)
         return process.returncode, out, err
 
-    def killed_after(self, seconds: float) -> bool:
-        """Kill driver and Ray together without warning. Returns False if the study had ended before."""
+    def kill_when(self, condition: Callable[[], bool], pause: float = 0.0) -> None:
+        """Start, and kill driver and Ray together without warning, `pause` seconds after the condition holds.
+
+        Fails if the study ends before.
+        """
         process = self.start()
-        try:
-            process.wait(seconds)
-            return False
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            time.sleep(2)  # until the remaining processes of Ray have noticed
-            return True
+        wait_until(condition, process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(pause)
+        assert process.poll() is None, "the study ended before the kill"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        time.sleep(2)  # until the remaining processes of Ray have noticed
+
+    def kill_after_saves(self, number: int, pause: float = 0.0) -> None:
+        """Start, and kill as `kill_when` does after so many new checkpoints."""
+        enough = self.saves().total() + number
+        self.kill_when(lambda: self.saves().total() >= enough, pause)
 
     def saves(self) -> Counter[tuple[str, int]]:
         """Number of saves of each (trial, step), by all processes."""
-        lines = (self.folder / "saves").read_text().split("\n")
-        return Counter((line.split()[0], int(line.split()[1])) for line in lines if line)
+        file = self.folder / "saves"
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        return Counter((line.split()[0], int(line.split()[1])) for line in lines)
 
     def query(self, sql: str) -> list[tuple]:
         with sqlite3.connect(f"file:{self.store / 'mlflow.db'}?mode=ro", uri=True) as database:
@@ -148,10 +159,22 @@ def survival_driver(folder: Path, storage: str = "", **changes: object) -> Drive
     return Driver(study, folder, storage=storage)
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 300) -> None:
     """Wait until the condition holds. Fails if the process ends, or after so many seconds."""
     start = time.monotonic()
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() - start < seconds
-        time.sleep(0.2)
+        time.sleep(0.05)
+
+
+def worker_processes(session: int) -> list[int]:
+    """Processes of the driver's session that train. Ray sets their titles."""
+    listed = subprocess.run(
+        ["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if "ImplicitFunc" in line or "trainable" in line
+    ]

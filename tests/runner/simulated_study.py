@@ -15,6 +15,7 @@ from loopscale.runner.decide.job import Idle, Job, Report
 from loopscale.runner.simulation.simulate import MemoryRecords
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
+from tests.tuned_settings import without_tuned
 
 TREE: dict[str, Any] = {
     "question": "Does a conductor keep its promises?",
@@ -35,7 +36,7 @@ CURVE = Curve(*[np.ones((2, 2))] * 3)
 
 
 def study(**changes: Any) -> Study:
-    return Study.parse(TREE | changes)
+    return Study.parse(without_tuned(TREE | changes))
 
 
 class Store(MemoryRecords):

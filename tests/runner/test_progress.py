@@ -2,10 +2,12 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
+from loopscale.runner.callbacks import Callbacks
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.progress import ProgressDisplay, StudyProgress
+from loopscale.runner.progress import NotebookProgress, ProgressDisplay, StudyProgress
 from tests.runner.simulated_study import Store, Workers, study
 
 
@@ -17,10 +19,11 @@ def printed(display: ProgressDisplay) -> str:
 
 def test_no_work_is_done_at_the_start_and_all_work_at_the_end():
     conductor = Conductor(study(), [], Store())
-    assert StudyProgress.of(conductor) == StudyProgress(0, 14 * len(study().cells()) + 2, 0.0)
+    assert StudyProgress.of(conductor) == StudyProgress(0, 14 * len(study().cells()), 0, 2, 0.0)
     assert Workers(2).drive(conductor)
     progress = StudyProgress.of(conductor)
     assert (progress.over, progress.work) == (progress.planned, 1.0)
+    assert progress.baselines_over == progress.baselines
 
 
 def test_the_share_of_work_never_falls_without_pruning():
@@ -32,11 +35,78 @@ def test_the_share_of_work_never_falls_without_pruning():
     assert shares == sorted(shares)
 
 
+def test_cells_without_trials_count_as_work_that_is_left():
+    cells = study(nuisance={}, scheduler={"kind": "none"}, replicates=1)
+    conductor = Conductor(cells, [], Store())
+    assert not Workers(1, fate=lambda job: "").drive(conductor, dies_after=20)
+    costs = {key: cell_run.unpruned_flops for key, cell_run in conductor.cell_runs.items()}
+    jobs = [job for cell_run in conductor.cell_runs.values() for job in cell_run.jobs.values()]
+    assert 0 < len(jobs) < len(costs)
+    assert all(job.flops == costs[job.cell] for job in jobs)
+    done = sum(job.flops * job.step / job.steps for job in jobs)
+    assert StudyProgress.of(conductor).work == pytest.approx(done / sum(costs.values()))
+
+
 def test_the_display_shows_question_cells_and_trials():
     conductor = Conductor(study(), [], Store())
     assert not Workers(2).drive(conductor, dies_after=250)
-    text = printed(ProgressDisplay(conductor))
+    display = ProgressDisplay()
+    display.on_start(conductor)
+    text = printed(display)
     assert "Does a conductor keep its promises?" in text
     assert all(cell.label in text for cell in study().cells())
     assert "pruned" in text
     assert "tuning" in text
+
+
+def test_the_display_says_what_the_run_waits_for_and_names_validation_errors():
+    display = ProgressDisplay()
+    display.on_stage("the records of mine in records")
+    assert printed(display).startswith("waits for the records of mine in records, 0 s so far")
+    conductor = Conductor(study(), [], Store())
+    display.on_start(conductor)
+    display.on_stage("the start of Ray")
+    assert "waits for the start of Ray" in display.line()
+    assert "0 of 2 baselines" in display.line()
+    assert Workers(2).drive(conductor)
+    display.on_stage("")
+    assert "waits" not in display.line()
+    assert "best validation error" in printed(display)
+
+
+def test_a_display_of_an_interrupted_run_says_that_the_run_has_ended_early():
+    conductor = Conductor(study(), [], Store())
+    display = ProgressDisplay()
+    display.on_start(conductor)
+    assert not Workers(2).drive(conductor, dies_after=250)
+    display.line()
+    conductor.stopping = True
+    assert display.line().endswith("stopping")
+    display.on_end()
+    assert display.line().endswith("ended early")
+    assert "left" not in display.line()
+
+
+def test_a_notebook_gets_one_bar_that_changes(monkeypatch: pytest.MonkeyPatch):
+    shown = []
+
+    class Handle:
+        def update(self, html) -> None:
+            shown.append(html.data)
+
+    def show(html, display_id: bool) -> Handle:
+        shown.append(html.data)
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", show)
+    display, conductor = NotebookProgress(), Conductor(study(), [], Store())
+    callbacks = Callbacks([display])
+    conductor.observer = callbacks
+    callbacks.stage("the start of <Ray>")
+    callbacks.start(conductor)
+    assert Workers(2).drive(conductor)
+    callbacks.end()
+    assert 'value="0.0000"' in shown[0]
+    assert "the start of &lt;Ray&gt;" in shown[0]
+    assert 'value="1.0000"' in shown[-1]
+    assert "waits" not in shown[-1]

@@ -1,27 +1,34 @@
 """Simulations of the rules of `loopscale.stats`: coverage of intervals and shares of false verdicts.
 
-The tests of this folder use the functions with few draws, or with many if they are marked slow. The page
-docs/statistics.md holds the tables with many draws:
+The tests of this folder use the functions with few draws, and the slow tests with many. The page docs/statistics.md
+holds the tables with many draws:
 
-    python -m tests.stats.simulations            # prints all tables, in six minutes on one core
-    python -m tests.stats.simulations --write    # replaces the tables of the page
-    python -m tests.stats.simulations looks      # prints one table
+    python -m tests.stats.simulations [--write] [TABLE ..]
+
+The command prints the named tables, or all tables in four minutes on one core. `--write` replaces the page's tables.
 """
 
 import argparse
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
-from loopscale.stats.contrasts import ALPHA, PRIOR, Array, Contrasts, Words, contrasts
-from loopscale.stats.looks import LookSchedule
+from loopscale.stats.contrasts import ALPHA, PRIOR, Array, Contrasts, Words, contrasts, half_widths
+from loopscale.stats.emergence_prediction import predict_emergence
+from loopscale.stats.fitting import EFFICIENCY, judge_rates
+from loopscale.stats.forms.base import Form
+from loopscale.stats.looks import LookSchedule, chance_of_verdict
 from loopscale.stats.multiplicity import bonferroni, holm
 from loopscale.stats.power import PlannedClaim, PlannedLaw, ReplicateNoise, replicates_needed
 from loopscale.stats.prediction import predict_batch, union
+from loopscale.stats.survival import Distribution
+from tests.stats.simulated_emergence import DISTRIBUTIONS, censored
 
 Pairs = tuple[np.ndarray, np.ndarray]
 """The rows of the first and of the second cell of each pair."""
@@ -131,6 +138,45 @@ def simulate_family(
     )
 
 
+LOWEST_RULES = "Holm, listed pairs", "Holm, all pairs", "studentized range"
+
+
+def simulate_lowest(logs: Array, means: Array) -> dict[str, FamilyShares]:
+    """Every cell against the cell of lowest mean error, by correction: the studies with any false verdict.
+
+    The corrections are Holm's over the listed pairs, Holm's over all pairs as in `compare_with_lowest`, and the
+    studentized range over all pairs.
+    """
+    draws, cells, _ = logs.shape
+    logs = logs + means[:, None]
+    first, second = all_pairs(cells)
+    compared = contrasts(logs, first, second)
+    lowest = np.exp(logs).mean(-1).argmin(-1)[:, None]
+    listed = np.nonzero((first == lowest) | (second == lowest))[1].reshape(draws, -1)
+
+    def of_listed(values: Array) -> Array:
+        return np.take_along_axis(np.broadcast_to(values, (draws, len(first))), listed, 1)
+
+    p, difference, error = map(of_listed, (compared.p(), compared.difference, compared.error))
+    truth = of_listed(means[first] - means[second])
+    spread = stats.studentized_range.isf(ALPHA, cells, compared.freedom.flat[0]) / math.sqrt(2)
+    decisions = (
+        holm(p) <= ALPHA,
+        holm(p, len(first) - cells + 1) <= ALPHA,
+        np.abs(difference) > spread * error,
+    )
+    wrong = np.sign(difference) != np.sign(truth)
+    alone = float(((p <= ALPHA) & wrong).any(1).mean())
+    return {
+        rule: FamilyShares(
+            alone,
+            float((stands & wrong).any(1).mean()),
+            float((stands & ~wrong)[truth != 0].mean()) if (truth != 0).any() else math.nan,
+        )
+        for rule, stands in zip(LOWEST_RULES, decisions, strict=True)
+    }
+
+
 def contrasts_at_looks(
     logs: Array, pairs: Pairs, schedule: LookSchedule, prior: float | None = None
 ) -> list[Contrasts]:
@@ -141,21 +187,14 @@ def contrasts_at_looks(
 
 @dataclass(frozen=True)
 class StoppedStudies:
-    """Studies that stop at the first verdict.
-
-    Attributes
-    ----------
-    verdict
-        The share that ends with a verdict.
-    covered
-        The share whose interval at the end covers the truth.
-    seeds
-        The mean number of seeds at the end.
-    """
+    """Studies that stop at the first verdict."""
 
     verdict: float
+    """The share that ends with a verdict."""
     covered: float
+    """The share whose interval at the end covers the truth."""
     seeds: float
+    """The mean number of seeds at the end."""
 
 
 def stop_studies(
@@ -187,6 +226,59 @@ def stop_studies(
         seeds[now] = schedule.seeds[look]
         running &= ~ends
     return StoppedStudies(float(decided.mean()), float(covered.mean()), float(seeds.mean()))
+
+
+@dataclass(frozen=True)
+class StoppedLengths:
+    """Studies of one pair that may train for longer, with `until.steps`."""
+
+    any_false: float
+    """The share with a verdict at any look at any length of training, if every length is trained to its last look."""
+    verdict: float
+    """The share that ends with a verdict, if a study ends at its first verdict."""
+    covered: float
+    """The share whose interval at the end covers the truth of this length."""
+    trainings: float
+    """The mean number of trainings of a cell, in trainings of the study's steps."""
+
+
+def stop_lengths(
+    seed: int, draws: int, effects: Sequence[float], schedule: LookSchedule, falling: float = 0.5
+) -> StoppedLengths:
+    """Stop every study at its first verdict, if it is futile, or at the last look of its last length.
+
+    Parameters
+    ----------
+    effects
+        The true difference after each length of training. Each length doubles the steps.
+    falling
+        The chance that the errors of an undecided study still fall at a look. The next length is trained then.
+    """
+    rng, pair = np.random.default_rng(seed), (np.array([0]), np.array([1]))
+    here, going = np.ones(draws, bool), np.ones(draws, bool)
+    crossing, decided, covered = np.zeros(draws, bool), np.zeros(draws, bool), np.zeros(draws, bool)
+    trainings = np.zeros(draws)
+    for length, effect in enumerate(effects):
+        looks = contrasts_at_looks(draw_studies([seed, length], draws, 8, schedule.seeds[-1]), pair, schedule)
+        left, last_length = np.zeros(draws, bool), length == len(effects) - 1
+        for look, (seeds, level) in enumerate(zip(schedule.seeds, schedule.alphas().tolist(), strict=True)):
+            difference, half = looks[look].difference[:, 0] + effect, looks[look].half_width(level)[:, 0]
+            crossed = np.abs(difference) > half
+            crossing |= crossed
+            present = here & going & ~left
+            longer = present & ~crossed & (rng.random(draws) < falling) & (not last_length)
+            last = look == len(schedule.seeds) - 1
+            hopeless = schedule.chance(difference, looks[look].variance[:, 0], look) < schedule.futile
+            ends = present & ~longer & (crossed | last | hopeless)
+            decided |= ends & crossed
+            covered |= ends & (np.abs(difference - effect) <= half)
+            trainings[ends | longer] += seeds * 2**length
+            left |= longer
+            going &= ~ends
+        here = left
+    return StoppedLengths(
+        float(crossing.mean()), float(decided.mean()), float(covered.mean()), float(trainings.mean())
+    )
 
 
 def simulate_look_family(pairs: Pairs, logs: Array, means: Array, schedule: LookSchedule) -> FamilyShares:
@@ -227,13 +319,14 @@ OTHER_TRUTHS: dict[str, Callable[[Array], Array]] = {
 FORM_NAMES = "power", "exponential", "exponential + floor", "power + floor"
 
 
+@cache  # two tables share half of the simulations
 def prediction_coverage(
     truth: str, values: int, replicates: int, noise: float, ahead: int, draws: int
 ) -> dict[str, float]:
     """The share of 95 % prediction intervals at x = 1, 2, 4 .. that cover the mean of new runs, `ahead` doublings on.
 
-    By rule: the union of near forms, the same without the exponential with a floor, the form with the best AICc, and
-    each form alone.
+    By rule: the union of near forms, the union widened by `ahead`, the union without the exponential with a floor, the
+    form with the best AICc, and each form alone.
     """
     truths = TRUTHS | OTHER_TRUTHS
     rng = np.random.default_rng([list(truths).index(truth), values, replicates, int(100 * noise), ahead])
@@ -248,6 +341,8 @@ def prediction_coverage(
     stacked = np.array([(one.low, one.high) for one in found])
     ends["best AICc"] = stacked[best, 0, np.arange(draws)], stacked[best, 1, np.arange(draws)]
     ends["union"] = union(found)
+    middle, half = sum(ends["union"]) / 2, (ends["union"][1] - ends["union"][0]) / 2
+    ends["widened"] = middle - ahead * half, middle + ahead * half
     ends["three forms"] = union([found[0], found[1], found[3]])
     return {rule: float(np.mean((low <= new) & (new <= high))) for rule, (low, high) in ends.items()}
 
@@ -296,6 +391,41 @@ def families_table() -> str:
                 rows.append([family, str(seeds), name, *map(percent, shares)])
     heads = ["all level: alone", "Holm", "half differ: alone", "Holm", "found by Holm"]
     return markdown(["family", "seeds", "noise", *heads], rows)
+
+
+def lowest_table() -> str:
+    rows = []
+    for name, (spread, late) in NOISES.items():
+        for cells in (2, 3, 4, 8, 16):
+            shares = [
+                simulate_lowest(
+                    draw_studies([7, cells, seeds], 10_000, cells, seeds, spread, late), np.zeros(cells)
+                )
+                for seeds in (3, 5, 8)
+            ]
+            by_rule = [[share[rule].corrected for share in shares] for rule in LOWEST_RULES]
+            alone = [share[LOWEST_RULES[0]].alone for share in shares]
+            rows.append(
+                [name, str(cells), *(" ".join(map(percent, of_rule)) for of_rule in (alone, *by_rule))]
+            )
+    return markdown(["noise", "cells", "alone", *LOWEST_RULES], rows)
+
+
+def lowest_power_table() -> str:
+    """Half the cells level, and half above by .4."""
+    rows = []
+    for name in ("equal", "4-fold", "late runs"):
+        for cells in (4, 8, 16):
+            means = np.repeat([0.0, 0.4], cells // 2)
+            shares = [
+                simulate_lowest(draw_studies([8, cells, seeds], 10_000, cells, seeds, *NOISES[name]), means)
+                for seeds in (3, 5, 8)
+            ]
+            for part in ("corrected", "found"):
+                of_rules = [[getattr(share[rule], part) for share in shares] for rule in LOWEST_RULES]
+                head = "any false" if part == "corrected" else part
+                rows.append([name, str(cells), head, *(" ".join(map(percent, row)) for row in of_rules)])
+    return markdown(["noise", "cells", "share", *LOWEST_RULES], rows)
 
 
 def claims_table() -> str:
@@ -360,6 +490,22 @@ def looks_table() -> str:
     return markdown(["rule", "false", "covered at the end", *heads], rows)
 
 
+def lengths_table() -> str:
+    """Claims of studies with `until.steps`: false verdicts, and the cost of a true effect of .2."""
+    rows = []
+    for count in (1, 2, 3, 4):
+        split = replace(SCHEDULE, parts=count)
+        unsplit, level = (stop_lengths(15, 20_000, [0.0] * count, each) for each in (SCHEDULE, split))
+        effect = stop_lengths(15, 20_000, [0.2] * count, split)
+        late = stop_lengths(15, 20_000, [0.0] * (count - 1) + [0.2], split)
+        shares = [unsplit.any_false, level.any_false, level.verdict, level.covered, effect.verdict]
+        shares.append(min(effect.covered, late.covered))
+        trainings = [f"{each.trainings:.1f}" for each in (level, effect)]
+        rows.append([str(2 ** (count - 1)), *map(percent, shares), *trainings])
+    header = ["steps", "any false, 5 % each", "any false, split", "false at the end", "covered, no effect"]
+    return markdown([*header, "power 0.2", "covered, effects", "trainings 0", "trainings 0.2"], rows)
+
+
 def look_families_table() -> str:
     rows = []
     one = np.array([2]), np.array([3])
@@ -394,6 +540,207 @@ def noisy_looks_table() -> str:
                 row.append(percent(stop_studies(looks, 0.0, SCHEDULE.alphas(), SCHEDULE, False).verdict))
             rows.append(row)
     return markdown(["cells", "noise", "prior 0", "prior 2", "prior 6"], rows)
+
+
+@dataclass(frozen=True)
+class StoppedLaws:
+    """Studies of one law that stop at the first verdict, if the law is futile, or at the last look.
+
+    Attributes
+    ----------
+    words
+        The verdict of each study.
+    futile
+        True if the study stopped because the law was futile.
+    seeds
+        The replicates at the stop.
+    covered
+        True if the interval at the stop holds the true rate.
+    """
+
+    words: Words
+    futile: np.ndarray
+    seeds: Array
+    covered: np.ndarray
+
+
+@dataclass(frozen=True)
+class LawLook:
+    """One look at many laws of two parameters against the predicted rate 1, by least squares, as in `LawLooks`.
+
+    Attributes
+    ----------
+    off
+        The rates minus 1.
+    error
+        Their standard errors.
+    words
+        The verdicts of this look.
+    hopeless
+        True if a law is futile.
+    covered
+        True if the interval holds the true rate.
+    """
+
+    seeds: int
+    off: Array
+    error: Array
+    words: Words
+    hopeless: np.ndarray
+    covered: np.ndarray
+
+
+def looks_at_laws(
+    runs: Array, values: Array, rate: float, schedule: LookSchedule, laws: int = 1
+) -> Iterator[LawLook]:
+    """The looks at laws with noise `runs` [laws, values, seeds]. A family of `laws` corrects the verdicts."""
+    axis = np.log(values) - np.log(values).mean()
+    length, count = float(axis @ axis) * EFFICIENCY, len(values)
+    margin, most = Form.choices()["power"].margin(1.0), schedule.seeds[-1]
+    levels = schedule.alphas(ALPHA / laws)
+    for now, level in zip(schedule.seeds, levels.tolist(), strict=True):
+        part = runs[:, :, :now]
+        variance = part.var(-1, ddof=1).mean(-1)
+        off = rate - 1 - part.mean(-1) @ axis / float(axis @ axis)
+        error = np.sqrt(variance / (now * length))
+        half = half_widths(error, count * (now - 1), level)
+        found = judge_rates(1 + off - half, 1 + off + half, 1.0, margin)
+        last = half_widths(error * math.sqrt(now / most), count * (most - 1), levels[-1])
+        spread = np.maximum(error * math.sqrt(1 - now / most), 1e-150)
+        hopeless = (found == "undecided") & (chance_of_verdict(off, spread, last, margin) < schedule.futile)
+        alone = half_widths(error, count * (now - 1), schedule.alphas()[schedule.seeds.index(now)])
+        covered = np.abs(1 + off - rate) <= alone
+        yield LawLook(now, off, error, found, hopeless & (now < most), covered)
+
+
+def stop_laws(
+    seed: int, draws: int, values: Array, noise: float, rate: float, schedule: LookSchedule, laws: int = 1
+) -> StoppedLaws:
+    """Laws that stop at the first verdict, if the law is futile, or at the last look."""
+    most = schedule.seeds[-1]
+    runs = noise * np.random.default_rng(seed).standard_normal((draws, len(values), most))
+    words, seeds = np.full(draws, "undecided", dtype=object), np.full(draws, float(most))
+    futile, covered, going = np.zeros(draws, bool), np.zeros(draws, bool), np.ones(draws, bool)
+    for look in looks_at_laws(runs, values, rate, schedule, laws):
+        ends = going & ((look.words != "undecided") | look.hopeless | (look.seeds == most))
+        words[ends], seeds[ends] = look.words[ends], look.seeds
+        futile[ends], covered[ends] = look.hopeless[ends], look.covered[ends]
+        going &= ~ends
+    return StoppedLaws(words, futile, seeds, covered)
+
+
+@dataclass(frozen=True)
+class StoppedReserves:
+    """Studies of one law with values in reserve, which stop like `StoppedLaws`.
+
+    Attributes
+    ----------
+    words
+        The last verdict of each study.
+    covered
+        True if the last interval holds the true rate.
+    ordered
+        True if the study trained the values in reserve.
+    any_false
+        True if a look at one of the two questions is false, when all cells are trained to the last look.
+    cost
+        The costs of the trained runs. A run at x costs x.
+    """
+
+    words: Words
+    covered: np.ndarray
+    ordered: np.ndarray
+    any_false: np.ndarray
+    cost: Array
+
+
+def stop_reserves(
+    seed: int, draws: int, noise: float, rate: float, schedule: LookSchedule, first: int = 4
+) -> StoppedReserves:
+    """Laws along `RESERVED_VALUES`, of which all values after the `first` ones are in reserve.
+
+    The rule is that of `LawQuestions`: the values are ordered if they decide the law for a lower cost than replicates.
+    """
+    most, count = schedule.seeds[-1], len(RESERVED_VALUES)
+    margin, last = Form.choices()["power"].margin(1.0), float(schedule.alphas()[-1])
+    costs = [float(RESERVED_VALUES[:first].sum()), float(RESERVED_VALUES[first:].sum())]
+    shrink = math.sqrt(_length(RESERVED_VALUES[:first]) / _length(RESERVED_VALUES))
+    runs = noise * np.random.default_rng(seed).standard_normal((draws, count, most))
+    words, replicates = np.full(draws, "undecided", dtype=object), np.zeros((2, draws))
+    covered, ordered, any_false = (np.zeros(draws, bool) for _ in range(3))
+    going = np.ones(draws, bool)
+    for question, values in enumerate((RESERVED_VALUES[:first], RESERVED_VALUES)):
+        for look in looks_at_laws(runs[:, : len(values)], values, rate, schedule):
+            now, orders = look.seeds, np.zeros(draws, bool)
+            any_false |= np.isin(look.words, ["faster", "slower"] if rate == 1 else ["agrees", "faster"])
+            if question == 0:
+                reach = np.maximum(np.abs(look.off), margin - np.abs(look.off))
+                half = half_widths(look.error, first * (now - 1), last)
+                alone = np.maximum(now + 1, np.ceil(now * (half / reach) ** 2))
+                half = half_widths(look.error * shrink, count * (now - 1), last)
+                more = np.maximum(schedule.seeds[0], np.ceil(now * (half / reach) ** 2))
+                by_runs = np.where(alone <= most, costs[0] * (alone - now), np.inf)
+                by_values = costs[0] * np.maximum(more - now, 0) + costs[1] * more
+                orders = going & (look.words == "undecided") & (more <= most) & (by_values < by_runs)
+            ends = going & ~orders & ((look.words != "undecided") | look.hopeless | (now == most))
+            words[ends], covered[ends] = look.words[ends], look.covered[ends]
+            replicates[question, ends | orders] = now
+            ordered |= orders
+            going &= ~(ends | orders)
+        going = ordered.copy()
+    cost = costs[0] * replicates.max(0) + costs[1] * replicates[1]
+    return StoppedReserves(words, covered, ordered, any_false, cost)
+
+
+def _length(values: Array) -> float:
+    return float(np.sum((np.log(values) - np.log(values).mean()) ** 2))
+
+
+RESERVED_VALUES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+LAW_RATES = (1.0, 0.95, 0.9, 0.75, 0.5)
+LAW_VALUES = np.array([1.0, 2.0, 4.0, 8.0])
+
+
+def law_looks_table() -> str:
+    """Laws at looks, with four values over a factor of 8 and a predicted rate of 1."""
+    rows: list[list[str]] = []
+    for noise in (0.1, 0.2, 0.4, 0.8):
+        for rate in LAW_RATES:
+            stopped = stop_laws(11, 20_000, LAW_VALUES, noise, rate, SCHEDULE)
+            shares = [float(np.mean(stopped.words == word)) for word in ("agrees", "slower", "faster")]
+            row = [*shares, float(stopped.futile.mean()), float(stopped.covered.mean())]
+            rows.append([f"{noise:g}", f"{rate:g}", *map(percent, row), f"{stopped.seeds.mean():.1f}"])
+    header = [
+        "noise",
+        "true rate",
+        "agrees",
+        "slower",
+        "faster",
+        "futile",
+        "covered at the end",
+        "replicates",
+    ]
+    return markdown(header, rows)
+
+
+def reserves_table() -> str:
+    """One law with four values over a factor of 8, and two values in reserve."""
+    rows: list[list[str]] = []
+    for noise in (0.1, 0.2, 0.4, 0.8):
+        for rate in (1.0, 0.75):
+            each, split = (
+                stop_reserves(13, 20_000, noise, rate, replace(SCHEDULE, parts=parts)) for parts in (1, 2)
+            )
+            none = stop_laws(13, 20_000, LAW_VALUES, noise, rate, SCHEDULE)
+            right = "agrees" if rate == 1 else "slower"
+            shares = [each.any_false, split.any_false, split.covered, split.ordered]
+            shares += [none.words == right, split.words == right]
+            costs = [float(LAW_VALUES.sum()) * none.seeds.mean(), split.cost.mean()]
+            row = [*(percent(float(np.mean(share))) for share in shares), *(f"{cost:.0f}" for cost in costs)]
+            rows.append([f"{noise:g}", f"{rate:g}", *row])
+    header = ["noise", "true rate", "any false, 5 % each", "any false, split", "covered at the end"]
+    header += ["reserve ordered", "right without reserve", "right with reserve", "cost without", "cost with"]
+    return markdown(header, rows)
 
 
 def laws_table() -> str:
@@ -433,6 +780,72 @@ def predictions_table() -> str:
     return markdown(["value", "noise", "fitted values", *heads], rows)
 
 
+def far_predictions_table() -> str:
+    rows = []
+    for values in (4, 5, 6):
+        for ahead in (1, 2, 3):
+            cells = [str(values), str(ahead)]
+            for truths in (TRUTHS, *([truth] for truth in OTHER_TRUTHS)):
+                shares = [
+                    prediction_coverage(truth, values, replicates, 0.05, ahead, 200)
+                    for truth in truths
+                    for replicates in (3, 5)
+                ]
+                cells += [
+                    f"{100 * min(share[rule] for share in shares):.0f}" for rule in ("union", "widened")
+                ]
+            rows.append(cells)
+    heads = [f"{truth}: {rule}" for truth in ("listed", *OTHER_TRUTHS) for rule in ("union", "widened")]
+    return markdown(["fitted values", "steps ahead", *heads], rows)
+
+
+def emergence_coverage(
+    form: str,
+    values: int,
+    replicates: int,
+    last: float,
+    ahead: int = 1,
+    draws: int = 300,
+    distribution: Distribution = "lognormal",
+) -> tuple[float, float]:
+    """The share of 95 % prediction intervals that cover the mean log step of emergence, and the share of censored runs.
+
+    The axis is x = 1, 2, 4 .., the reports are 100 steps apart, and runs end at step `last`.
+    """
+    rng = np.random.default_rng([values, replicates, ahead, len(form), len(distribution)])
+    x = np.repeat(2.0 ** np.arange(values), replicates)
+    at = 2.0 ** (values - 1 + ahead)
+
+    def steps(place: Array) -> Array:
+        fall = 0.4 * np.log2(place) if form == "power" else place / 20
+        shape = (draws, len(place))
+        normal, extreme = rng.standard_normal(shape), np.log(rng.standard_exponential(shape))
+        return math.log(2000) - fall + 0.5 * (normal if distribution == "lognormal" else extreme)
+
+    after, by = censored(np.exp(steps(x)), 100, last)
+    new = steps(np.full(replicates, at)).mean(1)
+    found = [predict_emergence(x, a, b, at, replicates) for a, b in zip(after, by, strict=True)]
+    covered = [one.low <= mean <= one.high for one, mean in zip(found, new, strict=True) if one]
+    return float(np.mean(covered)), float(np.isinf(by).mean())
+
+
+def emergence_predictions_table() -> str:
+    rows = []
+    for form in ("power", "exponential"):
+        for distribution in DISTRIBUTIONS:
+            for values in (4, 6):
+                row = [form, distribution, str(values)]
+                for last in (math.inf, 2000.0):
+                    shares = [
+                        emergence_coverage(form, values, replicates, last, 1, 300, distribution)
+                        for replicates in (2, 3, 5)
+                    ]
+                    row.append(" ".join(f"{100 * covered:.0f}" for covered, _ in shares))
+                row.append(f"{100 * shares[-1][1]:.0f}")
+                rows.append(row)
+    return markdown(["truth", "noise", "fitted values", "none censored", "censored", "share censored"], rows)
+
+
 def wrong_forms_table() -> str:
     rows = []
     for truth in (*TRUTHS, *OTHER_TRUTHS):
@@ -448,14 +861,21 @@ def wrong_forms_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "intervals": intervals_table,
     "families": families_table,
+    "lowest": lowest_table,
+    "lowest-power": lowest_power_table,
     "claims": claims_table,
     "margins": margins_table,
     "level": level_table,
     "looks": looks_table,
+    "lengths": lengths_table,
     "look-families": look_families_table,
     "noisy-looks": noisy_looks_table,
+    "law-looks": law_looks_table,
+    "reserves": reserves_table,
     "laws": laws_table,
     "predictions": predictions_table,
+    "far-predictions": far_predictions_table,
+    "emergence-predictions": emergence_predictions_table,
     "wrong-forms": wrong_forms_table,
 }
 

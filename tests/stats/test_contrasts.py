@@ -14,7 +14,6 @@ from loopscale.stats.contrasts import (
     PooledVariance,
     common_noise,
     contrast,
-    contrast_of_studies,
     contrast_with_value,
     deciding_replicates,
     half_pooled,
@@ -22,7 +21,6 @@ from loopscale.stats.contrasts import (
     mean_interval,
     pool,
     student,
-    student_p,
     why_none,
 )
 from tests.stats.simulations import coverage, draw_studies
@@ -47,7 +45,6 @@ def some(compared: Contrast | None) -> Contrast:
 def test_student_has_the_quantile_and_the_p_value_of_scipy():
     assert student(4) == pytest.approx(stats.t.ppf(0.975, 4))
     assert student(4.5, 0.9) == pytest.approx(stats.t.ppf(0.95, 4.5))
-    assert student_p(-2.5, 4.5) == pytest.approx(2 * stats.t.sf(2.5, 4.5))
 
 
 def test_a_variance_exceeds_the_noise_at_one_percent_of_the_f_distribution():
@@ -230,35 +227,6 @@ def test_a_cell_of_a_study_against_a_value_by_hand():
     assert (compared.freedom, compared.seeds) == (5, 3)
 
 
-def test_two_studies_of_one_cell_each_give_welchs_test():
-    a, b = study(8, cells=1, seeds=4), study(9, cells=1, seeds=7) + 0.3
-    compared, known = (
-        some(contrast_of_studies(a, 0, b, 0, same_seeds=False)),
-        stats.ttest_ind(a[0], b[0], equal_var=False),
-    )
-    assert compared.p() == pytest.approx(known.pvalue)
-    assert compared.interval() == pytest.approx(tuple(known.confidence_interval(0.95)))
-
-
-def test_two_studies_of_the_same_seeds_and_prompts_are_paired():
-    both = study(10, cells=7)
-    compared = contrast_of_studies(both[:3], 1, both[3:], 2, same_seeds=True)
-    assert compared == contrast(both, 1, 5)
-    independent = some(contrast_of_studies(both[:3], 1, both[3:], 2, same_seeds=False))
-    assert independent.difference == pytest.approx(some(compared).difference)
-    assert independent.error > some(compared).error
-
-
-def test_two_studies_without_shared_seeds_are_independent():
-    a, b = np.full((2, 6), np.nan), np.full((2, 6), np.nan)
-    a[:, :3], b[:, 3:] = study(11, cells=2, seeds=3), study(12, cells=2, seeds=3)
-    assert contrast_of_studies(a, 0, b, 1, same_seeds=True) == contrast_of_studies(
-        a, 0, b, 1, same_seeds=False
-    )
-    b[1, 4:] = np.nan
-    assert contrast_of_studies(a, 0, b, 1, same_seeds=True) is None
-
-
 def test_the_interval_of_a_mean_error_holds_the_mean_of_the_replicates():
     logs = np.log([[0.1, 0.1, 0.1, 0.9], [0.2, 0.21, 0.2, 0.2]])
     for cell in (0, 1):
@@ -401,7 +369,7 @@ def test_without_a_prior_the_interval_covers_every_pair(spread: float, seeds: in
         assert np.abs(covered - 0.95).max() <= 4 * math.sqrt(0.95 * 0.05 / DRAWS), cells
 
 
-def test_the_simulated_rule_is_that_of_a_contrast():
+def test_the_simulated_rule_equals_the_rule_of_a_contrast():
     logs = draw(3, 5, 2, 0.3, 0.15)[:200]
     covered = [low <= 0 <= high for table in logs for low, high in [some(contrast(table, 1, 2)).interval()]]
     assert np.mean(covered) == coverage(logs)[-1]
@@ -420,14 +388,6 @@ def test_the_interval_of_one_cell_against_a_value_covers(common: float, lowest: 
             assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), (cells, seeds)
             compared = some(contrast_with_value(logs[0], 0, 1.0))
             assert compared.half_width() == pytest.approx(half[0, 0])
-
-
-@pytest.mark.parametrize(("cells", "seeds"), [(1, 5), (2, 3), (8, 2), (8, 5)])
-def test_the_interval_of_two_independent_studies_covers(cells: int, seeds: int):
-    tables = [draw(cells, seeds, 1, 0, 0)[:1000], draw(cells, seeds + 1, 1, 0, 0)[:1000]]
-    compared = [some(contrast_of_studies(a, 0, b, 0, same_seeds=False)) for a, b in zip(*tables, strict=True)]
-    covered = [abs(one.difference) <= one.half_width() for one in compared]
-    assert 0.95 - 0.021 <= np.mean(covered) <= 0.965 + 0.018  # three standard errors
 
 
 @pytest.mark.parametrize(("seeds", "noise"), [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)])
@@ -475,3 +435,50 @@ def test_a_table_that_changes_in_place_has_its_new_noise():
         contrast(changed, 0, 1),
     )
     assert before[0] != mean_interval(table, 0)
+
+
+# Several pairs
+
+
+def test_the_contrast_of_several_pairs_is_the_mean_of_their_differences():
+    logs = study(3)
+    gaps = (logs[[0, 1, 2]] - logs[[3, 4, 5]]).mean(axis=0)
+    compared = some(contrast(logs, [0, 1, 2], [3, 4, 5], prior=0.0))
+    reference = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
+    assert compared.interval() == pytest.approx(tuple(reference))
+    values = [0.5, 0.7, 0.9]
+    beside = some(contrast_with_value(logs, [0, 1, 2], values, prior=0.0))
+    reference = stats.ttest_1samp((logs[:3] - np.log(values)[:, None]).mean(axis=0), 0).confidence_interval(
+        0.95
+    )
+    assert beside.interval() == pytest.approx(tuple(reference))
+
+
+def test_one_pair_in_a_list_has_the_contrast_of_the_pair():
+    logs = study(4)
+    assert contrast(logs, [1], [2]) == contrast(logs, 1, 2)
+    assert contrast_with_value(logs, [1], [0.8]) == contrast_with_value(logs, 1, 0.8)
+
+
+def test_a_seed_that_is_missing_in_one_pair_is_left_out_of_all_pairs():
+    logs = study(5)
+    logs[1, 2] = np.nan
+    kept = np.delete(logs, 2, axis=1)
+    compared = some(contrast(logs, [0, 1], [2, 3], prior=0.0))
+    assert compared.seeds == 4
+    assert compared.difference == pytest.approx((kept[[0, 1]] - kept[[2, 3]]).mean())
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 8])
+@pytest.mark.parametrize(("effect", "least"), [(0.0, 0.94), (0.1, 0.9)])
+def test_intervals_over_several_pairs_cover(seeds: int, effect: float, least: float):
+    """`effect` is the share of the variance that is an effect of a seed on one side in all eight pairs."""
+    rng, hits, draws = np.random.default_rng(seeds), 0, 800
+    sides = [list(range(8)), list(range(8, 16))]
+    for _ in range(draws):
+        logs = math.sqrt(1 - effect) * rng.standard_normal((16, seeds))
+        for side in sides:
+            logs[side] += math.sqrt(effect) * rng.standard_normal(seeds)
+        low, high = some(contrast(logs, *sides)).interval()
+        hits += low < 0 < high
+    assert hits / draws > least - 0.02

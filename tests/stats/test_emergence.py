@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from loopscale.stats.emergence import Emergence, EmergenceRule, emergence, reducible_share
+from loopscale.stats.learning import Emergence, EmergenceRule, emergence, reducible_share
 
 STEPS = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from loopscale.stats.contrasts import Array
-from loopscale.stats.emergence import Emergence, EmergenceRule
-from loopscale.stats.learning import History, learning_states
+from loopscale.stats.learning import Emergence, EmergenceRule, History, learning_states
 
 STEPS = np.arange(1.0, 41) * 50
 
@@ -22,7 +21,7 @@ POWER = 0.2 + 20 * STEPS**-1.0
 PLATEAU = np.full(40, 0.98)
 
 
-def test_each_course_has_its_word():
+def test_each_course_of_a_training_has_a_state():
     courses = [history(LEVEL, 0), history(POWER, 1), history(PLATEAU, 2), history(LEVEL, 3, floor=0.95)]
     states = learning_states(courses)
     assert [state.word for state in states] == ["over", "falling", "not learnt", "no room"]

@@ -1,6 +1,7 @@
 """Looks at a running study: bounds, p-values, futility, and the studies that they stop."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.stats.simulations import (
     control_pairs,
     draw_studies,
     simulate_look_family,
+    stop_lengths,
     stop_studies,
 )
 
@@ -218,3 +220,25 @@ def test_looks_at_a_value_are_the_contrasts_with_this_value():
     expected = [contrast_with_value(logs[:, :columns], 1, 2.0, prior=2.0) for columns in (3, 6, 9)]
     assert list(looks.contrasts) == expected
     assert looks_at_value(logs[:, :2], 1, 2.0, LookSchedule()) is None
+
+
+@pytest.mark.parametrize("steps", [2, 8])
+def test_longer_trainings_after_undecided_looks_keep_the_level(steps: int):
+    """Without the split, a study that trains every length finds an effect in up to 16 % of studies without one."""
+    count = steps.bit_length()
+    split = replace(LookSchedule(), parts=count)
+    level, unsplit = (stop_lengths(3, 4_000, [0.0] * count, each) for each in (split, LookSchedule()))
+    assert level.any_false < 0.05
+    assert level.covered > 0.95
+    assert unsplit.any_false > 0.065
+    late = stop_lengths(3, 4_000, [0.0] * (count - 1) + [0.2], split)
+    assert late.covered > 0.95
+    assert stop_lengths(3, 4_000, [0.2] * count, split).verdict > 0.9
+
+
+def test_a_schedule_with_parts_judges_each_part_at_its_share_of_the_level():
+    whole, split = LookSchedule(), replace(LookSchedule(), parts=4)
+    assert split.alphas(0.04).tolist() == whole.alphas(0.01).tolist()
+    p = np.array([[0.001, 0.004]])
+    assert split.p(p) == pytest.approx(4 * whole.p(p))
+    assert split.p(np.array([[0.9]])) == 1

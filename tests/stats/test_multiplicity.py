@@ -11,10 +11,12 @@ from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.stats.multiplicity import ClaimVerdict, Evidence, bonferroni, holm, judge_claims
 from tests.stats.simulations import (
     NOISES,
+    FamilyShares,
     all_pairs,
     control_pairs,
     draw_studies,
     simulate_family,
+    simulate_lowest,
 )
 
 QUICK = 1000
@@ -37,16 +39,16 @@ def words(verdicts: tuple[ClaimVerdict, ...]) -> list[str]:
 # By hand
 
 
-def test_holm_by_hand():
+def test_holm_equals_a_calculation_by_hand():
     assert holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
     assert holm(np.array([[0.5, 0.9], [0.01, 0.02]])) == pytest.approx(np.array([[1, 1], [0.02, 0.02]]))
 
 
-def test_bonferroni_by_hand():
+def test_bonferroni_equals_a_calculation_by_hand():
     assert bonferroni(np.array([0.01, 0.04, 0.5])) == pytest.approx([0.03, 0.12, 1])
 
 
-def test_holm_rejects_what_its_definition_rejects():
+def test_holm_rejects_the_same_claims_as_the_textbook_procedure():
     rng = np.random.default_rng(0)
     for p in rng.beta(0.3, 3, (200, 6)):
         rejected = np.zeros(6, bool)
@@ -99,6 +101,14 @@ def test_a_wider_interval_can_turn_level_into_less():
     assert (found.alone, found.verdict) == ("level", "less")
 
 
+def test_unlisted_claims_equal_claims_without_data():
+    claims = [claim(0.004), claim(0.03)]
+    for margin in (None, 0.05):
+        padded = judge_claims([*claims, *[None] * 4], [margin] * 6)[:2]
+        assert judge_claims(claims, [margin] * 2, unlisted=4) == padded
+    assert [one.adjusted_p for one in padded] == pytest.approx([0.024, 0.18])
+
+
 def test_contrasts_and_looks_are_evidence():
     logs = draw_studies([1], 1, 4, 5)[0]
     seen = contrast(logs, 0, 1), looks_at(logs, 0, 1, LookSchedule())
@@ -106,7 +116,7 @@ def test_contrasts_and_looks_are_evidence():
     assert len(judge_claims(seen, [None, None])) == 2
 
 
-def test_the_simulated_verdicts_are_those_of_judge_claims():
+def test_simulated_verdicts_equal_the_verdicts_of_judge_claims():
     logs, means = draw_studies([2], 60, 5, 5), np.array([0.0, 0, 0.2, 0.3, 0.5])
     first, second = all_pairs(5)
     shares = simulate_family((first, second), logs, means, holm)
@@ -149,6 +159,34 @@ def test_holm_bounds_the_chance_of_any_false_verdict_in_many_studies(
     check_family(10_000, noise, seeds, pairs)
 
 
+def check_lowest(draws: int, noise: str, cells: int, seeds: int) -> dict[str, FamilyShares]:
+    """Level cells against the cell of lowest error."""
+    logs = draw_studies([7, cells, seeds], draws, cells, seeds, *NOISES[noise])
+    shares = simulate_lowest(logs, np.zeros(cells))
+    assert shares["Holm, all pairs"].corrected <= above(0.05, draws)
+    return shares
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("cells", [2, 3, 8, 16])
+def test_verdicts_against_the_lowest_cell_count_all_pairs(noise: str, cells: int):
+    check_lowest(QUICK, noise, cells, 5)
+
+
+def test_the_listed_pairs_alone_are_too_small_a_family_for_the_lowest_cell():
+    shares = check_lowest(QUICK, "equal", 16, 8)
+    assert shares["Holm, listed pairs"].corrected > 0.07
+    assert shares["Holm, listed pairs"].alone > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+def test_verdicts_against_the_lowest_cell_in_many_studies(noise: str, seeds: int):
+    for cells in (2, 3, 4, 8, 16):
+        check_lowest(10_000, noise, cells, seeds)
+
+
 def test_without_correction_many_studies_have_a_false_verdict():
     shares = simulate_family(all_pairs(8), draw_studies([2, 5], QUICK, 8, 5), np.zeros(8), holm)
     assert 0.38 < shares.alone < 0.48
@@ -169,7 +207,7 @@ def test_with_a_margin_holm_fails_and_bonferroni_holds():
     assert by_bonferroni <= above(0.02, QUICK)
 
 
-def test_the_contrasts_of_many_studies_are_those_of_each():
+def test_contrasts_of_many_studies_equal_the_contrasts_of_each_study():
     logs = draw_studies([4], 20, 6, 4, spread=2.0)
     first, second = all_pairs(6)
     many = contrasts(logs, first, second)
@@ -182,7 +220,7 @@ def test_the_contrasts_of_many_studies_are_those_of_each():
 
 
 @pytest.mark.parametrize("margin", [None, 0.1])
-def test_the_p_values_and_verdicts_of_many_contrasts_are_those_of_each(margin: float | None):
+def test_p_values_and_verdicts_of_many_contrasts_equal_the_values_of_each_contrast(margin: float | None):
     logs: Array = draw_studies([5], 50, 3, 4, noise=0.03)
     many = contrasts(logs, np.array([0]), np.array([1]))
     p, verdicts = many.p(margin)[:, 0], many.verdicts(margin)[:, 0]

@@ -83,10 +83,12 @@ def test_cells_without_two_learnt_runs_have_no_noise():
 def judged_studies(plan: PlannedClaim, draws: int) -> dict[str, float]:
     """The shares of verdicts of whole studies that `contrast` or `contrast_with_value` judges one by one."""
     rng, means = np.random.default_rng(10), np.zeros(plan.cells)
-    means[0] = plan.effect
+    means[: plan.pairs] = plan.effect
     words: list[str] = []
     for logs in plan.noise.draw(rng, means, plan.replicates, draws):
-        one = contrast(logs, 0, 1) if plan.paired else contrast_with_value(logs, 0, 1.0)
+        first, second = (range(n * plan.pairs, (n + 1) * plan.pairs) for n in (0, 1))
+        ones = [1.0] * plan.pairs
+        one = contrast(logs, first, second) if plan.paired else contrast_with_value(logs, first, ones)
         assert one is not None
         words.append(one.verdict(plan.margin, ALPHA / plan.claims))
     return {word: words.count(word) / draws for word in plan.chances()}
@@ -99,6 +101,11 @@ PLANS = {
     "level": PlannedClaim(12, ReplicateNoise(0.05), 0.0, 4, 0.08),
     "one of five claims": PlannedClaim(5, ReplicateNoise(0.1), -0.2, 6, claims=5),
     "a cell and an algorithm": PlannedClaim(5, ReplicateNoise(0.1), -0.1, 6, paired=False),
+    "three pairs": PlannedClaim(4, ReplicateNoise(0.2), -0.2, 8, 0.1, pairs=3),
+    "two cells and an algorithm": PlannedClaim(4, ReplicateNoise(0.2), -0.2, 5, paired=False, pairs=2),
+    "two pairs that do not always learn": PlannedClaim(
+        6, ReplicateNoise(0.1, learnt=0.8, gap=1.0), -0.3, 5, pairs=2
+    ),
     "runs that do not learn": PlannedClaim(6, ReplicateNoise(0.1, learnt=0.8, gap=1.0), -0.3, 4),
     "the same and an algorithm": PlannedClaim(
         6, ReplicateNoise(0.1, learnt=0.9, gap=1.0), -0.3, 4, paired=False
@@ -201,13 +208,13 @@ LAWS = [
 ]
 
 
-def test_the_chances_of_a_law_are_those_of_the_analysis():
+def test_the_chances_of_a_law_equal_the_shares_of_verdicts_of_the_analysis():
     check_law(LAWS[0], 80)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=["exact", "slower", "effects of seeds"])
-def test_the_chances_of_a_law_are_those_of_the_analysis_in_many_studies(law: PlannedLaw):
+def test_the_chances_of_a_law_equal_the_shares_of_verdicts_in_many_studies(law: PlannedLaw):
     check_law(law, 600)
 
 
@@ -274,3 +281,24 @@ def test_the_search_finds_every_threshold_and_knows_its_end():
         assert replicates_needed(lambda count, least=threshold: float(count >= least)) == threshold
     assert replicates_needed(lambda count: float(count >= 100), most=99) is None
     assert replicates_needed(lambda count: float(count >= 100), most=100) == 100
+
+
+@pytest.mark.parametrize("cells", [2, 6])
+def test_a_claim_with_the_gate_has_the_power_of_simulated_studies(cells: int):
+    """The gate refuses a claim with a run on the plateau, and stuck runs of other cells widen its interval."""
+    noise, replicates, draws = ReplicateNoise(0.1, 0.05, learnt=0.85, gap=1.0, plateau_sd=0.1), 3, 4_000
+    plan = PlannedClaim(replicates, noise, -0.5, cells, gated=True)
+    rng, means, found = np.random.default_rng(1), np.zeros(cells), 0
+    means[0] = -0.5
+    for _ in range(draws):
+        learnt = rng.random((cells, replicates)) < noise.learnt
+        sd = np.where(learnt, noise.sd, noise.plateau_sd)
+        logs = means[:, None] + np.where(learnt, 0, noise.gap) + sd * rng.standard_normal((cells, replicates))
+        logs += noise.seed_sd * rng.standard_normal(replicates)
+        if learnt[:2].all():
+            found += contrast(logs, 0, 1).verdict() == "less"
+    chance = plan.all_learnt * plan.chances()["less"]
+    assert chance == pytest.approx(found / draws, abs=4 * math.sqrt(0.25 / draws))
+    if cells > 2:
+        every_run_learns = replace(plan, noise=replace(noise, learnt=1.0))
+        assert chance < plan.all_learnt * every_run_learns.chances()["less"] - 0.1

@@ -18,7 +18,7 @@ from loopscale.stats.prediction import (
     union,
     why_not_judged,
 )
-from tests.stats.simulations import TRUTHS, prediction_coverage
+from tests.stats.simulations import OTHER_TRUTHS, TRUTHS, prediction_coverage
 
 RULES = ("union", "best AICc")
 
@@ -44,7 +44,7 @@ def lowest(share: float, draws: int) -> float:
 # The interval of one form
 
 
-def test_the_interval_of_a_power_is_that_of_a_regression():
+def test_the_interval_of_a_power_equals_the_interval_of_a_regression():
     x, logs = runs("power 1", noise=0.2)
     (power,) = predict_batch(x, logs[None], 32.0, 4, variants("power"))
     line = stats.linregress(np.log(x), logs)
@@ -159,25 +159,47 @@ def test_one_run_at_each_value_gives_no_prediction():
     [
         ([1, 2, 4, 8], 16, ""),
         ([1, 2, 3, 4], 5, ""),
-        ([3, 6, 11, 22], 45, "further"),
+        ([3, 6, 11, 22], 45, ""),
+        ([3, 6, 11, 22], 200, "further away than 3 steps"),
         ([10, 100, 1000, 10_000], 100_000, ""),
-        ([1, 2, 4, 8], 32, "further"),
-        ([1, 2, 3, 4], 8, "further"),
+        ([1, 2, 4, 8], 64, ""),
+        ([1, 2, 4, 8], 128, "further away than 3 steps"),
+        ([1, 2, 3, 4], 8, ""),
+        ([1, 2, 3, 4], 10, "further away than 3 steps"),
         ([1, 2, 4], 8, "too few"),
-        ([1, 2, 4, 8, 16], 12, "beyond"),
+        ([1, 2, 4, 8, 16], 12, "not lie beyond"),
         ([0, 1, 2, 3], 4, ""),
-        ([0, 1, 2, 3], 5, "further"),
+        ([0, 1, 2, 3], 6, ""),
+        ([0, 1, 2, 3], 12, "further away than 3 steps"),
     ],
 )
-def test_only_the_next_value_after_four_is_judged(values: list[int], at: int, reason: str):
+def test_values_up_to_three_steps_after_four_values_are_judged(values: list[int], at: int, reason: str):
     because = why_not_judged(np.array(values, dtype=np.float64), float(at))
     assert reason in because
     assert bool(because) == bool(reason)
 
 
+@pytest.mark.parametrize(("at", "steps"), [(16.0, 1), (32.0, 2), (64.0, 3)])
+def test_the_interval_of_a_far_value_grows_by_the_steps(at: float, steps: int):
+    x, logs = runs("power 1 + floor .1", values=4)
+    prediction = some(predict(x, logs, at, 3))
+    low, high = (float(end[0]) for end in union(predict_batch(x, logs[None], at, 3)))
+    assert prediction.judged
+    assert prediction.high - prediction.low == pytest.approx(steps * (high - low), rel=1e-3)
+    assert prediction.high + prediction.low == pytest.approx(high + low, rel=1e-3)
+
+
+def test_a_far_value_is_covered_about_as_often_as_the_next_value():
+    for truth in ("power .7 + floor .03", "(ln(1 + x))^-1"):
+        following, far = (prediction_coverage(truth, 6, 3, 0.05, ahead, 60) for ahead in (1, 3))
+        assert far["widened"] >= following["union"] - 0.03
+        if truth in OTHER_TRUTHS:
+            assert far["union"] < following["union"] - 0.2
+
+
 def test_an_extrapolation_is_scored_without_hit_or_miss():
     x, logs = runs("power 1", values=4)
-    prediction = some(predict(x, logs, 32.0, 2))
+    prediction = some(predict(x, logs, 128.0, 2))
     assert not prediction.judged
     assert score(prediction, np.array([-3.4, -3.5])).hit is None
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from loopscale.stats.contrasts import Array, PooledVariance
-from loopscale.stats.trend import Trend, report_scatter, trend
+from loopscale.stats.learning import Trend, report_scatter, trend
 
 DRAWS = 400
 
@@ -24,7 +24,7 @@ def test_a_power_of_the_step_has_its_own_fall_per_doubling():
     assert (found.fall, found.low, found.high) == pytest.approx((1 - 2**-0.5,) * 3, abs=1e-5)
 
 
-def test_the_interval_is_that_of_linear_regression():
+def test_the_interval_equals_the_interval_of_linear_regression():
     rng, x = np.random.default_rng(0), steps(20)
     regret = x**-0.3 * np.exp(0.1 * rng.standard_normal(20))
     scatter = report_scatter([(x, regret)])

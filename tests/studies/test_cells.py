@@ -7,6 +7,7 @@ import pytest
 
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
+from tests.tuned_settings import without_tuned
 
 BASE: dict[str, Any] = {
     "question": "Does it?",
@@ -21,7 +22,7 @@ MODELS = [{"kind": "gpt2", "layers": 5}, {"kind": "looped"}, {"kind": "algoforme
 
 
 def study(**changes: Any) -> Study:
-    return Study.parse(BASE | changes)
+    return Study.parse(without_tuned(BASE | changes))
 
 
 def labels(made: Study) -> list[str]:

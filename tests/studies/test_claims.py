@@ -84,7 +84,35 @@ WRONG = {
         claim(second="{solver: newton}", keys="of: excess"),
         "excess is not recorded for algorithms",
     ),
+    "a single step of a measure without a curve": (
+        claim(second="{solver: newton, step: 2}", keys="of: excess"),
+        "excess is not recorded for single steps",
+    ),
     "a cell beside itself": (claim(second=CELL), "both sides are the same"),
+    "several cells without over": (
+        claim("{training.loops: 2}"),
+        "also give model.heads, or pair the cells of both sides with over: [model.heads]",
+    ),
+    "several cells in spite of over": (
+        claim("{training.loops: 2}", "{training.loops: 4, loop: 2}", "over: [training.loops]"),
+        "the claim is over all values of training.loops, but a side names one; leave out one of the two",
+    ),
+    "over a setting that is not varied": (
+        claim("{training.loops: 2}", "{training.loops: 4}", "over: [model.head]"),
+        "a claim is over model.head, which the study does not vary; did you mean model.heads?",
+    ),
+    "a loop beyond the evaluation in every pair": (
+        claim("{training.loops: 2, loop: 11}", "{training.loops: 2}", "over: [model.heads]"),
+        "write 10 or less, because evaluate.loops is 10",
+    ),
+    "the same run in every pair": (
+        claim("{training.loops: 2, loop: 2}", "{training.loops: 2}", "over: [model.heads]"),
+        "both sides are loop 2 of",
+    ),
+    "a misspelt solver for all values": (
+        claim("{training.loops: 2}", "{solver: nwton}", "over: [model.heads]"),
+        "names the solver 'nwton'; name a baseline of the study that solves linear_regression: did you mean newton?",
+    ),
 }
 
 
@@ -98,6 +126,32 @@ def test_every_mistake_in_a_claim_is_one_line(name: str, tmp_path: Path):
     (line,) = str(problem.value).splitlines()
     assert expected in line
     assert line.startswith(f"{file}:13: ")
+
+
+def test_both_sides_of_a_claim_over_a_setting_have_the_same_values(tmp_path: Path):
+    file = tmp_path / "study.yaml"
+    unpaired = claim("{training.loops: 2}", "{training.loops: 4}", "over: [model.heads]")
+    file.write_text(with_claims(unpaired) + "where: training.loops == 2 or model.heads == 1\n")
+    with pytest.raises(Mistakes) as mistakes:
+        Study.load(file)
+    line = (
+        "the second side of a claim has no cell with model.heads=2, and the first side has one; give both sides the "
+        "same cells, or pair over other settings"
+    )
+    assert line in str(mistakes.value)
+
+
+def test_a_claim_over_a_setting_pairs_the_cells_of_both_sides():
+    tree = yaml.safe_load(
+        with_claims(claim("{training.loops: 2}", "{training.loops: 4}", "over: [model.heads]"))
+    )
+    made = Study.model_validate(tree)
+    (spec,) = made.claims
+    pairs = [[cell.values for cell in pair] for pair in spec.pairs(made.cells())]
+    assert pairs == [
+        [{"training.loops": loops, "model.heads": heads} for loops in (2, 4)] for heads in (1, 2)
+    ]
+    assert not spec.pairs(made.cells()[:3])  # the records of a study may lack a cell
 
 
 def test_two_claims_with_one_text_are_a_mistake(tmp_path: Path):
@@ -148,3 +202,10 @@ def test_the_claims_of_a_file_are_read_without_the_rest(tmp_path: Path):
     file.write_text(with_claims(claim(keys="margin: -1")))
     with pytest.raises(Mistakes, match="margin is -1"):
         read_claims(file)
+
+
+def test_a_number_is_found_in_records_that_keep_numbers_and_words_as_text():
+    side = SolverSide({"kind": "lin_ucb", "exploration": 2.0}, None)
+    assert side.names({"kind": "lin_ucb", "exploration": 2.0})
+    assert side.names({"kind": "lin_ucb", "exploration": "2.0"})
+    assert not side.names({"kind": "lin_ucb", "exploration": "theory"})

@@ -104,7 +104,7 @@ def row(**columns: Any) -> dict[str, Any]:
     return names | {"label": "", "number": 0, "seed": 1, "error": 0.5} | columns
 
 
-def test_bounds_and_baselines_are_those_of_the_evaluated_task():
+def test_bounds_and_baselines_belong_to_the_evaluated_task():
     task = {"task.kind": "clustering", "task.snr": 4.0, "model.width": 8}
     rows = [row(**task, **{"evaluate.task.kind": "clustering", "evaluate.task.snr": 2.0})]
     rows += [

@@ -174,6 +174,37 @@ WRONG = {
         "seed",
         "replicates",
     ),
+    "a condition of no setting": (
+        "where: training.window <= training.loops",
+        "where: 1 < 2",
+        11,
+        "names no setting",
+        "name a setting",
+    ),
+    "a law twice": ("{along: loop}", "{along: loop}\n  - {along: loop}", 21, "written twice", "keep one"),
+    "a form twice": ("{along: loop}", "{along: loop, form: [power, power]}", 20, "written twice", "once"),
+    "GPU hours without a GPU": (
+        "replicates: 2",
+        "replicates: 2\nbudget: {gpu_hours: 3}",
+        17,
+        "limits nothing",
+        "core_hours",
+    ),
+    "an end of searches without a search": (
+        "nuisance:\n  training.lr: {real: [1e-4, 1e-2], scale: log}\nsearch: {kind: tpe, trials: 5}\n"
+        "scheduler: {kind: asha, first_rung: 10}\n",
+        "stop: {error_below: 0.1}\n",
+        12,
+        "this study tunes nothing",
+        "remove it",
+    ),
+    "fixed and tuned": (
+        "    window: 2",
+        "    window: 2\n    lr: fast",
+        9,
+        "fixed sets training.lr, and nuisance tunes it",
+        "keep one of the two",
+    ),
     "scientific and nuisance": (
         "  training.lr: {real: [1e-4, 1e-2], scale: log}",
         "  training.loops: {integer: [2, 4]}",
@@ -237,12 +268,54 @@ WRONG = {
         "training.lops",
         "did you mean training.loops",
     ),
-    "where of a tuned path": (
+    "where that no point satisfies": (
         "<= training.loops",
         "<= training.lr",
         11,
-        "tuned within each cell",
-        "scientific or fixed",
+        "none of 10,000 random points of the cell training.loops=2 satisfies training.window <= training.lr",
+        "loosen",
+    ),
+    "known point that is not tuned": (
+        "search:",
+        "known: [{training.steps: 90}]\nsearch:",
+        14,
+        "known names training.steps",
+        "training.lr",
+    ),
+    "known point outside its range": (
+        "search:",
+        "known: [{training.lr: 1e-3}, {training.lr: 1}]\nsearch:",
+        14,
+        "training.lr 1 is not in [0.0001, 0.01]",
+        "widen",
+    ),
+    "known point twice": (
+        "search:",
+        "known: [{training.lr: 1e-3}, {training.lr: 1e-3}]\nsearch:",
+        14,
+        "twice",
+        "keep one",
+    ),
+    "more known points than trials": (
+        "search: {kind: tpe, trials: 5}",
+        "known: [{training.lr: 1e-3}, {training.lr: 2e-3}]\nsearch: {kind: tpe, trials: 1}",
+        14,
+        "known has 2 points",
+        "2 or more",
+    ),
+    "known points of a grid": (
+        "training.lr: {real: [1e-4, 1e-2], scale: log}\nsearch: {kind: tpe, trials: 5}",
+        "training.lr: {choice: [1e-3, 1e-2]}\nknown: [{training.lr: 1e-3}]\nsearch: {kind: grid}",
+        14,
+        "a grid tries all of its points",
+        "leave known out",
+    ),
+    "known point that where excludes": (
+        "where: training.window <= training.loops\nnuisance:",
+        "where: training.lr < 1e-3\nknown: [{training.lr: 1e-2}]\nnuisance:",
+        12,
+        "the known point does not satisfy training.lr < 1e-3",
+        "change the point",
     ),
     "where that calls": ("<= training.loops", "<= max(1, 2)", 11, "max(1, 2)", "comparisons"),
     "where with a power": ("<= training.loops", "<= 9 ** 9", 11, "9 ** 9", "comparisons"),
@@ -282,6 +355,56 @@ WRONG = {
         "cannot go with asha",
         "none",
     ),
+    "scheduler without anything tuned": (
+        "nuisance:\n  training.lr: {real: [1e-4, 1e-2], scale: log}\nsearch: {kind: tpe, trials: 5}\n",
+        "",
+        12,
+        "scheduler prunes the tuning of a cell, and this study tunes nothing",
+        "remove scheduler",
+    ),
+    "search without anything tuned": (
+        "nuisance:\n  training.lr: {real: [1e-4, 1e-2], scale: log}\nsearch: {kind: tpe, trials: 5}\n"
+        "scheduler: {kind: asha, first_rung: 10}\n",
+        "search: {trials: 5}\n",
+        12,
+        "search tunes the points of a cell, and this study tunes nothing",
+        "remove search",
+    ),
+    "first rung without rungs": (
+        "kind: asha, first_rung",
+        "kind: none, first_rung",
+        15,
+        "none has no rungs, so scheduler.first_rung is never read",
+        "write scheduler: {kind: none}",
+    ),
+    "reduction without a kind": (
+        "{kind: asha, first_rung: 10}",
+        "{reduction: 4}",
+        15,
+        "none has no rungs, so scheduler.reduction is never read",
+        "kind: asha",
+    ),
+    "claim with a number as text": (
+        "laws:",
+        "claims: [{text: a, first: {training.loops: '2'}, second: {training.loops: 4}}]\nlaws:",
+        19,
+        "'2'",
+        "for training.loops did you mean 2?",
+    ),
+    "claim of one cell against the same cell": (
+        "laws:",
+        "claims: [{text: a, first: {training.loops: 2, loop: 2}, second: {training.loops: 2}}]\nlaws:",
+        19,
+        "both sides are loop 2 of loops=2",
+        "name another cell",
+    ),
+    "held-out value twice": (
+        "- {along: loop}",
+        "- {along: training.loops, hold_out: [4, 4]}",
+        20,
+        "hold_out names 4 twice",
+        "keep one",
+    ),
     "asha without first_rung": (", first_rung: 10", "", 15, "asha needs first_rung", "first_rung"),
     "first rung beyond the end": ("first_rung: 10", "first_rung: 90", 15, "90 is not before", "below 90"),
     "reduction 1": (
@@ -302,6 +425,13 @@ WRONG = {
     ),
     "part of a CPU too many": ("replicates: 2", "resources: {cpu: 1.5}", 16, "cpu is 1.5", "whole number"),
     "no GPU share": ("replicates: 2", "resources: {gpu: -1}", 16, "gpu is -1", "0 or more"),
+    "two GPUs for a trial": (
+        "replicates: 2",
+        "resources: {gpu: 2}",
+        16,
+        "a trial trains on one GPU and not on 2",
+        "gpu: 1, and trials run side by side",
+    ),
     "budget of nothing": ("replicates: 2", "budget: {gpu_hours: 0}", 16, "gpu_hours is 0", "above 0"),
     "YAML syntax": ("[2, 4]", "[2, 4", 11, "not YAML", "brackets"),
     "a tab": ("  model: {", "\tmodel: {", 4, "not YAML", "spaces"),
@@ -454,6 +584,11 @@ def test_the_study_without_a_mistake_loads(tmp_path: Path):
     assert len(Study.load(path).cells()) == 2
 
 
+def test_the_tuning_is_turned_off_by_an_empty_mapping(tmp_path: Path):
+    (path := tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+    assert not Study.load(path, {"nuisance": "{}"}).nuisance
+
+
 def test_all_mistakes_are_reported_at_once(tmp_path: Path):
     text = (
         change("heads: 2", "heads: 3")
@@ -564,7 +699,7 @@ def test_a_missing_study_names_the_nearest_study(tmp_path: Path, monkeypatch: py
         ("budget.gpu_hour", "1", "did you mean gpu_hours"),
     ],
 )
-def test_a_mistake_in_an_override_names_it(tmp_path: Path, path: str, value: str, offending: str):
+def test_a_mistake_in_an_override_names_the_override(tmp_path: Path, path: str, value: str, offending: str):
     (file := tmp_path / "study.yaml").write_text(STUDY)
     with pytest.raises(Mistakes) as caught:
         Study.load(file, {path: value})

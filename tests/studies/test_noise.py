@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.stats.power import ReplicateNoise
-from loopscale.studies.noise import ALONG_LOOP, ANY, Noise, NoiseRow, NoiseTable, pooled, shipped
+from loopscale.studies.noise import ALONG_LOOP, ANY, Noise, NoiseRow, NoiseTable, pooled, shipped_noise
 
 
 def row(sd: float, freedom: int, model: str = "looped", learnt: float = 1.0, gap: float = 0.0) -> NoiseRow:
@@ -14,17 +14,17 @@ def row(sd: float, freedom: int, model: str = "looped", learnt: float = 1.0, gap
 
 
 def test_the_shipped_table_has_the_recorded_tasks_and_models():
-    places = set(shipped().rows)
+    places = set(shipped_noise().rows)
     for task, model in [("linear_regression", "looped"), ("pca", "encoder"), ("sparse_recovery", "lista")]:
         assert {(task, model, measure) for measure in ("error", "regret")} <= places
         assert (task, ANY, "error") in places
     assert (ANY, ANY, ALONG_LOOP) in places
-    looped = shipped().rows["linear_regression", "looped", "error"]
+    looped = shipped_noise().rows["linear_regression", "looped", "error"]
     assert 0.5 < looped.learnt < 0.9
     assert looped.noise.total == pytest.approx(0.2, abs=0.05)
 
 
-def test_a_table_survives_its_file():
+def test_a_table_equals_the_table_read_from_its_file():
     table = NoiseTable.with_totals([row(0.25, 4), row(0.5, 8, "gpt2", 0.75, 1.5)])
     read = NoiseTable.parse(table.text())
     assert read.text() == table.text()
@@ -53,18 +53,18 @@ def test_own_records_come_first_and_few_of_them_count_little():
     assert (few.noise.learnt, general.noise.learnt < 1) == (1.0, True)
 
 
-def test_an_unknown_model_has_the_noise_of_its_task_and_an_unknown_task_that_of_all():
+def test_an_unknown_model_has_the_noise_of_the_task_and_an_unknown_task_the_noise_of_all_tasks():
     assert Noise().find("linear_regression", "new", "regret").source == "all models on linear_regression"
     assert Noise().find("new", "new", "regret").source == "all models on all tasks"
     assert Noise().find("pca", "encoder", "no such measure") == Noise().find("pca", "encoder", "error")
     assert Noise().find("pca", "encoder", "raw_error") == Noise().find("pca", "encoder", "error")
 
 
-def test_the_noise_of_a_row_is_that_of_its_runs():
+def test_a_row_has_the_noise_of_the_runs_behind_the_row():
     noise = ReplicateNoise(0.2, 0.1, 0.75, 1.5, 0.3)
     assert NoiseRow.of("pca", "encoder", "error", noise, 8, 5).noise == noise
 
 
 def test_the_table_is_part_of_the_package():
     file = Path(__file__).parents[2] / "src/loopscale/studies/noise.csv"
-    assert NoiseTable.parse(file.read_text()).rows == shipped().rows
+    assert NoiseTable.parse(file.read_text()).rows == shipped_noise().rows

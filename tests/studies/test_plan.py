@@ -56,6 +56,15 @@ def test_a_tuned_size_gives_a_span():
     )
 
 
+def test_a_plan_in_a_notebook_is_one_line_with_its_notes():
+    planned = plan_study(study(replicates=1, baselines=["ridge"]), rate=1e9, workers=2)
+    first, *notes = repr(planned).splitlines()
+    assert first.startswith("study: 5 trials in 1 cell: 4 to tune, 1 replicate; 1 baseline; ")
+    assert first.endswith("core-hours")
+    assert notes == [f"note: {warning}" for warning in planned.warnings]
+    assert notes
+
+
 def test_a_plan_is_plain_data():
     assert json.loads(json.dumps(plan_study(study(), rate=1e9).document()))["trials"] == 6
 
@@ -155,7 +164,10 @@ def test_the_expected_saving_of_a_scheduler_is_near_the_simulated_saving():
         ({"scheduler": {"kind": "asha", "first_rung": 10}, "nuisance": {}}, "nothing to prune"),
         ({"search": {"kind": "tpe", "trials": 4}}, "random search"),
         ({"replicates": 1}, "no intervals"),
-        ({"scientific": {"training.loops": [2, 4]}, "laws": [{"along": "training.loops"}]}, "no verdict"),
+        (
+            {"scientific": {"training.loops": [2, 4]}, "laws": [{"along": "training.loops"}]},
+            "cannot be judged: 2 values, 4 needed",
+        ),
         ({"budget": {"core_hours": 1e-9}}, "more than the budget"),
         ({"nuisance": {"training.lr": {"choice": [1e-3, 1e-2]}}}, "only 2 different points"),
     ],
@@ -185,3 +197,16 @@ def test_counting_without_the_compiler_of_torch_gives_the_same_costs():
     importlib.import_module("torch._dynamo")
     [trial] = study().layout.trials.values()
     assert json.loads(done.stdout) == [asdict(cost(trial)), False]
+
+
+def test_a_plan_counts_every_seed_of_a_point():
+    one, three = (plan_study(study(search={"trials": 6, "seeds": seeds}), 1e9) for seeds in (1, 3))
+    assert three.tuning == 3 * one.tuning
+    assert three.trials == three.tuning + one.replicates
+
+
+def test_pruning_saves_the_later_seeds_of_a_point():
+    scheduler = Scheduler.model_validate({"kind": "asha", "first_rung": 10})
+    shares = [scheduler.trained_share(8, 90, seeds) for seeds in (1, 2, 4)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > shares[2] > shares[0] / 4

@@ -1,5 +1,6 @@
 """The chance of a verdict on the laws and claims of a study, before anything is trained."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from loopscale.analysis.laws.law import compare_rates, fit_law
 from loopscale.stats.power import ReplicateNoise, percent, simulate_law
+from loopscale.studies.learning_times import RecordedCell
 from loopscale.studies.noise import ALONG_LOOP, Noise, NoiseRow, NoiseTable
 from loopscale.studies.power import QuestionPower, families, power_remarks, study_power
 from loopscale.studies.spec import Study
@@ -31,10 +33,18 @@ def study(**changes: Any) -> Study:
     return Study.parse(BASE | changes)
 
 
-def noise(sd: float, learnt: float = 1.0, measure: str = "excess") -> Noise:
-    """The noise of so many runs that the shipped table hardly counts."""
-    row = NoiseRow("linear_regression", "looped", measure, 10**9, learnt, sd, 0.0, 10**9, 1.0, 0.1)
-    return Noise(NoiseTable([row]))
+def emerged(made: Study, model: str = "looped", early: int = 20, late: int = 0) -> tuple[RecordedCell, ...]:
+    """Records of every cell of a study: runs that learn in the first steps, and runs that never learn."""
+    runs = (((0.0, 1.0),) * early) + (((1e6, math.inf),) * late)
+    return tuple(
+        RecordedCell("own", cell.label, "linear_regression", model, 100, runs) for cell in made.cells()
+    )
+
+
+def noise(sd: float, measure: str = "excess", made: Study | None = None, late: int = 0) -> Noise:
+    """Noise from 10^9 runs, beside which the shipped table hardly counts, and records of runs that have learnt."""
+    row = NoiseRow("linear_regression", "looped", measure, 10**9, 1.0, sd, 0.0, 10**9, 1.0, 0.1)
+    return Noise(NoiseTable([row]), emerged(made or study(), late=late))
 
 
 def test_less_noise_and_more_replicates_give_a_better_chance():
@@ -52,7 +62,7 @@ def test_less_noise_and_more_replicates_give_a_better_chance():
 
 
 @pytest.mark.slow
-def test_the_chance_is_that_of_the_code_that_judges():
+def test_the_chance_equals_the_share_of_verdicts_of_the_judging_code():
     """Studies are drawn and handed to the functions of the report."""
     (planned,) = study_power(study(replicates=8), noise(0.15))
     assert planned.power is not None
@@ -78,12 +88,33 @@ def _theory(points: np.ndarray) -> np.ndarray:
 
 def test_a_verdict_needs_all_runs_to_learn():
     (all_learn,) = study_power(study(replicates=40), noise(0.1))
-    (some,) = study_power(study(replicates=40), noise(0.1, learnt=0.9))
+    (some,) = study_power(study(replicates=40), noise(0.1, late=20))
     assert some.runs == 160
-    assert some.all_learn == pytest.approx(0.9**160)
-    assert some.exact == pytest.approx(all_learn.exact * 0.9**160)
+    assert all_learn.all_learn > 0.9
+    assert some.all_learn < 0.01
+    assert some.if_learnt == all_learn.if_learnt
+    assert some.exact == pytest.approx(some.if_learnt[0] * some.all_learn)
     (text,) = power_remarks([some], 40)
-    assert "all runs learn in <1 % of such studies" in text
+    assert "all runs learn in 0 % of such studies, and then the chances are at most" in text
+
+
+def test_more_steps_let_more_runs_learn():
+    chances = list[float]()
+    for steps in (100, 1_000, 10_000, 100_000):
+        training = BASE["fixed"]["training"] | {"steps": steps}
+        (planned,) = study_power(study(fixed=BASE["fixed"] | {"training": training}), Noise())
+        (learning,) = planned.learning
+        assert (learning.most_steps, learning.beyond) == (steps, steps > 8_000)
+        assert learning.source == "looped on linear_regression"
+        chances.append(planned.all_learn)
+    assert chances == sorted(chances)
+    assert chances[0] < 0.01
+    assert chances[-1] > 0.9
+
+
+def test_runs_that_have_not_learnt_take_part_in_laws_of_emergence():
+    (planned,) = study_power(study(laws=[{"of": "emerged_at", "along": "task.points"}]), noise(0.1, late=20))
+    assert (planned.all_learn, planned.learning) == (1.0, ())
 
 
 @pytest.mark.parametrize(
@@ -116,7 +147,7 @@ def test_a_law_along_the_loops_has_one_rate_for_each_run():
         scientific={"task.dim": [2, 3]},
         fixed=BASE["fixed"] | {"task": {"kind": "linear_regression", "points": 8}},
     )
-    noisy, steady = (study_power(made, noise(sd, measure=ALONG_LOOP)) for sd in (0.5, 0.02))
+    noisy, steady = (study_power(made, noise(sd, ALONG_LOOP, made)) for sd in (0.5, 0.02))
     assert [power.runs for power in steady] == [3, 3]
     assert all(each.power.chance_exact > 0.8 for each in steady if each.power)
     assert all(each.power.chance_exact < 0.05 for each in noisy if each.power)
@@ -131,7 +162,7 @@ def test_the_power_of_a_claim_falls_with_the_number_of_claims():
     few = study(laws=[], claims=[CLAIM | {"margin": 0.2}], replicates=6)
     others = [CLAIM | {"text": f"claim {n}", "first": {"task.points": n}, "margin": 0.2} for n in (16, 32)]
     more = study(laws=[], claims=[CLAIM | {"margin": 0.2}, *others], replicates=6)
-    (alone,), (one_of_three, *_) = (study_power(each, noise(0.1, measure="error")) for each in (few, more))
+    (alone,), (one_of_three, *_) = (study_power(each, noise(0.1, "error", each)) for each in (few, more))
     assert (alone.kind, alone.question, alone.runs) == ("claim", "more pairs help", 12)
     assert alone.exact > one_of_three.exact
     assert alone.off > one_of_three.off > 0
@@ -147,16 +178,23 @@ def test_both_sides_of_a_claim_lend_their_noise():
         claims=[CLAIM | {"first": {"model.kind": "looped"}, "second": {"model.kind": "gpt2"}}],
     )
 
-    def planned(sd: float, learnt: float) -> QuestionPower:
+    def planned(sd: float) -> QuestionPower:
         rows = [
             NoiseRow("linear_regression", *row, 0.0, 10**9, 0.0, 0.0)
-            for row in (("looped", "error", 10**9, 0.5, 0.3), ("gpt2", "error", 10**9, learnt, sd))
+            for row in (("looped", "error", 10**9, 1.0, 0.3), ("gpt2", "error", 10**9, 1.0, sd))
         ]
-        (power,) = study_power(made, Noise(NoiseTable(rows)))
+        records = (*emerged(made, early=5, late=5), *emerged(made, "gpt2", early=5, late=2))
+        (power,) = study_power(made, Noise(NoiseTable(rows), records))
         return power
 
-    quiet, noisy = planned(0.1, 0.8), planned(0.3, 1.0)
-    assert quiet.all_learn == pytest.approx(0.4**3)
+    quiet, noisy = planned(0.1), planned(0.3)
+    assert [each.source for each in quiet.learning] == [
+        "looped on linear_regression",
+        "gpt2 on linear_regression",
+    ]
+    assert [each.own for each in quiet.learning] == [20, 14]
+    assert quiet.learning[0].share < quiet.learning[1].share
+    assert quiet.all_learn < 0.2
     assert quiet.power is not None
     assert noisy.power is not None
     assert quiet.power.chance_off > noisy.power.chance_off
@@ -193,6 +231,6 @@ def test_the_laws_of_todays_reduced_scaling_studies_cannot_be_decided(name: str)
     assert "cannot be decided" in text or "no verdict" in text
 
 
-def test_chances_in_words():
+def test_percent_writes_chances_in_words():
     words = [percent(chance) for chance in (0.0, 0.001, 0.376, 0.999, 1.0)]
     assert words == ["0 %", "<1 %", "38 %", ">99 %", "100 %"]

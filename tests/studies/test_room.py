@@ -41,7 +41,7 @@ def study(**changes: Any) -> Study:
     return Study.parse(BASE | changes)
 
 
-def test_the_errors_are_those_of_the_floor_and_of_the_algorithms_on_the_same_prompts():
+def test_the_room_has_the_errors_of_the_floor_and_of_the_algorithms_on_the_same_prompts():
     task = LinearRegression(dim=4, points=9, noise=0.5)
     found = room(task, {3}, prompts=64)
     known = floor(task, "evaluate", 64)
@@ -171,3 +171,26 @@ def test_large_tasks_have_smaller_samples():
     assert room(small, {2}).prompts == 512
     assert room(large, {30}).prompts == 32
     assert np.isfinite(room(large, {30}).after[30].mean)
+
+
+def test_many_tasks_need_rooms_at_the_ends_only_and_give_the_same_remarks(monkeypatch: pytest.MonkeyPatch):
+    task = {"kind": "mixture_regression", "dim": 3, "target": "components", "format": "encoder"}
+    scientific = {"task.snr": [0.1, 0.2, 0.5, 2, 5, 10, 20], "task.points": [4, 8, 12, 16, 20]}
+    fixed = BASE["fixed"] | {"task": task, "model": {"kind": "encoder", "layers": 3, "width": 8, "heads": 2}}
+    fixed["training"] = {"steps": 100, "batch_size": 4}
+    made = study(fixed=fixed, scientific=scientific)
+    every = study_room(made)
+    monkeypatch.setattr("loopscale.studies.room.MANY_TASKS", 10)
+    few = study_room(made)
+    assert len(every.tasks) == every.of == few.of == 35
+    assert len(few.tasks) < 25
+    assert few.tight == every.tight > 0
+    assert list(room_remarks(made, few)) == list(room_remarks(made, every))
+
+
+def test_an_axis_that_may_not_move_the_answer_needs_the_rooms_of_all_tasks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("loopscale.studies.room.MANY_TASKS", 4)
+    made = study(scientific={"task.noise": [0.5, 0.505, 0.51, 0.515, 0.52]})
+    rooms = study_room(made)
+    assert len(rooms.tasks) == rooms.of == 5
+    assert rooms.tasks[0].room.prompts > 32

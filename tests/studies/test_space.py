@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopscale.core.config import leaves
 from loopscale.studies.searches.base import distribution
 from loopscale.studies.settings import get, put
 from loopscale.studies.space import Axis, Choice, Integer, Real
-from loopscale.studies.trees import leaves
 from loopscale.studies.where import holds, paths
 
 positive = st.floats(1e-8, 1e8)

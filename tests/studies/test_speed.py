@@ -15,9 +15,11 @@ from loopscale.studies.speed import (
     MeasuredSpeed,
     curriculum_share,
     measured_speed,
+    read_speed,
     spread,
     trial_cost,
 )
+from loopscale.tasks.base import Task
 from loopscale.training.cost import Seconds
 from loopscale.training.trial import Trial
 
@@ -89,10 +91,10 @@ def test_trials_with_equal_work_are_measured_once():
 def test_a_curriculum_saves_the_mean_over_its_stages():
     curriculum = {"dim": 1, "points": 2, "every": 10, "points_by": 2}
     of = trial(width=32, batch_size=64, curriculum=curriculum)
-    full = trial_cost(of).step.size
+    full = trial_cost(of).step.size()
     plain = of.training.model_copy(update={"curriculum": None})
     sizes = [
-        trial_cost(of.model_copy(update={"task": of.stage(step), "training": plain})).step.size
+        trial_cost(of.model_copy(update={"task": of.stage(step), "training": plain})).step.size()
         for step in range(1, 101)
     ]
     assert curriculum_share(trial()) == 1.0
@@ -151,10 +153,72 @@ def test_more_trials_than_cores_wait_for_each_other():
 
 @pytest.mark.slow
 def test_predicted_times_of_unmeasured_widths_are_near_measured_times():
-    """The shapes between the ends are predicted within 50 %, on a machine with other work."""
-    widths = (8, 16, 32, 64, 128)
-    trials = [trial(width, batch_size=64, steps=1000) for width in widths]
-    made = MeasuredSpeed(measured_speed([trials[0], trials[-1]], EVALUATION).shapes)
-    for between in trials[1:-1]:
-        ratio = step_seconds(made, between) / speed.measure(between, EVALUATION, steps=15).step
-        assert abs(math.log(ratio)) < math.log(1.5)
+    """The shapes between the ends are predicted within 50 %.
+
+    All shapes are measured by turns, and the least of three times counts. Other work on the machine only adds time.
+    """
+    trials = [trial(width, batch_size=64, steps=1000) for width in (8, 16, 32, 64, 128)]
+    turns = [[speed.measure(each, EVALUATION, steps=5) for each in trials] for _ in range(3)]
+    times = [min(each, key=lambda seconds: seconds.step) for each in zip(*turns, strict=True)]
+    made = MeasuredSpeed(((trials[0], times[0]), (trials[-1], times[-1])))
+    for between, time_between in zip(trials[1:-1], times[1:-1], strict=True):
+        assert abs(math.log(step_seconds(made, between) / time_between.step)) < math.log(1.5)
+
+
+def test_a_recorded_speed_predicts_as_its_own_version_did():
+    """Budgets in seconds become steps by the recorded speed, so no later version may change these predictions."""
+    of, other = trial(8), trial(64)
+    made = measured((of, 0.01))
+    assert read_speed(made.document()).step(other) == made.step(other)
+    document = {key: value for key, value in made.document().items() if key != "flop_bytes"}
+    before, after = (trial_cost(each).step for each in (of, other))
+    assert read_speed(document).step(other) == pytest.approx(0.01 * after.size(0.0) / before.size(0.0))
+
+
+def test_no_long_step_is_measured_but_every_kind_of_model_is(monkeypatch):
+    small, large, dear, dearer = trial(8), trial(64), trial(32, kind="gpt2"), trial(64, kind="gpt2")
+    per_prompt = [trial_cost(each).flops_step / each.training.batch_size for each in (small, large, dear)]
+    monkeypatch.setattr(speed, "MEASURED_FLOPS", (per_prompt[0] + min(per_prompt[1:])) / 2)
+    assert speed._cheap([large, dearer, small, dear]) == [small, dear]
+    made = measured_speed([large, dearer, small, dear], EVALUATION)
+    assert {shape.model.width for shape, _ in made.shapes} == {8, 32}
+
+
+WHOLE: dict[str, Any] = {"attention": "relu", "normaliser": "length"}
+"""Settings of a decoder that computes every prefix of a game again, because its tokens see their number."""
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "looped"])
+@pytest.mark.parametrize("settings", [{}, WHOLE], ids=["in parts", "whole prefixes"])
+def test_a_planned_trial_has_the_time_of_its_play(kind: str, settings: dict[str, Any]):
+    """Every answer in play asks for one more token than the answer before. A prefix of n tokens costs what a prompt of
+    n tokens costs. A decoder that keeps its keys and values takes three passes of the whole game."""
+    before = trial(kind=kind)
+    acting = before.model_copy(
+        update={
+            "task": Task.model_validate({"kind": "bandit", "dim": 2, "points": 12}),
+            "model": type(before.model).model_validate(before.model.model_dump() | settings),
+        }
+    )
+    prefixes = [acting.model_copy(update={"task": acting.task.easier(2, size)}) for size in range(1, 13)]
+    passes = sum(trial_cost(prefix).flops_forward for prefix in prefixes) / trial_cost(acting).flops_forward
+    expected = 1024 * (passes if settings else speed.PLAY_IN_PARTS)
+    assert speed.played_prompts(acting, EVALUATION) == pytest.approx(expected, rel=1e-9)
+    assert speed.played_prompts(trial(kind=kind), EVALUATION) == 0
+    at_rate = GivenRate(1e9)
+    besides = at_rate.training_seconds(acting, EVALUATION) + speed.TRIAL_SECONDS
+    answered = (
+        expected + EVALUATION.prompts * min(20, acting.model.depth or 20) / acting.steps_per_prompt
+    ) / 8
+    assert at_rate.seconds(acting, EVALUATION) == pytest.approx(
+        besides + answered * trial_cost(acting).flops_forward / 1e9
+    )
+
+
+def test_play_of_episodes_asks_once_a_step():
+    before = trial()
+    model = type(before.model).model_validate(before.model.model_dump() | WHOLE)
+    task = Task.model_validate({"kind": "mdp", "points": 6})
+    acting = before.model_copy(update={"task": task, "model": model})
+    # The mean cost of a prefix is a third of the whole if attention is all, and about a half without attention.
+    assert 1024 * 24 / 3 < speed.played_prompts(acting, EVALUATION) < 1024 * 24 * (24 + 1) / (2 * 24)

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.plan import plan_study, with_speed
+from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
 from loopscale.studies.speed import GivenRate, MeasuredSpeed
+from loopscale.studies.study_speed import with_speed
 from loopscale.studies.training_budget import Prices, shape
 from loopscale.training.cost import StepCosts, step_flops, training_flops
 from loopscale.training.loop import learning_rate, train
 from loopscale.training.trial import Training, Trial
+from tests.tuned_settings import without_tuned
 
 TASK = {"kind": "linear_regression", "dim": 3, "points": 5}
 LOOPED = {"kind": "looped", "width": 16, "heads": 2}
@@ -29,7 +31,7 @@ def tree(training: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def study(training: dict[str, Any], **changes: Any) -> Study:
-    return Study.parse(tree(training, **changes))
+    return Study.parse(without_tuned(tree(training, **changes)))
 
 
 def trials(made: Study) -> list[Trial]:

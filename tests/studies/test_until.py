@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from loopscale.studies.law_questions import law_questions
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
-from loopscale.studies.until import UntilDecided, look_schedule
+from loopscale.studies.until import UntilDecided, family_hash, look_schedule
+from tests.tuned_settings import without_tuned
 
 TREE: dict[str, Any] = {
     "question": "Does it fall?",
@@ -29,7 +31,10 @@ WRONG = {
     "an unknown setting": ({"until": {"looks": [3, 5], "max": 4}}, "max"),
     "looks that do not ascend": ({"until": {"looks": [3, 8, 5]}}, "not ascending; write looks: [3, 5, 8]"),
     "no looks": ({"until": {"looks": []}}, "looks"),
-    "one replicate": ({"replicates": 1}, "starts with 1 replicate, but an interval needs 2; write replicates: 3"),
+    "one replicate": (
+        {"replicates": 1},
+        "starts with 1 replicate, but an interval needs 2; write replicates: 3",
+    ),
     "a look before the first replicates": (
         {"until": {"looks": [2, 5]}},
         "the first look is at 2, but the study starts with 3 replicates; begin with 3",
@@ -39,19 +44,48 @@ WRONG = {
         "until.most is 2, but the study starts with 3 replicates; write 3 or more",
     ),
     "nothing to decide": ({"claims": []}, "add claims, or take until out"),
+    "only a law without a theory": (
+        {"claims": [], "laws": [{"along": "training.loops"}]},
+        "no law along a setting that theory judges; add claims, or take until out",
+    ),
     "a claim within trainings": (
         {"claims": [CLAIM | {"basis": "flops"}]},
         "claim 1 is about equal flops within trainings",
     ),
     "a chance above 1": ({"until": {"futile": 2}}, "futile"),
-}  # fmt: skip
+    "three times the steps": (
+        {"until": {"steps": 3}},
+        "steps is 3, but every order doubles the steps; write steps: 2",
+    ),
+    "steps without a number": ({"until": {"steps": "twice"}}, "steps"),
+    "longer trainings along the steps": (
+        {"until": {"steps": 2}, "nuisance": {"training.steps": {"integer": [90, 180]}}},
+        "until.steps doubles the steps, but the study varies training.steps; take until.steps out",
+    ),
+    "longer trainings of a law with held-out cells": (
+        {
+            "until": {"steps": 2},
+            "scientific": {"training.loops": [2, 4, 8, 16, 32]},
+            "laws": [{"along": "training.loops", "hold_out": 1}],
+            "evaluate": {"loops": 32},
+        },
+        "but a law predicts cells that train once; take until.steps out, or hold_out",
+    ),
+    "more steps than a training may have": (
+        {
+            "until": {"steps": 4},
+            "fixed": {**TREE["fixed"], "training": {"steps": 4 * 10**11, "window": 1}},
+        },
+        "until.steps 4 times 400,000,000,000 steps is more than a training may have",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_one_line_before_anything_runs(name: str):
     changes, words = WRONG[name]
     with pytest.raises(Mistakes) as problem:
-        Study.parse(TREE | changes)
+        Study.parse(without_tuned(TREE | changes))
     (line,) = str(problem.value).splitlines()
     assert words in line
 
@@ -104,3 +138,46 @@ def test_a_plan_shows_the_least_and_the_most():
     added = 7 * (sum(hours.values()) - hours["loops=1"])
     assert plan.until.most_core_hours[0] == pytest.approx(plan.core_hours[0] + added)
     assert plain.until is None
+
+
+def test_a_law_with_a_theory_is_a_question_of_all_its_cells():
+    law = {"along": "training.loops", "theory": "chebyshev"}
+    values = {"training.loops": [2, 4, 6, 8], "training.window": [1, 2]}
+    study = Study.parse(TREE | {"claims": [], "laws": [law], "scientific": values})
+    plan = plan_study(study, rate=1e9, workers=1)
+    assert plan.until is not None
+    assert (plan.until.cells, plan.until.most_trials) == (8, 8 * 27)
+    plain = study.model_dump(mode="json")
+    questions = law_questions(plain, study.cells(), study.layout.shared_settings)
+    assert [len(question.places) for question in questions] == [4, 4]
+    assert len({question.identity for question in questions}) == 2
+
+
+def test_a_law_with_another_value_is_another_question():
+    law = {"along": "training.loops", "theory": "chebyshev"}
+    identities = set[str]()
+    for values in ([2, 4, 6, 8], [2, 4, 6, 8, 10]):
+        study = Study.parse(TREE | {"laws": [law], "scientific": {"training.loops": values}})
+        plain = study.model_dump(mode="json")
+        (question,) = law_questions(plain, study.cells(), study.layout.shared_settings)
+        identities.add(question.identity)
+    assert len(identities) == 2
+
+
+def test_a_plan_names_the_permitted_steps_and_the_most_that_they_cost():
+    short, long = (
+        plan_study(Study.parse(TREE | {"until": {"most": 5, "steps": steps}}), rate=1e9, workers=1).until
+        for steps in (1, 4)
+    )
+    assert short is not None
+    assert long is not None
+    assert (short.steps, long.steps) == ((1,), (1, 2, 4))
+    assert (short.most_trials, long.most_trials) == (2 * 5, 2 * 5 * 3)
+    assert long.most_core_hours[1] == pytest.approx(7 * short.most_core_hours[1])
+
+
+def test_the_setting_of_the_steps_changes_no_hash_of_studies_without_it():
+    document = Study.parse(TREE).document()
+    before = {name: value for name, value in document["until"].items() if name != "steps"}
+    assert family_hash(document) == family_hash(document | {"until": before})
+    assert family_hash(document) != family_hash(document | {"until": before | {"steps": 2}})

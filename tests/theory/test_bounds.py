@@ -1,6 +1,5 @@
 """Contract of every bound: claim and source, conditions, slopes, settings from a trial, and worked values."""
 
-import contextlib
 import importlib
 import math
 import pkgutil
@@ -9,14 +8,11 @@ import sys
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
+from loopscale.contracts.bounds import *  # noqa: F403  # noqa: F403
 from loopscale.theory.bounds.base import Bound
-from loopscale.theory.statement import SYSTEMS
 from tests.theory import worked
 from tests.theory.checks import bound, value
-
-EVERY = pytest.mark.parametrize("kind", Bound.choices())
 
 WORKED = [
     row
@@ -65,23 +61,6 @@ def test_the_best_first_order_method_of_two_steps_beats_any_constant_step():
     best = bound("first_order_best_2", point=40).value()
     steps = bound("gd_risk_2", point=40).along("rate", np.linspace(0.1, 1, 91))
     assert best < steps.min() == pytest.approx(3.952, rel=0.01)
-
-
-@EVERY
-def test_every_bound_declares_claim_quantity_source_and_settings(kind: str):
-    member = Bound.choices()[kind]
-    assert member.claim in ("=", "~", "<=", ">=")
-    assert isinstance(member.of, str)
-    assert isinstance(member.source, str)
-    assert member.system() in SYSTEMS, f"{member.__module__} needs a constant SYSTEM"
-    assert member.__doc__
-    assert member.settings() == tuple(member.model_fields)
-
-
-@EVERY
-def test_a_bound_survives_a_round_trip_through_json(kind: str):
-    default = bound(kind)
-    assert Bound.model_validate(default.model_dump(mode="json")) == default
 
 
 def test_scaling_the_inputs_equals_scaling_the_weights():
@@ -214,21 +193,6 @@ def test_the_bounds_load_without_torch():
     load = "import sys; from loopscale.theory.bounds.base import Bound; Bound.choices()"
     code = load + "; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@EVERY
-@pytest.mark.parametrize("size", [10**4, 1e300, 1e-300])
-def test_extreme_settings_give_a_value_or_a_violated_condition(kind: str, size: float):
-    """No overflow: a report must not fail because of an extreme setting of a study."""
-    # Left out: these settings are numbers of terms, so large values take too long.
-    for setting in set(Bound.choices()[kind].settings()) - {"dim", "points", "nonzero"}:
-        try:
-            extreme = bound(kind, **{setting: size})
-        except ValidationError:
-            continue
-        if (kind, size) != ("decoder_floor", 10**4):  # takes minutes
-            with contextlib.suppress(ValueError), np.errstate(all="ignore"):
-                assert isinstance(extreme.value(), float)
 
 
 def test_many_loops_leave_no_residual_and_large_condition_numbers_stay_distinct():

@@ -73,7 +73,7 @@ def test_agreement_indices_of_sampled_errors_match_the_formulas(error: float):
     assert value("nmi_of_error", error=error) == pytest.approx(measured, abs=1e-9)
 
 
-def test_the_default_agreement_is_that_of_the_bayes_error():
+def test_the_default_agreement_follows_from_the_bayes_error():
     for kind in ("ari_of_error", "nmi_of_error"):
         assert value(kind, snr=3) == value(kind, error=value("gmm2_bayes", snr=3))
 

@@ -23,7 +23,7 @@ def sampled(dim: int, seen: int, condition: float, draws: int = 12) -> SampleSpe
 
 @pytest.mark.parametrize("seen", [100, 400, 600])
 @pytest.mark.parametrize("condition", [1.0, 4.0, 16.0, 256.0])
-def test_the_least_excess_is_that_of_sampled_matrices(condition: float, seen: int):
+def test_the_least_excess_equals_the_excess_of_sampled_matrices(condition: float, seen: int):
     limit, samples = sample_spectrum(200, seen, condition), sampled(200, seen, condition)
     for steps in (1, 2, 3, 5):
         assert limit.least_square(steps) == pytest.approx(samples.least_square(steps), rel=0.02 * steps)
@@ -32,7 +32,7 @@ def test_the_least_excess_is_that_of_sampled_matrices(condition: float, seen: in
 
 @pytest.mark.parametrize("seen", [100, 400, 600])
 @pytest.mark.parametrize("condition", [4.0, 256.0])
-def test_the_ends_of_the_spectrum_are_those_of_sampled_matrices(condition: float, seen: int):
+def test_the_ends_of_the_spectrum_equal_the_ends_of_sampled_matrices(condition: float, seen: int):
     limit, samples = sample_spectrum(200, seen, condition), sampled(200, seen, condition)
     positive = samples.nodes[samples.nodes > 1e-9]
     assert limit.ends[-1][1] == pytest.approx(positive.max(), rel=0.06)

@@ -23,7 +23,7 @@ def log_density(x: np.ndarray, y: np.ndarray, coefficients: np.ndarray, noise: f
 
 
 @pytest.mark.parametrize(("snr", "noise"), [(0.5, 1.0), (1.0, 2.0), (4.0, 1.0)])
-def test_the_fisher_information_equals_that_of_numerical_scores(snr: float, noise: float):
+def test_the_fisher_information_equals_the_information_of_numerical_scores(snr: float, noise: float):
     """The error is the trace of (E score score')⁻¹, with finite differences of the log density as scores."""
     rng, dim, n = np.random.default_rng(1), 4, 400_000
     coefficients = np.full(dim, snr * noise / math.sqrt(dim))

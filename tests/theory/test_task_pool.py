@@ -81,7 +81,7 @@ def test_the_mean_over_pools_tends_to_its_limit_in_large_dimensions(ratio: float
     assert deviation[64, "new"] < deviation[8, "new"]
 
 
-def test_the_excess_on_new_tasks_approaches_that_of_an_infinite_pool_as_1_over_k():
+def test_the_excess_on_new_tasks_approaches_the_excess_of_an_infinite_pool_as_1_over_k():
     settings = {"dim": 8, "point": 16, "noise": 0.5}
     few_tasks, many_tasks = (
         value("lsa_task_pool_mp", tasks=k, **settings) - value("lsa_task_pool", **settings)

@@ -16,8 +16,7 @@ from loopscale.training.loop import Learner, Progress, train
 from loopscale.training.trial import Trial
 
 KEY = "a"
-"""Key of the checkpoints in these tests; `FILE` is the name of the file."""
-FILE = f"{KEY}.safetensors"
+"""The key of a trial without a checkpoint."""
 
 
 def saved(trial: Trial, folder: Path) -> Progress:
@@ -25,7 +24,9 @@ def saved(trial: Trial, folder: Path) -> Progress:
     history = []
     for progress in train(trial):
         history.append((progress.step, progress.metrics))
-    checkpoint.save(open_checkpoint_store(folder), KEY, Checkpoint(progress.state(), tuple(history), 1.5))
+    checkpoint.save(
+        open_checkpoint_store(folder), trial.key, Checkpoint(progress.state(), tuple(history), 1.5)
+    )
     return progress
 
 
@@ -42,14 +43,15 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_trial_resumed_from_any_report_ends_bitwise_equal(make, settings, tmp_path: Path):
     trial, store = make(**settings), open_checkpoint_store(tmp_path)
-    whole, keys = [], []
+    whole, contents, file = [], [], tmp_path / f"{trial.key}.safetensors"
     for progress in train(trial):
         whole.append((progress.step, progress.metrics))
-        checkpoint.save(store, str(progress.step), Checkpoint(progress.state(), tuple(whole), 0.0))
-        keys.append(str(progress.step))
+        checkpoint.save(store, trial.key, Checkpoint(progress.state(), tuple(whole), 0.0))
+        contents.append(file.read_bytes())
     end = progress.state()
-    for count, key in enumerate(keys, 1):
-        restored = checkpoint.load(store, key)
+    for count, content in enumerate(contents, 1):
+        file.write_bytes(content)
+        restored = checkpoint.load(store, trial.key)
         assert restored is not None
         assert list(restored.history) == whole[:count]
         rest = list(train(trial, restored.state))
@@ -83,7 +85,7 @@ def test_a_net_loaded_from_a_file_evaluates_exactly_as_the_net_in_memory(
     evaluation = Evaluation(loops=8, prompts=64)
     in_memory = evaluate(end.learner.net, trial.task, evaluation)
     from_file = evaluate(
-        checkpoint.load_net(open_checkpoint_store(tmp_path), KEY, trial), trial.task, evaluation
+        checkpoint.load_net(open_checkpoint_store(tmp_path), trial.key, trial), trial.task, evaluation
     )
     assert (in_memory.error == from_file.error).all()
     assert (in_memory.raw == from_file.raw).all()
@@ -93,9 +95,12 @@ def test_a_file_contains_its_trial(make, tmp_path: Path):
     store = open_checkpoint_store(tmp_path)
     trial = make(curriculum={"dim": 1, "points": 2, "every": 3}, clip=1.0)
     saved(trial, tmp_path)
-    assert checkpoint.load_trial(store, KEY) == trial
+    assert checkpoint.load_trial(store, trial.key) == trial
     with pytest.raises(ValueError, match="is of trial"):
-        checkpoint.load_net(store, KEY, make())
+        checkpoint.load_net(store, trial.key, make())
+    (tmp_path / f"{trial.key}.safetensors").rename(tmp_path / f"{KEY}.safetensors")
+    with pytest.raises(CorruptCheckpoint, match=f"it is of trial {trial.key}, not of {KEY}"):
+        checkpoint.load_trial(store, KEY)
 
 
 def test_without_a_file_there_is_no_checkpoint(make, tmp_path: Path):
@@ -106,20 +111,21 @@ def test_without_a_file_there_is_no_checkpoint(make, tmp_path: Path):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_stripped_file_keeps_its_history_and_the_requested_weights(make, keep: bool, tmp_path: Path):
-    trial, path, store = make(), tmp_path / FILE, open_checkpoint_store(tmp_path)
+    trial, store = make(), open_checkpoint_store(tmp_path)
+    path = tmp_path / f"{trial.key}.safetensors"
     saved(trial, tmp_path)
-    before, size = checkpoint.load(store, KEY), path.stat().st_size
-    once = checkpoint.strip(store, KEY, keep_weights=keep)
-    assert checkpoint.strip(store, KEY, keep_weights=keep) == once == path.read_bytes()
-    after = checkpoint.load(store, KEY)
+    before, size = checkpoint.load(store, trial.key), path.stat().st_size
+    once = checkpoint.strip(store, trial.key, keep_weights=keep)
+    assert checkpoint.strip(store, trial.key, keep_weights=keep) == once == path.read_bytes()
+    after = checkpoint.load(store, trial.key)
     assert before is not None
     assert after == Checkpoint(None, before.history, 1.5)
     assert path.stat().st_size < size / 2
     if keep:
-        checkpoint.load_net(store, KEY, trial)
+        checkpoint.load_net(store, trial.key, trial)
     else:
         with pytest.raises(ValueError, match="stripped of its weights"):
-            checkpoint.load_net(store, KEY, trial)
+            checkpoint.load_net(store, trial.key, trial)
 
 
 def test_a_checkpoint_without_a_state_is_not_saved(tmp_path: Path):
@@ -128,29 +134,31 @@ def test_a_checkpoint_without_a_state_is_not_saved(tmp_path: Path):
 
 
 def test_a_truncated_file_is_corrupt(make, tmp_path: Path):
-    path, store = tmp_path / FILE, open_checkpoint_store(tmp_path)
-    saved(make(), tmp_path)
+    trial, store = make(), open_checkpoint_store(tmp_path)
+    path = tmp_path / f"{trial.key}.safetensors"
+    saved(trial, tmp_path)
     whole = path.read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.99):
         path.write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(CorruptCheckpoint, match=r"a\.safetensors is damaged"):
-            checkpoint.load(store, KEY)
+        with pytest.raises(CorruptCheckpoint, match=rf"{trial.key}\.safetensors is damaged"):
+            checkpoint.load(store, trial.key)
 
 
 def test_a_file_with_a_flipped_bit_is_corrupt(make, tmp_path: Path):
-    path, store = tmp_path / FILE, open_checkpoint_store(tmp_path)
-    saved(make(), tmp_path)
+    trial, store = make(), open_checkpoint_store(tmp_path)
+    path = tmp_path / f"{trial.key}.safetensors"
+    saved(trial, tmp_path)
     whole = bytearray(path.read_bytes())
     for position in range(8, len(whole), len(whole) // 60):
         flipped = bytearray(whole)
         flipped[position] ^= 1
         path.write_bytes(flipped)
         with pytest.raises(CorruptCheckpoint):
-            checkpoint.load(store, KEY)
+            checkpoint.load(store, trial.key)
 
 
 def test_a_file_without_a_checkpoint_is_corrupt(tmp_path: Path):
-    (tmp_path / FILE).write_bytes(struct.pack("<Q", 2) + b"{}")
+    (tmp_path / f"{KEY}.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
     with pytest.raises(CorruptCheckpoint):
         checkpoint.load(open_checkpoint_store(tmp_path), KEY)
 
@@ -162,15 +170,16 @@ def test_a_newer_format_is_reported_as_newer_not_as_corrupt(
     saved(make(), tmp_path)
     monkeypatch.undo()
     with pytest.raises(NewerFormat, match="has format 2, and this version reads up to 1"):
-        checkpoint.load(open_checkpoint_store(tmp_path), KEY)
+        checkpoint.load(open_checkpoint_store(tmp_path), make().key)
 
 
 def test_a_long_history_is_kept_completely(make, tmp_path: Path):
     store = open_checkpoint_store(tmp_path)
-    progress = next(train(make()))
+    trial = make()
+    progress = next(train(trial))
     history = tuple((step, progress.metrics | {"loss": step / 3}) for step in range(1, 1001))
-    checkpoint.save(store, KEY, Checkpoint(progress.state(), history, 0.0))
-    restored = checkpoint.load(store, KEY)
+    checkpoint.save(store, trial.key, Checkpoint(progress.state(), history, 0.0))
+    restored = checkpoint.load(store, trial.key)
     assert restored is not None
     assert (
         restored.history == json.loads(json.dumps(history), object_hook=dict) or restored.history == history

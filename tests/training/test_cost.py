@@ -1,7 +1,7 @@
 import pytest
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 
+from loopscale.contracts.costs import *  # noqa: F403
+from loopscale.contracts.costs import allocated
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.models.base import Model
@@ -9,7 +9,6 @@ from loopscale.tasks.representation_regression import _mean_square
 from loopscale.training import checkpoint, cost
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
-from loopscale.training.objective import objective
 from loopscale.training.trial import Trial
 
 
@@ -76,6 +75,48 @@ def test_costs_extrapolated_from_few_loops_equal_the_full_count(
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("gpt2", {"layers": 9}), ("encoder", {"layers": 6}), ("encoder", {"layers": 6, "attention": "relu"})],
+)
+def test_costs_extrapolated_from_few_layers_equal_the_full_count(make, kind: str, settings: dict):
+    cost._known.cache_clear()
+    trial = make(kind, **settings)
+    net, batch = cost._on_meta(trial), trial.task.sample(8, stream(0)).to("meta")
+    counted, names = cost._by_loops(trial)
+    assert cost._known.cache_info().currsize == 2, "two shallow nets are counted, and not the deep net"
+    assert counted == cost.count(trial, net, batch)
+    assert names == {name for name, weight in net.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["linear_regression", "mixture_regression", "representation_regression"])
+def test_costs_of_a_recurrent_net_extrapolated_from_few_points_equal_the_full_count(kind: str):
+    task = {"kind": kind, "dim": 3, "points": 11} | ({"active": 2} if kind == "linear_regression" else {})
+    training = {"steps": 10, "batch_size": 8, "eval_every": 5}
+    trial = Trial.model_validate(
+        {"task": task, "model": {"kind": "lstm", "layers": 3, "width": 8}, "training": training}
+    )
+    net, batch = cost._on_meta(trial), trial.task.sample(8, stream(0)).to("meta")
+    assert cost._by_points(trial) == (
+        cost.count(trial, net, batch),
+        {name for name, weight in net.named_parameters() if weight.grad is not None},
+    )
+    assert cost._by_loops(trial) == cost._by_points(trial)
+
+
+@pytest.mark.parametrize(("name", "values"), [("noise", (0.5, 0.7)), ("condition", (4.0, 9.0))])
+def test_real_numbers_of_a_task_do_not_change_the_cost(make, name: str, values: tuple[float, float]):
+    """Such trials share one count."""
+    plain = {"kind": "linear_regression", "dim": 3, "points": 5}
+    trials = [make("gpt2", layers=2, task=plain | {name: value}) for value in values]
+    cost._known.cache_clear()
+    assert cost._by_loops(trials[0]) == cost._by_loops(trials[1])
+    assert cost._known.cache_info().currsize == 1
+    for trial in trials:
+        batch = trial.task.sample(8, stream(0)).to("meta")
+        assert cost._by_loops(trial)[0] == cost.count(trial, cost._on_meta(trial), batch)
+
+
 @pytest.mark.parametrize("kind", Model.choices())
 def test_costs_interpolated_from_two_batch_sizes_equal_the_full_count(make, kind: str):
     cost._known.cache_clear()
@@ -84,6 +125,15 @@ def test_costs_interpolated_from_two_batch_sizes_equal_the_full_count(make, kind
         batch = trial.task.sample(size, stream(0)).to("meta")
         whole = cost.count(trial, cost._on_meta(trial), batch)
         assert cost._by_loops(trial)[0] == whole
+
+
+@pytest.mark.parametrize("kind", Model.choices())
+def test_results_of_known_shapes_count_as_the_results_that_torch_computes(make, kind: str, monkeypatch):
+    trial = make(kind)
+    batch = trial.task.sample(8, stream(0)).to("meta")
+    known = [cost.count(trial, cost._on_meta(trial), batch) for _ in range(2)]
+    monkeypatch.setattr(cost, "_on_shapes", lambda operation, args, kwargs: operation(*args, **kwargs))
+    assert known == [cost.count(trial, cost._on_meta(trial), batch)] * 2
 
 
 @pytest.mark.parametrize("kind", Model.choices())
@@ -107,15 +157,6 @@ def test_the_predicted_size_of_a_checkpoint_is_within_5_percent(make, tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", Model.choices())
-def test_counted_flops_equal_the_flops_of_torch(make, kind: str):
-    trial = make(kind, loops=3, window=2)
-    batch = trial.task.sample(8, stream(0)).to("meta")
-    with FlopCounterMode(display=False) as counter:
-        objective(cost._on_meta(trial), trial, batch).backward()
-    assert cost.count(trial, cost._on_meta(trial), batch).step.flops == counter.get_total_flops()
-
-
 def test_constants_that_a_task_computes_once_are_not_counted(make):
     trial = make("algoformer", task={"kind": "representation_regression"}, loops=2, window=1)
     _mean_square.cache_clear()
@@ -131,15 +172,6 @@ def test_measured_times_are_positive_and_a_wider_net_takes_longer(make):
     assert 0 < small.evaluation < large.evaluation
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", Model.choices())
-def test_memory_is_within_a_factor_of_two_of_what_torch_allocates(make, kind: str):
-    wide = {"width": 64} if "width" in Model.choices()[kind].model_fields else {}
-    trial = make(kind, task={"dim": 10, "points": 30}, loops=8, window=5, batch_size=64, **wide)
-    measured = allocated(trial)
-    assert measured / 2 < cost.cost(trial).memory_bytes < measured * 2
-
-
 def test_recomputation_saves_memory_as_predicted(make):
     large = {"task": {"dim": 10, "points": 30}, "loops": 8, "window": 5, "batch_size": 64, "width": 64}
     kept, recomputed = make(**large), make(**large, recompute=True)
@@ -147,21 +179,6 @@ def test_recomputation_saves_memory_as_predicted(make):
     assert measured < 0.6 * allocated(kept)
     assert measured / 1.5 < cost.cost(recomputed).memory_bytes < 1.5 * measured
     assert cost.cost(kept).flops_step < cost.cost(recomputed).flops_step < 1.4 * cost.cost(kept).flops_step
-
-
-def allocated(trial: Trial) -> int:
-    """Bytes at the peak of a step: the profiler's sum of live allocations, with weights, Adam and batch."""
-    learner = Learner(trial)
-    learner.learn(1)
-    weights = sum(weight.numel() * 4 for weight in learner.net.parameters())
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        learner.learn(2)
-    live = peak = 0
-    for event in profiler.profiler.kineto_results.events():  # pyright: ignore
-        if event.name() == "[memory]":
-            live += event.nbytes()
-            peak = max(peak, live)
-    return peak + 3 * weights
 
 
 CURRICULUM = {"dim": 1, "points": 2, "every": 3, "points_by": 2}
@@ -173,7 +190,7 @@ def with_curriculum(make, kind: str) -> Trial:
 
 
 @pytest.mark.parametrize("kind", ["looped", "gpt2"])
-def test_flops_of_a_curriculum_are_those_of_its_stages_step_by_step(make, kind: str):
+def test_flops_of_a_curriculum_are_the_sum_of_the_flops_of_all_steps(make, kind: str):
     trial = with_curriculum(make, kind)
     plain = trial.training.model_copy(update={"curriculum": None})
     single = [
@@ -187,9 +204,9 @@ def test_flops_of_a_curriculum_are_those_of_its_stages_step_by_step(make, kind: 
 
 
 @pytest.mark.parametrize("kind", ["looped", "gpt2"])
-def test_flops_of_a_long_curriculum_are_near_those_of_its_stages(make, kind: str, monkeypatch):
+def test_flops_of_a_long_curriculum_are_near_the_sum_over_all_stages(make, kind: str, monkeypatch):
     curriculum = {"dim": 2, "points": 2, "points_by": 1, "every": 10}
-    trial = make(kind, task={"points": 42}, steps=500, curriculum=curriculum)
+    trial = make(kind, task={"points": 26}, steps=500, curriculum=curriculum)
     near = cost.training_flops(trial)
     monkeypatch.setattr(cost, "PRICED_STAGES", 1000)
     assert near == pytest.approx(cost.training_flops(trial), rel=0.01)

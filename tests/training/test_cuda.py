@@ -58,7 +58,7 @@ def test_a_share_of_a_gpu_selects_the_gpu():
     assert pick(0.0) == "cpu"
 
 
-def test_prompts_drawn_ahead_are_those_of_the_cpu(make):
+def test_prompts_drawn_ahead_equal_the_prompts_of_the_cpu(make):
     trial = make()
     there, here = Prompts(trial, "cuda", torch.float32), Prompts(trial, "cpu", torch.float32)
     for step in (1, 2, 3, 7):

@@ -93,7 +93,7 @@ def test_the_median_over_prompts_stays_finite_if_a_few_prompts_explode():
     assert np.isfinite(curve.median).all()
 
 
-def test_all_predictors_see_the_same_prompts_whatever_the_seed(make):
+def test_all_predictors_see_the_same_prompts_for_every_seed(make):
     first, second = Constant(0.0), Constant(1.0)
     for predictor in (first, second):
         evaluate(predictor, TASK, Evaluation(loops=1, prompts=300))

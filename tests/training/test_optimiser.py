@@ -43,3 +43,12 @@ assert torch.equal(compiled(tokens, 2), learner.net(tokens, 2))
 print(counters["frames"]["ok"] > 0, learner.optimiser.state_dict()["state"][0]["step"].item())
 """
     assert run(code) == "True 2.0"
+
+
+def test_a_fitted_guess_does_not_import_the_compiler():
+    code = """
+from loopscale.tasks.clustering import Clustering
+assert Clustering(dim=3, points=8).fixed_guess.abs().sum() > 0
+print("torch._dynamo" in sys.modules)
+"""
+    assert run(code) == "False"

@@ -53,7 +53,7 @@ def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     """Cells that differ along one axis only, under the settings that they share.
 
     Along `flops`, cells may differ in any numeric setting of the model and of training. A cell is left out if another
-    cell has less error for fewer FLOPs, because it does not show the least error that its FLOPs can reach.
+    cell has less error for fewer FLOPs. The FLOPs of this cell can reach less error.
     """
     if along != FLOPS:
         return axes.cells_along(results.cells, axes.varied_along(results.cells, along))

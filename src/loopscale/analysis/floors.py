@@ -7,7 +7,6 @@ of a task takes .01 to 2 seconds, and of `mixture_em` up to 20.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +14,11 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
+from loopscale.core.output_files import write_output
+from loopscale.core.plugins import MissingPlugin
 from loopscale.records.stores.base import Store
-from loopscale.stats.floors import How, MeanFloor
+from loopscale.records.stores.exported import require_file
+from loopscale.stats.learning import How, MeanFloor
 
 if TYPE_CHECKING:  # loopscale.evaluate imports torch, which reading records does not need
     from loopscale.evaluate import Purpose
@@ -73,12 +75,13 @@ class Floors:
         return self._floors[key]
 
     def _computed(self, key: str, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> Entry | None:
+        # Imported here because both packages import torch, which recorded floors do without.
         from loopscale.regret import floor
         from loopscale.tasks.base import Task
 
         try:
             mean = floor(Task.model_validate(dict(task)), purpose, prompts).mean
-        except ValueError:  # settings of another version
+        except (ValueError, MissingPlugin):  # settings of another version
             return None
         entry = saved_form(mean) | {"task": dict(task), "purpose": purpose, "prompts": prompts}
         self._entries[key] = entry
@@ -99,20 +102,19 @@ def floor_key(task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> str:
 
 def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
     """Add floors to a file. A folder that cannot be written keeps nothing, because every floor can be computed."""
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = (
             f'"{key}": {json.dumps(entry)}' for key, entry in sorted((_read(file) | dict(entries)).items())
         )
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        os.replace(part, file)
+        write_output(file, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     except OSError:
         return
 
 
 def import_floors(export: Path, store: Store) -> None:
     """Add the floors of an export to those of a store. Floors that the store knows stay unchanged."""
+    require_file(export / FILE)
     if floors := _read(export / FILE):
         file = store.storage / FILE
         save_floors(file, floors | _read(file))

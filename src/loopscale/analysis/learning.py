@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from loopscale.analysis.results import CellResult, TrialResult
-from loopscale.stats.learning import Learnt
+from loopscale.stats.learning import UNGATED, Learnt
 
 NOT_LEARNT: Literal["not learnt"] = "not learnt"
 """The verdict on runs that stand on the plateau."""
-UNGATED = ("emerged_at",)
-"""Measures of the plateau itself. A run that never emerges is censored there."""
 
 
 def learnt(runs: Sequence[TrialResult]) -> Learnt:
@@ -28,7 +26,9 @@ def on_plateau(runs: Sequence[TrialResult], of: str = "error") -> str:
 
 
 def steps_words(runs: Sequence[TrialResult], along: str = "") -> str:
-    """The steps for which a result on falling runs holds, as `per 3,200 steps, still falling`. Otherwise empty.
+    """The number of steps behind a result on falling runs, as `per 3,200 steps, still falling`. Otherwise empty.
+
+    Trainings that `until.steps` has made longer name their steps too.
 
     Parameters
     ----------
@@ -36,12 +36,15 @@ def steps_words(runs: Sequence[TrialResult], along: str = "") -> str:
         The axis of the result. Along the steps themselves the words would say nothing.
     """
     counted = learnt(runs)
-    if not counted.falling or along in ("training.steps", "prompts", "flops"):
+    longer = any(run.steps_factor > 1 for run in runs)
+    if not (counted.falling or longer) or along in ("training.steps", "prompts", "flops"):
         return ""
     steps = sorted({int(run.settings["training.steps"]) for run in runs if "training.steps" in run.settings})
     if not steps:
         return ""
     count = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    if not counted.falling:
+        return f"per {count} steps"
     falling = (
         "still falling"
         if counted.falling == counted.of

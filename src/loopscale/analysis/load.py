@@ -9,39 +9,20 @@ from typing import Any
 
 import pandas as pd
 
-from loopscale.analysis.floors import FILE, Floors, save_floors
-from loopscale.analysis.results import Description, Results
+from loopscale.analysis.floors import FILE, save_floors
+from loopscale.analysis.results import Results
+from loopscale.records.descriptions import DAMAGE, parse_description
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import NoRecords, StoreError
+from loopscale.records.model import STUDY_FILE, NoRecords, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import DEFAULT, open_store
 from loopscale.records.tables import CURVES, HISTORY, TRIALS
 from loopscale.studies.claims import ClaimSpec, read_claims
-from loopscale.studies.files import find_study, recorded_name, studies_folder, study_name
+from loopscale.studies.files import SHIPPED, find_study, recorded_name, studies_folder, study_name
 from loopscale.studies.mistakes import Mistakes, one_of
+from loopscale.studies.plugins import require_recorded_plugins
 from loopscale.studies.until import look_schedule
-
-PARTS = {
-    "question": str,
-    "source": str,
-    "cells": list,
-    "search": dict,
-    "scheduler": dict,
-    "laws": list,
-    "claims": list,
-    "baselines": list,
-    "evaluate": dict,
-    "nuisance": dict,
-    "replicates": int,
-    "planned": int,
-    "plan": list,
-    "predictions": dict,
-    "decisions": dict,
-    "until": dict,
-}
-"""The parts of a study's description that may be present, with their types."""
-
 
 ANSWERING = """
 metric = 'error' AND trial IN (
@@ -71,30 +52,32 @@ def load_results(store: Store, study: str, curves: bool = True) -> Results:
         of_studies = 'SELECT json, source, "commit", started FROM studies WHERE study = ?'
         row = connection.execute(of_studies, [study]).fetchone()
         trials, curve_rows, history = (connection.execute(query, [study]).df() for query in queries)
-    if row is None or not row[0]:
+    text = row[0] or described_by_file(store, study) if row else ""
+    if row is None or not text:
         raise _unknown_study(mirror, study)
     provenance = {"source": row[1], "commit": row[2], "started": row[3], "store": store.name}
     return Results(
-        _description(study, row[0]) | {"name": study},
+        _description(study, text) | {"name": study},
         trials,
         curve_rows,
         history,
         provenance,
         origin=_origin(store),
         store=store,
-        floors=Floors.of(store, compute=curves),
+        compute_floors=curves,
     )
 
 
 def with_claims(results: Results, study: str | Path) -> Results:
-    """The results with the claims of the study's file. Without a file of this study the recorded claims stay.
+    """The results with the claims of the study's file. Without an own file of this study the recorded claims stay.
 
     Claims judge the records and change none, so the newest claims count, also for older records. `study` is the file,
     or the name of a study below `studies/`. Raises Mistakes for claims that cannot be read.
     """
     try:
         file = find_study(study)
-        if not file.is_file() or study_name(file) != results.name:
+        own = file.is_file() and not file.is_relative_to(SHIPPED)
+        if not own or study_name(file) != results.name:
             return results
     except Mistakes:
         return results
@@ -109,7 +92,9 @@ def export_floors(store: Store, study: str, folder: Path) -> None:
         save_floors(folder / FILE, floors)
 
 
-def find_results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> Results:
+def find_results(
+    study: str | Path, store: Store | str | Path | None = None, beside: str | Path = "data"
+) -> Results:
     """The results of a study from `store`, else from the default store, else from an export in the folder `beside`.
 
     The default store is the store of the command line, in the current folder or beside the nearest `studies/`. It is
@@ -128,22 +113,23 @@ def find_results(study: str, store: str | Path | None = None, beside: str | Path
     Mistakes
         If the study has neither records nor a file.
     """
-    name = recorded_name(study)
+    name = recorded_name(str(study))
     for place in _candidate_stores(name, store, beside):
         try:
             results = load_results(place, name)
         except NoRecords:
             continue
+        require_recorded_plugins(study, name, results.study.get("plugins") or ())
         if store is not None or any(trial.outcome == "finished" for trial in results.trained):
             return with_claims(results, study)
     return _results_of_file(study, name, store)
 
 
-def _candidate_stores(study: str, store: str | Path | None, beside: str | Path) -> Iterator[Store]:
+def _candidate_stores(study: str, store: Store | str | Path | None, beside: str | Path) -> Iterator[Store]:
     """Stores that may hold the study, in the order of preference."""
     for where in _default_stores() if store is None else [store]:
         try:
-            yield open_store(where)
+            yield where if isinstance(where, Store) else open_store(where)
         except NoRecords:
             continue
     if store is not None:
@@ -171,12 +157,13 @@ def _origin(store: Store) -> str:
     return os.path.relpath(store.name)
 
 
-def _results_of_file(study: str, name: str, store: str | Path | None) -> Results:
+def _results_of_file(study: str | Path, name: str, store: Store | str | Path | None) -> Results:
     """Results without trials, from the study's file. Raises Mistakes."""
     from loopscale.studies.spec import Study  # imports torch, which reading records does not need
 
     description = Study.load(study).document() | {"name": name}
-    option = f" --store {store}" if store is not None else ""
+    where = store.name if isinstance(store, Store) else store
+    option = f" --store {where}" if where is not None else ""
     missing = f"No trial of {name} has finished yet: `loopscale run {name}{option}` trains them, then run this again."
     trials, curves, history = (
         pd.DataFrame(columns=[column for column in columns if column != "run"])
@@ -188,29 +175,33 @@ def _results_of_file(study: str, name: str, store: str | Path | None) -> Results
 def _description(name: str, text: str) -> dict[str, Any]:
     """A study's recorded description. Raises StoreError unless the text has the form that `Study.document` writes."""
     try:
-        description = json.loads(text)
-        for part, kind in PARTS.items():
-            if not isinstance(description.get(part) or kind(), kind):
-                raise ValueError(f"`{part}` has the wrong type")
-        _check_cells(description)
+        description = parse_description(text)
         for claim in description.get("claims") or []:
             ClaimSpec.model_validate(claim)
-        look_schedule(description)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        if description.get("until"):
+            look_schedule(description)
+    except DAMAGE as problem:
         damage = f"the description of {name} in the records is damaged ({str(problem)[:200]})"
         raise StoreError(damage, f"`loopscale run {name}` writes it again") from problem
     return description
 
 
-def _check_cells(description: Description) -> None:
-    for cell in description["cells"]:
-        if not (isinstance(cell["key"], str) and isinstance(cell["label"], str) and cell["values"].items):
-            raise ValueError("`cells` has the wrong form")
-    for cell in description.get("plan") or []:
-        amounts = (cell["tuning"], cell["replicates"], cell["trained_share"], *cell["flops"])
-        numeric = all(isinstance(amount, int | float) for amount in amounts)
-        if len(amounts) != 5 or not numeric or not cell["key"]:
-            raise ValueError("`plan` has the wrong form")
+def described_by_file(store: Store, study: str) -> str:
+    """The description that the recorded file of a study gives, as JSON; empty if there is no such file.
+
+    Steps that a budget of training pays for are derived at the prices of today.
+    """
+    parent = store.parent_run(study)
+    content = store.read_artifact(parent.id, STUDY_FILE) if parent else None
+    if not content:
+        return ""
+    from loopscale.studies.spec import Study, cell_counts  # imports torch, which a whole store does not need
+
+    try:
+        described = Study.parse(content.decode(), study)
+        return json.dumps(described.document() | {"plan": cell_counts(described)}, indent=1)
+    except (Mistakes, ValueError):
+        return ""
 
 
 def _unknown_study(mirror: Mirror, name: str) -> NoRecords:

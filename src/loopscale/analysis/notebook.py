@@ -6,37 +6,42 @@
     study.best()
     study.against_loops()
 
-A study without records gives empty tables, and figures that say what is missing.
+A study without records gives empty tables, and figures that name the missing trials.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from loopscale.analysis.answers.claims import claims_table, judged_claims
-from loopscale.analysis.answers.comparisons import STANDINGS, best, best_columns, standings
+from loopscale.analysis.answers.best_cells import best, best_columns, best_notes
+from loopscale.analysis.answers.claims import claim_notes, claims_table, judged_claims
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
+from loopscale.analysis.answers.matched_steps import COLUMNS as MATCHED
+from loopscale.analysis.answers.matched_steps import matched_notes, matched_steps
 from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
 from loopscale.analysis.answers.pareto import CostBasis, fronts, stretches
+from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
+from loopscale.analysis.figures.panels import finished
 from loopscale.analysis.figures.pareto import cost_front
-from loopscale.analysis.figures.style import blank, safe, with_decimal_ticks
-from loopscale.analysis.laws.law import COLUMNS as LAWS
+from loopscale.analysis.figures.style import blank, safe
 from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.laws.words import COLUMNS as LAWS
 from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.load import find_results
-from loopscale.analysis.results import CellResult, Results, mean
-from loopscale.analysis.table import frame
+from loopscale.analysis.results import CellResult, Query, Results, mean
+from loopscale.analysis.table import CaptionedTable, StyledTable, frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
 from loopscale.records.model import LEARNING
+from loopscale.records.stores.base import Store
 from loopscale.stats.fitting import RATE_VERDICTS
 from loopscale.studies.held_out import HoldOut
 from loopscale.studies.mistakes import one_of
@@ -54,7 +59,9 @@ COSTS = (
 """Measures that the table of measures leaves out: costs and states of training, and variants of `error`."""
 
 
-def results(study: str, store: str | Path | None = None, beside: str | Path = "data") -> "StudyResults":
+def results(
+    study: str | Path, store: Store | str | Path | None = None, beside: str | Path = "data"
+) -> "StudyResults":
     """The results of a study, as `load.find_results` finds them. `study` is a name or the path of a file.
 
     Raises StoreError for records that cannot be read, Mistakes for a study with neither records nor a file.
@@ -95,15 +102,22 @@ class StudyResults(Results):
     @property
     def _extent(self) -> str:
         count = len(self.cells)
-        return f"{len(self.trained):,} trials in {count:,} {'cell' if count == 1 else 'cells'}, from {self.origin}."
+        return f"{len(self.present):,} trials in {count:,} {'cell' if count == 1 else 'cells'}, from {self.origin}."
 
     def best(self) -> pd.DataFrame:
         """The best configuration of every cell: the tuned settings, the error with its interval, the cell's state."""
-        return frame(best_columns(self), best(self) if self.trained else ())
+        answers = best(self) if self.trained else []
+        return CaptionedTable(frame(best_columns(self), answers), best_notes(answers))
 
     def standings(self) -> pd.DataFrame:
         """Every cell's error over that of each classical algorithm after as many steps, on the same prompts."""
-        return frame(STANDINGS, standings(self))
+        rows = standings(self)
+        return CaptionedTable(frame(STANDINGS, rows), standings_notes(rows))
+
+    def matched_steps(self) -> pd.DataFrame:
+        """The steps of every iterative algorithm after which its error is that of a cell, on the same prompts."""
+        rows = matched_steps(self)
+        return CaptionedTable(frame(MATCHED, rows), matched_notes(rows))
 
     def measures(self) -> pd.DataFrame:
         """Mean errors and other measures of the task, such as `ari`, of every cell and then of every algorithm."""
@@ -117,11 +131,12 @@ class StudyResults(Results):
                 means = {measure: mean(trial[measure] for trial in trials) for measure in shown}
                 rows.append({"task": task, "by": name} | means)
         table = pd.DataFrame(rows, columns=["task", "by", *shown]).set_index(["task", "by"])
-        return table.droplevel("task") if len(self.tasks) < 2 else table
+        return StyledTable(table.droplevel("task") if len(self.tasks) < 2 else table)
 
     def claims(self) -> pd.DataFrame:
         """The claims of the study's file with their verdicts, corrected for their number."""
-        return claims_table(judged_claims(self))
+        claims = judged_claims(self)
+        return CaptionedTable(claims_table(claims), claim_notes(claims))
 
     def laws(self, hold_out: HoldOut | None = None) -> pd.DataFrame:
         """The laws that the study asks for: rate with interval, predicted rate, verdict; or why there is no law.
@@ -143,13 +158,13 @@ class StudyResults(Results):
         """The names of the tasks for the argument `task` of figures; one empty name for a single task."""
         return list(self.tasks) or [""]
 
-    def against_loops(self, task: str | None = None) -> go.Figure:
-        """Error after every loop or layer, beside classical algorithms and the least possible error."""
-        return self._figure(lambda: curves.against_loops(self, self.cells_of_task(task)))
+    def against_loops(self, task: str | None = None, of: Literal["error", "regret"] = "error") -> go.Figure:
+        """Error (or regret) after every loop or layer, beside classical algorithms and the least possible error."""
+        return self._figure(lambda: curves.against_loops(self, self.cells_of_task(task), of))
 
-    def against_points(self, task: str | None = None) -> go.Figure:
-        """Error at loop T against the pairs seen before the query."""
-        return self._figure(lambda: curves.against_points(self, self.cells_of_task(task)))
+    def against_points(self, task: str | None = None, of: Literal["error", "regret"] = "error") -> go.Figure:
+        """Error (or regret) at loop T against the pairs seen before the query."""
+        return self._figure(lambda: curves.against_points(self, self.cells_of_task(task), of))
 
     def replicates(self, task: str | None = None) -> go.Figure:
         """The mean of every cell with its interval, and the single runs."""
@@ -164,6 +179,42 @@ class StudyResults(Results):
         if path not in known:
             raise ValueError(f"{path} is no numeric axis of {self.name}; {one_of(path, known)}")
         return self._figure(lambda: settings.against_axis(self, path, of, only))
+
+    def matched_along(
+        self, path: str, algorithm: str = "", query: Query = "last", task: str | None = None
+    ) -> go.Figure:
+        """The steps of an iterative algorithm that match the nets' error, with the steps that a theorem allows.
+
+        Parameters
+        ----------
+        path
+            A numeric setting such as `task.layers`, or `point` for every number of pairs before the query.
+        algorithm
+            Its name in the table of matched steps. It is optional if there is a single one.
+        query
+            The error: of the last query, or the mean over queries. Along `point`, each query has its own error.
+        task
+            The task of a figure along `point`, one of `task_names()`.
+
+        Raises
+        ------
+        ValueError
+            For an unknown axis, algorithm or task.
+        """
+        known, axes = matched.iterative_algorithms(self), ["point", *independent_axes(self, least=1)]
+        if path not in axes and not self.missing:
+            raise ValueError(f"{path} is no numeric axis of {self.name}; {one_of(path, axes)}")
+        name = algorithm or (known[0] if len(known) == 1 else "")
+        if name not in known and not self.missing:
+            problem = (
+                f"there is no iterative algorithm {name!r}"
+                if name
+                else "there is no single iterative algorithm"
+            )
+            raise ValueError(f"{problem}; {one_of(name, known) if known else 'the records have none'}")
+        if path == "point":
+            return self._figure(lambda: matched.matched_by_point(self, self.cells_of_task(task), name))
+        return self._figure(lambda: matched.matched_along(self, path, name, query))
 
     def heat_map(self, x: str, y: str) -> go.Figure:
         """Mean error over two crossed settings, with intervals in hover."""
@@ -204,9 +255,9 @@ class StudyResults(Results):
 
     def pareto(self, basis: CostBasis = "flops", task: str | None = None) -> go.Figure:
         """Regret against the cost of training (`flops` or `seconds`), with the front of all cells."""
-        self.cells_of_task(task)
 
         def draw() -> go.Figure:
+            self.cells_of_task(task)  # refuses an unknown task
             of_task = (front for front in fronts(self, basis) if front.task == (task or ""))
             return next(map(cost_front, of_task), go.Figure())
 
@@ -252,7 +303,7 @@ def laws_of_studies(*studies: StudyResults) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame(columns=["study"])
     together = pd.concat([table.astype(object) for table in tables], ignore_index=True)
-    return together.set_index(["study", "cell"])
+    return StyledTable(together.set_index(["study", "cell"]))
 
 
 def count_verdicts(*studies: StudyResults) -> Sentences:
@@ -271,10 +322,10 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
 
 
 def ready_figure(figure: go.Figure) -> go.Figure:
-    """The figure with readable ticks. An empty figure says that it is empty."""
+    """The figure as readers see it (`figures.panels`). An empty figure says that it is empty."""
     if not figure.data:
         return missing_figure("Too little has finished for this figure.")
-    return with_decimal_ticks(figure)
+    return finished(figure)
 
 
 def missing_figure(missing: str) -> go.Figure:

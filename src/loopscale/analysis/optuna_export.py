@@ -4,11 +4,12 @@ The export shows what the search knew. A diverged trial has the worst value. A p
 trial has failed. Replicates belong to no search and are left out.
 """
 
+import json
 import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +27,8 @@ from pydantic import TypeAdapter
 from loopscale.analysis.load import load_results
 from loopscale.records.model import Record, Run, StoreError
 from loopscale.records.stores.base import Store
-from loopscale.records.study_records import as_records
+from loopscale.records.stores.folder import require_outside_stores
+from loopscale.records.study_records import as_records, geometric_mean
 from loopscale.studies.searches.base import distribution, trial_state
 from loopscale.studies.space import Space
 
@@ -61,12 +63,12 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
         if metric == "error":
             curves.setdefault(run, {})[step] = value
     axes = TypeAdapter(Space).validate_python(results.study.get("nuisance") or {})
-    both = results.two_objectives
+    both, seeds = results.two_objectives, (results.study.get("search") or {}).get("seeds", 1)
     written = {}
     with _storage(target) as storage:
         for cell in results.study["cells"]:
             of_cell = [record for record in tuning if record.cell == cell["key"]]
-            of_cell.sort(key=lambda record: record.number)
+            of_cell.sort(key=lambda record: (record.number, record.seed or 0))
             if not of_cell:
                 continue
             name = f"{study}: {cell['label']}" if cell["label"] else study
@@ -81,11 +83,14 @@ def to_optuna(store: Store, study: str, target: str) -> dict[str, int]:
             for path, axis in axes.items():
                 tried = [record.point[path] for record in of_cell if path in record.point]
                 space[path] = _widened(distribution(axis), tried)
+            points: dict[str, list[Record]] = {}
+            for record in of_cell:
+                points.setdefault(json.dumps(record.point, sort_keys=True), []).append(record)
             exported.add_trials(
-                _frozen(number, record, runs[record.run], space, curves.get(record.run, {}), both)
-                for number, record in enumerate(of_cell)
+                _frozen(number, records, seeds, [runs[each.run] for each in records], space, curves, both)
+                for number, records in enumerate(points.values())
             )
-            written[name] = len(of_cell)
+            written[name] = len(points)
     return written
 
 
@@ -97,36 +102,44 @@ def address(target: str) -> str:
 
 def _frozen(
     number: int,
-    record: Record,
-    run: Run,
+    records: Sequence[Record],
+    seeds: int,
+    runs: Sequence[Run],
     space: Mapping[str, BaseDistribution],
-    curve: Mapping[int, float],
+    curves: Mapping[str, Mapping[int, float]],
     both: bool,
 ) -> FrozenTrial:
-    state, value = trial_state(record.outcome, record.error)
-    state = STATES.get(record.outcome, state)
+    """A point as one trial of Optuna. Its value is the geometric mean over its seeds, and its curve the first one."""
+    first = records[0]
+    ended = next((each for each in records if each.outcome != "finished"), first)
+    state, value = trial_state(ended.outcome, geometric_mean([record.error for record in records]))
+    state = STATES.get(ended.outcome, state)
+    if ended.outcome == "finished" and len(records) < seeds:
+        state, value = TrialState.RUNNING, None
     finished = state.is_finished()
-    flops = record.metrics.get("flops", math.inf)
+    flops = first.metrics.get("flops", math.inf)
     attributes = {
-        "trial": record.key,
-        "outcome": record.outcome,
-        "number": record.number,
-        "step": record.step,
+        "trial": first.key,
+        "outcome": ended.outcome,
+        "number": first.number,
+        "step": first.step,
     }
-    attributes |= {tag: record.tags[tag] for tag in ("git_commit", "host") if tag in record.tags}
+    attributes |= {"errors": [record.error for record in records]} if len(records) > 1 else {}
+    attributes |= {tag: first.tags[tag] for tag in ("git_commit", "host") if tag in first.tags}
+    start, end = min(run.start for run in runs), max(max(run.end, run.start) for run in runs)
     return FrozenTrial(
         number=number,
         state=state,
         value=None if both else value,
         values=[value, flops] if both and value is not None else None,
-        datetime_start=datetime.fromtimestamp(run.start / 1000),
-        datetime_complete=datetime.fromtimestamp(max(run.end, run.start) / 1000) if finished else None,
-        params=record.point,
-        distributions={path: space[path] for path in record.point},
+        datetime_start=datetime.fromtimestamp(start / 1000),
+        datetime_complete=datetime.fromtimestamp(end / 1000) if finished else None,
+        params=first.point,
+        distributions={path: space[path] for path in first.point},
         user_attrs=attributes,
         system_attrs={},
         # Optuna allows none with two objectives.
-        intermediate_values={} if both else dict(sorted(curve.items())),
+        intermediate_values={} if both else dict(sorted(curves.get(first.run, {}).items())),
         trial_id=-1,
     )
 
@@ -149,8 +162,10 @@ def _widened(kind: BaseDistribution, values: Iterable[Any]) -> BaseDistribution:
 def _storage(target: str) -> Iterator[BaseStorage]:
     """A new file, which gets its name when it is complete."""
     file = Path(target.removeprefix(SQLITE))
+    require_outside_stores(file, "a file")
     if file.exists():
         raise StoreError(f"{file} exists already", "give a new file, or delete the old one")
+    file = Path(os.path.realpath(file))  # a link to a file that does not exist yet stays
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         with tempfile.TemporaryDirectory(prefix=".loopscale-", dir=file.parent) as folder:

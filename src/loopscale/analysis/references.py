@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loopscale.analysis.results import Array, TrialResult, part_of
+from loopscale.core.plugins import MissingPlugin
 from loopscale.core.seeds import stream
 from loopscale.evaluate import canonical, error_curve
 from loopscale.solvers.base import Solver
@@ -117,7 +118,7 @@ def raw_floors(settings: Mapping[str, Any], points: tuple[int, ...]) -> Iterator
             noise = task_of(settings).noise_variance
             bound = Bound.fill(kind, {"point": points[0]}, task)
             excess = np.array(_along_points(bound.model_dump_json(), points))
-        except ValueError:
+        except (ValueError, MissingPlugin):
             continue  # the bound does not hold for these settings
         yield kind, excess + noise
 

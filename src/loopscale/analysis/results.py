@@ -16,15 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors, floor_key
-from loopscale.records.decisions import Decision, recorded_decisions
+from loopscale.core.config import leaves
+from loopscale.records.decisions import answering_factors, recorded_decisions
 from loopscale.records.stores.base import Store
+from loopscale.records.study_records import answering_runs
 from loopscale.stats.contrasts import PooledVariance
-from loopscale.stats.floors import MeanFloor
-from loopscale.stats.learning import History, LearningState, Learnt, learning_state, pooled_scatter
-from loopscale.stats.looks import LookSchedule
-from loopscale.studies.answering_runs import answering_runs
+from loopscale.stats.learning import History, LearningState, Learnt, MeanFloor, learning_state, pooled_scatter
 from loopscale.studies.claims import ClaimSpec
-from loopscale.studies.until import look_schedule
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -32,7 +30,10 @@ Query = Literal["mean", "last"]
 """Which error of a curve is meant: the mean over all queries, or the error of the last query."""
 Description = Mapping[str, Any]
 """The study as recorded in study.json: name, question, cells, laws, baselines, replicates, ..."""
-NAMES = ("trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail", "commit")
+NAMES = (
+    *("trial", "study", "cell", "label", "role", "number", "seed", "steps_factor"),
+    *("outcome", "detail", "commit"),
+)
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
@@ -44,28 +45,23 @@ EVALUATED = "evaluate.task."
 
 @dataclass(frozen=True, eq=False)
 class TrialCurve:
-    """Errors of one trial on the evaluation prompts, after every loop and at every query.
-
-    Attributes
-    ----------
-    loops
-        Loops, layers or steps of the algorithm, from 1, [loops].
-    points
-        Pairs seen before the query, from 0, [points].
-    error, sem, raw, median
-        Mean error over prompts and its standard error, both divided by the target's variance; the mean without this
-        division; the median over prompts. [loops, points], NaN where the records have no value.
-    regret_sem
-        The standard error of `regret` over prompts, [loops, points]; NaN in older records.
-    """
+    """Errors of one trial on the evaluation prompts, after every loop and at every query."""
 
     loops: NDArray[np.int64]
+    """Loops, layers or steps of the algorithm, from 1, [loops]."""
     points: NDArray[np.int64]
+    """Pairs seen before the query, from 0, [points]."""
     error: Array
+    """The mean error over prompts, divided by the target's variance. Like all tables of the curve, [loops, points],
+    with NaN where the records have no value."""
     sem: Array
+    """The standard error of `error` over prompts."""
     raw: Array
+    """The mean error over prompts, not divided by the variance."""
     median: Array
+    """The median error over prompts, divided by the target's variance."""
     regret_sem: Array
+    """The standard error of `regret` over prompts, [loops, points]; NaN in older records."""
     _recorded_regret: Array = field(repr=False)
     _floor: Callable[[], MeanFloor | None] = field(repr=False)
 
@@ -123,6 +119,8 @@ class TrialResult:
     seed: int | None
     outcome: str
     detail: str
+    steps_factor: int
+    """The steps over the steps of the study. Above 1 if `until.steps` has ordered a longer training."""
     _tables: "_Tables" = field(repr=False)
     _row: int = field(repr=False)
 
@@ -232,23 +230,25 @@ class TrialResult:
 
 @dataclass(frozen=True, eq=False)
 class CellResult:
-    """One cell of a study: one combination of scientific settings, with its trials in the order of their numbers.
-
-    Attributes
-    ----------
-    index
-        The cell's place in the study. Figures derive colour and marker from the index.
-    values
-        The scientific settings by dotted path.
-    """
+    """One cell of a study: one combination of scientific settings, with its trials in the order of their numbers."""
 
     key: str
     label: str
     index: int
+    """The cell's place in the study. Figures derive colour and marker from the index."""
     values: Mapping[str, Any]
+    """The scientific settings by dotted path."""
     tuning: tuple[TrialResult, ...]
     replicates: tuple[TrialResult, ...]
+    """The replicates of the training that answers: the longest that `until.steps` has ordered."""
+    others: tuple[TrialResult, ...]
+    """Replicates of shorter trainings, and of longer ones that are under way."""
     _baselines: tuple[TrialResult, ...] = field(repr=False)
+
+    @property
+    def steps_factor(self) -> int:
+        """The steps of the runs over the steps of the study."""
+        return max((run.steps_factor for run in self.runs), default=1)
 
     @cached_property
     def replicated(self) -> bool:
@@ -295,32 +295,27 @@ class Results:
     """The records of one study.
 
     Errors are divided by the target's variance, so that predicting nothing costs 1.
-
-    Attributes
-    ----------
-    study
-        The study's description.
-    trials, curves, history
-        The tables of `loopscale query`, restricted to this study.
-    provenance
-        Where the records come from, for the report.
-    missing
-        If there are no records: one line that says so and how to make them. Otherwise empty.
-    origin
-        The name of the store that was read. A folder of the project is given as a relative path.
-    floors
-        The floors of the tasks. They are computed at the first use, unless they are known.
     """
 
     study: Description
+    """The study's description."""
     trials: pd.DataFrame
+    """The table `trials` of `loopscale query`, for this study only."""
     curves: pd.DataFrame
+    """The table `curves`, for this study only."""
     history: pd.DataFrame
+    """The table `history`, for this study only."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the records come from, for the report."""
     missing: str = ""
+    """If there are no records: one line that says so and how to make them. Otherwise empty."""
     origin: str = ""
+    """The name of the store that was read. A folder of the project is given as a relative path."""
     store: Store | None = None
-    floors: Floors = field(default_factory=Floors)
+    known_floors: Floors | None = None
+    """The floors of the tasks. By default the floors of the store."""
+    compute_floors: bool = True
+    """True if a floor that the store lacks is computed at its first use."""
 
     @property
     def name(self) -> str:
@@ -342,16 +337,6 @@ class Results:
         return tuple(map(ClaimSpec.model_validate, self.study.get("claims") or ()))
 
     @cached_property
-    def look_schedule(self) -> LookSchedule | None:
-        """The looks of a study with `until: decided`; None for other studies."""
-        return look_schedule(self.study)
-
-    @cached_property
-    def decisions(self) -> tuple[Decision, ...]:
-        """The recorded decisions of a study with `until: decided`, in the order of its looks."""
-        return recorded_decisions(self.study.get("decisions") or {})
-
-    @cached_property
     def everything(self) -> tuple[TrialResult, ...]:
         """Every recorded trial and baseline, also of cells that left the study."""
         return self._tables.trials
@@ -359,7 +344,12 @@ class Results:
     @cached_property
     def _tables(self) -> "_Tables":
         prompts = (self.study.get("evaluate") or {}).get("prompts", EVALUATION_PROMPTS)
-        return _Tables(self.trials, self.curves, self.history, self.floors, prompts)
+        return _Tables(self.trials, self.curves, self.history, lambda: self.floors, prompts)
+
+    @cached_property
+    def floors(self) -> Floors:
+        """The floors of the tasks, read from the store at the first use."""
+        return self.known_floors or Floors.of(self.store, self.compute_floors)
 
     def floor(self, cell: CellResult) -> MeanFloor | None:
         """The floor of a cell's task on the evaluation prompts; None without runs, or if no floor was computed."""
@@ -368,14 +358,6 @@ class Results:
     def floor_keys(self) -> set[str]:
         """The keys of the floors that the results use: each task on its validation and evaluation prompts."""
         return self._tables.floor_keys()
-
-    def learning_states(self) -> dict[str, LearningState]:
-        """The state of every finished training by its key.
-
-        The scatter between reports is pooled over the replicates, or over the best tuning trial of each cell.
-        """
-        states = {trial.trial: trial.learning for trial in self.trained if trial.outcome == "finished"}
-        return {trial: state for trial, state in states.items() if state}
 
     @property
     def learnt(self) -> Learnt:
@@ -386,6 +368,11 @@ class Results:
     def trained(self) -> tuple[TrialResult, ...]:
         """Every recorded trial except the baselines."""
         return tuple(trial for trial in self.everything if trial.role != "baseline")
+
+    @property
+    def present(self) -> tuple[TrialResult, ...]:
+        """The recorded trials of the cells that the study has now. `run`, `list` and reports count these trials."""
+        return tuple(trial for cell in self.cells for trial in (*cell.tuning, *cell.replicates))
 
     @cached_property
     def baselines(self) -> tuple[TrialResult, ...]:
@@ -401,13 +388,23 @@ class Results:
             of_cell.setdefault((trial.cell, trial.role), []).append(trial)
         for trials in of_cell.values():
             trials.sort(key=lambda trial: (trial.number, trial.seed or 0))
+        factors = dict.fromkeys((cell["key"] for cell in self.study["cells"]), 1)
+        if decisions := self.study.get("decisions"):
+            replicates = {key: of_cell.get((key, "replicate"), ()) for key in factors}
+            finished = {
+                key: {trial.steps_factor for trial in trials if trial.finished}
+                for key, trials in replicates.items()
+            }
+            factors = answering_factors(recorded_decisions(decisions), finished)
         cells = []
         for index, cell in enumerate(self.study["cells"]):
-            tuning, replicates = (
+            tuning, trained = (
                 tuple(of_cell.get((cell["key"], role), ())) for role in ("tuning", "replicate")
             )
+            replicates = tuple(trial for trial in trained if trial.steps_factor == factors[cell["key"]])
+            others = tuple(trial for trial in trained if trial.steps_factor != factors[cell["key"]])
             about = (cell["key"], cell["label"], index, cell["values"])
-            cells.append(CellResult(*about, tuning, replicates, self.baselines))
+            cells.append(CellResult(*about, tuning, replicates, others, self.baselines))
         return tuple(cells)
 
     @property
@@ -475,20 +472,11 @@ def mean(values: Iterable[float] | Array) -> float:
     return float(kept.mean()) if kept.size else float("nan")
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted path. A component is split into its settings."""
-    paths: dict[str, Any] = {}
-    for name, value in values.items():
-        path = f"{prefix}{name}"
-        paths |= flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
-    return paths
-
-
 def settings_label(settings: Mapping[str, Any]) -> str:
     """Settings in words: `algoformer, loops = 4`."""
     return ", ".join(
         str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
-        for path, value in flat(settings).items()
+        for path, value in leaves(settings)
     )
 
 
@@ -528,7 +516,12 @@ class _Tables:
     """The tables by trial. Every row of trials is read at its first use, and every long table is then sorted once."""
 
     def __init__(
-        self, trials: pd.DataFrame, curves: pd.DataFrame, history: pd.DataFrame, floors: Floors, prompts: int
+        self,
+        trials: pd.DataFrame,
+        curves: pd.DataFrame,
+        history: pd.DataFrame,
+        floors: Callable[[], Floors],
+        prompts: int,
     ) -> None:
         self._trials, self._curves, self._history = trials, curves, history
         self._floors, self._prompts = floors, prompts
@@ -542,12 +535,18 @@ class _Tables:
                 trial=key,
                 number=int(number or 0),
                 seed=None if seed is None else int(seed),
+                steps_factor=int(factor or 1),
                 _tables=self,
                 _row=row,
                 **dict(zip(words, texts, strict=True)),
             )
-            for row, (key, number, seed, *texts) in enumerate(
-                zip(keys, self._column("number"), self._column("seed"), *words.values(), strict=True)
+            for row, (key, number, seed, factor, *texts) in enumerate(
+                zip(
+                    keys,
+                    *map(self._column, ("number", "seed", "steps_factor")),
+                    *words.values(),
+                    strict=True,
+                )
             )
         )
 
@@ -613,7 +612,7 @@ class _Tables:
 
     def floor(self, task: Mapping[str, Any], purpose: Literal["validate", "evaluate"]) -> MeanFloor | None:
         prompts = self._prompts if purpose == "evaluate" else VALIDATION_PROMPTS
-        return self._floors.floor(part_of(task, "task."), purpose, prompts) if task else None
+        return self._floors().floor(part_of(task, "task."), purpose, prompts) if task else None
 
     def floor_keys(self) -> set[str]:
         evaluated = {settings_key(trial.task): trial.task for trial in self.trials}

@@ -3,13 +3,17 @@
 The command line, the report and the notebooks print the same columns; `--json` uses the same names.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pandas as pd
 
 Row = TypeVar("Row")
+MOST_ROWS = 200
+"""A notebook shows a longer table as pandas does, with the first and the last rows."""
 
 
 class Interval(NamedTuple):
@@ -28,24 +32,16 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column of a table.
-
-    Attributes
-    ----------
-    names
-        The name in notebooks and in `--json`. An interval has two names, one for each end.
-    heading
-        The heading in the terminal and in the report.
-    value
-        The value of a row: a number, a text, an `Interval` or None.
-    unit
-        The unit of the value, empty if the heading says enough.
-    """
+    """One column of a table."""
 
     names: tuple[str, ...]
+    """The name in notebooks and in `--json`. An interval has two names, one for each end."""
     heading: str
+    """The heading in the terminal and in the report."""
     value: Callable[[Row], Any]
+    """The value of a row: a number, a text, an `Interval` or None."""
     unit: str = ""
+    """The unit of the value, empty if the heading says enough."""
 
     @classmethod
     def attribute(cls, name: str, heading: str = "", unit: str = "") -> "Column[Any]":
@@ -87,4 +83,50 @@ def frame(
         records.append(record)
     names = [name for column in columns for name in column.names]
     table = pd.DataFrame([*records, *others], columns=names)
-    return table.set_index(names[0]).rename_axis(columns[0].heading)
+    return StyledTable(table.set_index(names[0]).rename_axis(columns[0].heading))
+
+
+class StyledTable(pd.DataFrame):
+    """A table that a notebook shows with three digits, whole texts, and a dash for a missing value."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:  # selections and copies keep the style
+        return StyledTable
+
+    def _repr_html_(self) -> str | None:
+        shown = pd.DataFrame(self.reset_index() if any(self.index.names) else self).astype(object)
+        if len(shown) > MOST_ROWS:
+            return super()._repr_html_()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+        with pd.option_context("display.max_colwidth", None):
+            table = shown.map(_shown).to_html(index=not any(self.index.names), border=0, justify="left")
+        return f'<div style="overflow-x: auto">{table}</div>'
+
+
+class CaptionedTable(StyledTable):
+    """A table that a notebook shows with sentences below. Selections and copies have no caption."""
+
+    _metadata = ["caption"]
+
+    def __init__(self, table: pd.DataFrame, sentences: Sequence[str]) -> None:
+        super().__init__(table)  # pyright: ignore[reportCallIssue]: the stubs know no arguments of the constructor
+        self.caption = " ".join(sentences)
+
+    def _repr_html_(self) -> str | None:
+        table = super()._repr_html_()
+        return f"{table}<p>{escape(self.caption)}</p>" if table and self.caption else table
+
+
+def number(value: float | None) -> str:
+    """A number with three digits."""
+    if value is None or value != value:
+        return "–"
+    return "unbounded" if value in (float("inf"), float("-inf")) else f"{value:.3g}"
+
+
+def _shown(value: Any) -> str:
+    """A value of a cell: floats with three digits, or whole from 1,000 to a million."""
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    return str(value)

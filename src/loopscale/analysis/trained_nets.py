@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from loopscale.analysis.results import CellResult, Results
+from loopscale.core.plugins import MissingPlugin
 from loopscale.evaluate import Evaluation, evaluate, summary
 from loopscale.models.base import Net
 from loopscale.records.model import StoreError
@@ -15,6 +16,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.weights import weights_of
 from loopscale.studies.files import YamlTree, with_overrides
 from loopscale.studies.mistakes import Mistake, Mistakes
+from loopscale.studies.plugins import load_named_plugins
 from loopscale.studies.settings import coercions, size_faults, validation_faults
 from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial, place
 from loopscale.training.device import pick
@@ -62,7 +64,12 @@ def predict_again(
     """
     with weights_of(store, start) as (checkpoints, key):
         with _one_line_errors(checkpoints, key):
-            trial = load_trial(checkpoints, key)
+            try:
+                trial = load_trial(checkpoints, key)
+            except MissingPlugin:  # the file of one of the studies may name the plugin
+                for study in store.studies():
+                    load_named_plugins(study)
+                trial = load_trial(checkpoints, key)
         # The changes are checked before the net is built, because a file may ask for a very large net.
         task = _with_changes(trial, changes).task
         with _one_line_errors(checkpoints, key):

@@ -9,8 +9,8 @@ from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyA
 from loopscale.cli.output import say, show_answers, show_json
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.analysis.answers.best_cells import Best
     from loopscale.analysis.answers.claims import JudgedClaim
-    from loopscale.analysis.answers.comparisons import Best
     from loopscale.analysis.results import Results
 
 
@@ -35,8 +35,8 @@ def command(
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
+    from loopscale.analysis.answers.best_cells import best, front, front_columns
     from loopscale.analysis.answers.claims import judged_claims
-    from loopscale.analysis.answers.comparisons import best, front, front_columns
     from loopscale.cli.recorded import meeting, recorded
 
     place = open_store(context, store, storage)
@@ -62,10 +62,15 @@ def command(
 
 
 def show_best(results: "Results", answers: Sequence["Best"]) -> None:
-    """Print the table of best configurations, and below it the cells whose best value is at the end of a range."""
-    from loopscale.analysis.answers.comparisons import best_columns, cells_at_ends
+    """Print the table of best configurations, the size of its family, and the cells at the end of a range."""
+    from loopscale.analysis.answers.best_cells import best_columns, best_notes, cells_at_ends
+    from loopscale.analysis.looks import order_sentences
 
     show_answers(best_columns(results), answers)
+    if notes := best_notes(answers):
+        say(" ".join(notes))
+    for sentence in order_sentences(results):
+        say(sentence)
     for end in cells_at_ends(results, answers):
         say(f"{end}: a wider range, and trials in it, may find better")
 

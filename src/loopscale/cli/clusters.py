@@ -1,7 +1,6 @@
 """`loopscale submit`, `status`, `logs` and `stop`: studies on a cluster."""
 
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +10,13 @@ import typer
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import (
     JsonOption,
+    RateOption,
     SetOption,
     StorageOption,
     StoreOption,
     StudyArgument,
+    check_rate,
+    open_store,
     parse_assignments,
     store_place,
 )
@@ -26,16 +28,14 @@ from loopscale.cli.output import (
     say,
     show_json,
     show_table,
+    show_verbatim,
     tell,
 )
+from loopscale.core.temporary import temporary_folder
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Cluster, Request, Submission
-
-TRIAL_COUNTS = """
-    SELECT coalesce(outcome, 'running') AS outcome, count(*) AS number, min(error) AS error
-    FROM trials WHERE study = '{study}' AND role <> 'baseline' GROUP BY ALL ORDER BY number DESC
-"""
+    from loopscale.records.stores.base import Store
 
 
 def _complete_cluster(incomplete: str) -> list[str]:
@@ -59,6 +59,7 @@ def submit(
     context: typer.Context,
     study: StudyArgument,
     cluster: ClusterOption = None,
+    rate: RateOption = None,
     overrides: SetOption = None,
     render: Annotated[
         bool, typer.Option("--render", help="Print the text for the cluster, and send nothing.")
@@ -73,24 +74,35 @@ def submit(
 ) -> None:
     """Start a study on a cluster, or attach to it if it runs there. The command returns at once.
 
-    It sends the code at its commit and the study's file. Submitting again resumes a study that stopped or failed.
+    It sends the code at its commit, the study's file and its plugins. Submitting again resumes a study that stopped
+    or failed.
 
     [bold]Example[/bold]  loopscale submit quickstart --cluster lab
     """
-    from loopscale.cluster.base import Request
+    from loopscale.cluster.base import Request, trial_amounts
     from loopscale.cluster.package import build_package
+    from loopscale.cluster.preflight import remarks_on_hosts
+    from loopscale.studies.plugins import packed_files
     from loopscale.studies.spec import Study
 
     name, target = cluster_from_options(context, cluster, store, storage)
     changes = parse_assignments(overrides)
+    check_rate(rate)
     loaded = Study.load(study, changes)
-    package, trial = build_package(loaded.name, loaded.text), loaded.resources
-    resources = {"cpu": float(trial.cpu), "gpu": float(trial.gpu), "memory": float(trial.memory or 0)}
-    with tempfile.TemporaryDirectory(prefix="loopscale-") as folder:
-        archive = package.write(Path(folder))
-        request = Request(loaded.name, loaded.text, changes, archive, package.digest, resources)
+    plugins = packed_files(
+        f"studies/{loaded.name}.yaml", loaded.path.parent if loaded.path else Path.cwd(), loaded.sources
+    )
+    package = build_package(loaded.name, loaded.text, plugins)
+    resources = trial_amounts(loaded.resources)
+    with temporary_folder("package") as folder:
+        archive = package.write(folder)
+        request = Request(
+            loaded.name, loaded.text, changes, archive, package.digest, resources, rate, plugins
+        )
         if render:
-            say(target.render(name, request))
+            show_verbatim(target.render(name, request))
+            for remark in remarks_on_hosts(name, target, resources):
+                tell(f"note: {remark}")
             return
         commit = f" at commit {package.commit[:10]}" if package.commit else ""
         tell(f"package: {format_bytes(len(package.content))}{commit}")
@@ -178,6 +190,7 @@ def _row(submission: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """The progress in the study's records; if this machine cannot read them, the reason."""
+    from loopscale.interface.listing import TRIALS, trial_counts
     from loopscale.records.mirror import Mirror
     from loopscale.records.model import StoreError
     from loopscale.records.stores.opening import open_store
@@ -188,13 +201,15 @@ def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
         store = open_store(cluster.store, None if remote else cluster.storage)
         mirror = Mirror(store)
         mirror.sync()
-        rows = mirror.query(TRIAL_COUNTS.format(study=study.replace("'", "''"))).to_pylist()
+        rows = mirror.query("SELECT study, cells FROM studies").to_pylist()
+        recorded = next((row for row in rows if row["study"] == study), {"study": study, "cells": None})
+        counts = trial_counts(recorded, mirror.query(TRIALS).to_pylist())
         spending = spending_of(store, study)
     except StoreError as problem:
         return {"records": str(problem)}
     return {
-        "outcomes": {row["outcome"]: row["number"] for row in rows},
-        "error": min((row["error"] for row in rows if row["error"] is not None), default=None),
+        "outcomes": dict(counts.outcomes),
+        "error": counts.error,
         "spent": spending.used,
         "budget": spending.budget,
     }
@@ -235,6 +250,10 @@ def logs(
 def stop(
     context: typer.Context,
     study: StudyArgument,
+    trial: Annotated[
+        str | None,
+        typer.Option("--trial", metavar="KEY", help="End this trial alone, here or on a cluster."),
+    ] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -242,8 +261,20 @@ def stop(
 ) -> None:
     """Stop a study on a cluster, as Ctrl-C would. Its state is saved, and `loopscale submit` resumes it.
 
+    With --trial, end one trial of a study wherever the study runs. Nothing replaces the trial, and
+    `loopscale run STUDY --again KEY` trains it again.
+
     [bold]Example[/bold]  loopscale stop quickstart --cluster lab
     """
+    if trial is not None:
+        place = vars(cluster_from_options(context, cluster, store, storage)[1]) if cluster else {}
+        _stop_trial(
+            open_store(context, place.get("store") or store, place.get("storage") or storage),
+            study,
+            trial,
+            as_json,
+        )
+        return
     from loopscale.cluster.base import ENDED
 
     name, target = cluster_from_options(context, cluster, store, storage)
@@ -260,6 +291,27 @@ def stop(
         say(f"{submission.id} has stopped; `{resume}` resumes it")
     else:
         say(f"{submission.id} does not run: it has {submission.state}")
+
+
+def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> None:
+    """Ask the study's driver to end the trial whose key begins so."""
+    from loopscale.records.model import OVER
+    from loopscale.records.stop_requests import request_stop, stopped_trial
+    from loopscale.studies.files import recorded_name
+
+    name = recorded_name(study)
+    key, outcome = stopped_trial(store, name, beginning)
+    if over := outcome in OVER:
+        line = f"{key} does not run: it has {outcome.replace('_', ' ')}"
+    else:
+        request_stop(store, name, key)
+        line = (
+            f"{key} ends at its next report, and no run trains it; `loopscale run {study} --again {key}` does"
+        )
+    if as_json:
+        show_json({"study": name, "trial": key, "outcome": outcome, "stopped": not over})
+    else:
+        say(line)
 
 
 def cluster_from_options(

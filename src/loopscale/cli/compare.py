@@ -32,6 +32,7 @@ def command(
     """The second study against the first: errors of cells that ask the same, laws, and differences in the settings.
 
     A ratio is the second's error over the first's, with a 95 % interval over replicates: below 1 the second is better.
+    Verdicts are corrected for the number of pairs, intervals are not.
 
     [bold]Example[/bold]  loopscale compare algoformer/figure3 algoformer/reduced/figure3 --out figure3.html
     """
@@ -61,7 +62,7 @@ def _show(studies: "TwoStudies") -> None:
 
     for sentence in studies.sentences:
         say(sentence)
-    say(studies.how)
+    say(" ".join([studies.how, *studies.correction]))
     show_answers(PAIR_COLUMNS, studies.pairs[:ROWS])
     if len(studies.pairs) > ROWS:
         say(f"and {len(studies.pairs) - ROWS:,} more pairs; --json prints all of them")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopscale.cli.errors import UsageError
+from loopscale.cli.output import tell
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.core.config import Config, Family
@@ -68,12 +69,22 @@ def components_named(name: str) -> "type[Family] | list[type[Config]]":
 
 def member_named(family: "type[Family]", kind: str) -> type[Any]:
     """Raises UsageError."""
-    members = family.choices()
-    if kind not in members:
+    member = family.member(kind)
+    if member is None:
         from loopscale.studies.mistakes import one_of
 
-        raise UsageError(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, members)}")
-    return members[kind]
+        raise UsageError(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, family.choices())}")
+    return member
+
+
+def all_members(family: "type[Family]") -> list[type[Any]]:
+    """The members of the package, of the installed packages and of $LOOPSCALE_PLUGINS."""
+    from loopscale.core.plugins import load_installed, unloadable
+
+    load_installed()
+    for name, reason in unloadable.items():
+        tell(f"note: the members of {name} are missing ({reason})")
+    return list(family.choices().values())
 
 
 def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]) -> Any:

@@ -35,14 +35,14 @@ def describe_component(component: type[Config], name: str = "") -> dict[str, Any
     `facts` are class variables that the family declares, such as a bound's source. The default of a setting is
     "required" if it has none.
     """
-    notes = _notes(component)
+    notes = setting_notes(component)
     member = component if issubclass(component, Family) else None
     about = _about(component)
     return {
         "kind": name or (member.kind if member else ""),
         "summary": _summary(about),
         "about": about,
-        "defined_in": f"{component.__module__}.{component.__qualname__}",
+        "defined_in": _place(component),
         "facts": _facts(member) if member else {},
         "settings": [
             {
@@ -54,6 +54,12 @@ def describe_component(component: type[Config], name: str = "") -> dict[str, Any
             for setting, field in component.model_fields.items()
         ],
     }
+
+
+def _place(component: type[Config]) -> str:
+    """The module and the class, or the plugin and the class."""
+    plugin = component.plugin if issubclass(component, Family) else ""
+    return f"{plugin.rpartition(' ')[0] or component.__module__}.{component.__qualname__}"
 
 
 def describe_key(name: str, components: Sequence[type[Config]]) -> list[dict[str, Any]]:
@@ -155,7 +161,7 @@ def _family(member: type[Family]) -> type[Family]:
     return next(each for each in member.__mro__ if "_package" in vars(each))
 
 
-def _notes(member: type[Config]) -> dict[str, str]:
+def setting_notes(member: type[Config]) -> dict[str, str]:
     """The text below each setting in the source of the class and of its bases."""
     notes: dict[str, str] = {}
     for each in reversed(member.__mro__):

@@ -14,10 +14,9 @@ if TYPE_CHECKING:  # see loopscale.cli
 
 def _complete_study(incomplete: str) -> list[str]:
     """Names of studies for the shell. The shell completes paths itself."""
-    from loopscale.studies.files import studies_folder, study_names
+    from loopscale.studies.files import known_studies
 
-    folder = studies_folder()
-    return [name for name in study_names(folder) if name.startswith(incomplete)] if folder else []
+    return [name for name in known_studies() if name.startswith(incomplete)]
 
 
 StoreOption = Annotated[
@@ -51,6 +50,13 @@ SetOption = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="Change a setting, as in training.steps=100. You can repeat the option.",
+    ),
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        help="FLOP/s of one trial, for training.seconds. [dim]Default: measured at the first run[/dim]",
     ),
 ]
 WorkersOption = Annotated[

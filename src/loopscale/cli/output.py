@@ -3,37 +3,83 @@
 import json
 import math
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+from loopscale.core.visible import tell as tell
 from loopscale.core.visible import visible
+from loopscale.redaction import redacted
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from rich.console import Console
+    from rich.table import Table
+
     from loopscale.analysis.table import Column, Row
 
+_for_json: TextIO | None = None
+"""Standard output, while everything but JSON goes to standard error."""
 NOTHING = "–"
 WIDE = 10_000
 """Columns of a table that goes to a file or a pipe: it is never cut."""
 READABLE = 120
 """Columns of a table of sentences there."""
+FOR_SENTENCES = 60
+"""Fewest columns of a terminal for a table of sentences. In a narrower terminal every row becomes a paragraph."""
+NARROWEST = 24
+"""The first column of a table in parts is at least that wide, if its cells need the width."""
 
 
 def say(text: str = "") -> None:
-    """Print a line on standard output."""
+    """Print a line on standard output, without passwords."""
+    print(visible(redacted(text)), flush=True)
+
+
+def say_folded(text: str) -> None:
+    """Print paragraphs. A terminal that is narrower than a paragraph gets lines that end between words.
+
+    Elsewhere the lines stay as they are. An indented line is code, and is never folded.
+    """
+    if not sys.stdout.isatty():
+        say(text)
+        return
+    width = shutil.get_terminal_size().columns
+    for n, paragraph in enumerate(text.split("\n\n")):
+        lines = paragraph.split("\n")
+        if any(len(line) > width for line in lines) and not any(line.startswith(" ") for line in lines):
+            lines = textwrap.wrap(" ".join(lines), width, break_long_words=False, break_on_hyphens=False)
+        say(("\n" if n else "") + "\n".join(lines))
+
+
+def show_verbatim(text: str) -> None:
+    """Print a script or another document for programs, exactly as it is."""
     print(visible(text), flush=True)
 
 
-def tell(text: str) -> None:
-    """Print a line of progress or a warning on standard error."""
-    print(visible(text), file=sys.stderr, flush=True)
-
-
 def show_json(value: Any) -> None:
-    """Print one JSON document. Numbers that are not finite become null."""
-    print(visible(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)), flush=True)
+    """Print one JSON document. Numbers that are not finite become null, and bytes become hexadecimal digits."""
+    text = json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    print(visible(text), file=_for_json or sys.stdout, flush=True)
+
+
+@contextmanager
+def json_alone() -> Generator[None]:
+    """Standard output receives JSON alone. Everything else that is printed goes to standard error.
+
+    A task or a model of a plugin may print, and a program reads the JSON.
+    """
+    global _for_json
+    _for_json = sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _for_json = None
 
 
 def show_table(
@@ -42,31 +88,107 @@ def show_table(
     """Print a table, numbers to the right and text to the left. A row of one cell is a heading of the rows below it.
 
     A terminal sets the width. Elsewhere a table of sentences has the width of `COLUMNS` in the environment, or a
-    readable width. Longer cells are folded, except in the first column, and nothing is left out.
+    readable width. In a table of sentences long cells are folded, except in the first column. Another table that is
+    wider than the terminal is printed in parts. Every part begins with the first column, and nothing is left out.
     """
-    from rich import box  # here, because JSON needs no rich
-    from rich.console import Console
+    from rich.console import Console  # here, because JSON needs no rich
+
+    rows = [list(row) for row in rows]
+    asked = os.environ.get("COLUMNS", "")
+    readable = (int(asked) if asked.isdecimal() else 0) or READABLE
+    console = Console() if sys.stdout.isatty() else Console(width=readable if sentences else WIDE)
+    everything = list(range(len(columns)))
+    whole = _table(columns, rows, everything, title, sentences)
+    if _width(whole, console) <= console.width:
+        console.print(whole)
+        return
+    if sentences:
+        if console.width < FOR_SENTENCES:
+            _print_paragraphs(columns, rows, title, console)
+        else:
+            console.print(whole)
+        return
+    first = max(NARROWEST, console.width // 3)
+    for n, part in enumerate(_parts(columns, rows, console, first)):
+        console.print(_table(columns, rows, part, "" if n else title, sentences, first))
+
+
+def _print_paragraphs(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, console: "Console"
+) -> None:
+    """A table of sentences, one paragraph for each row: first cell, named cells, sentence."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for heading in filter(None, [title]):
+        console.print(Text(visible(heading)))
+    for row in rows:
+        console.print()
+        style = "bold" if len(row) > 1 else "underline"  # of the heading of the rows below
+        console.print(Text(format_value(row[0]).strip(), style=style))
+        named = [
+            f"{name}: {format_value(cell)}" for name, cell in zip(columns[1:-1], row[1:-1], strict=False)
+        ]
+        for text in [*named, *map(format_value, row[1:][-1:])]:
+            console.print(Padding(Text(text), (0, 0, 0, 2)))
+    console.print()
+
+
+def _parts(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], console: "Console", first: int
+) -> list[list[int]]:
+    """The columns of each part of a table, so that every part fits the terminal."""
+    parts = [[0]]
+    for column in range(1, len(columns)):
+        longer = [*parts[-1], column]
+        fits = _width(_table(columns, rows, longer, first=first), console) <= console.width
+        if fits or len(parts[-1]) == 1:
+            parts[-1] = longer
+        else:
+            parts.append([0, column])
+    return parts
+
+
+def _width(table: "Table", console: "Console") -> int:
+    """The columns of a terminal that a table needs to fold no cell."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(max_width=WIDE), table).maximum
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    shown: Sequence[int],
+    title: str = "",
+    sentences: bool = False,
+    first: int | None = None,
+) -> "Table":
+    """The shown columns of a table. `first` is the largest width of the first column."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    rows = [list(row) for row in rows]
     heading = Text(visible(title)) if title else None
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", pad_edge=False)
-    for n, name in enumerate(columns):
+    for n in shown:
         values = [row[n] for row in rows if len(row) > 1 and row[n] is not None]
         numeric = bool(values) and all(
             isinstance(value, int | float) and value is not True for value in values
         )
         side, never_cut = "right" if numeric else "left", sentences and n == 0
-        table.add_column(Text(visible(name)), justify=side, overflow="fold", no_wrap=never_cut)
+        table.add_column(
+            Text(visible(columns[n])),
+            justify=side,
+            overflow="fold",
+            no_wrap=never_cut,
+            max_width=None if n else first,
+        )
     for row in rows:
         if len(row) == 1 < len(columns):
             table.add_section()
-        table.add_row(*(Text(format_value(value)) for value in row))
-    asked = os.environ.get("COLUMNS", "")
-    readable = (int(asked) if asked.isdecimal() else 0) or READABLE
-    console = Console() if sys.stdout.isatty() else Console(width=readable if sentences else WIDE)
-    console.print(table)
+        table.add_row(*(Text(format_value(row[n])) for n in shown if n < len(row)))
+    return table
 
 
 def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]") -> None:
@@ -134,6 +256,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, Path):
         return str(value)
     return value if value is None or isinstance(value, str | int | bool) else str(value)

@@ -1,4 +1,4 @@
-"""`loopscale plan`: the cost of a study, and what it can show, before anything is spent."""
+"""`loopscale plan`: the cost of a study and the chances of its verdicts, before anything is spent."""
 
 import math
 import textwrap
@@ -15,8 +15,8 @@ from loopscale.cli.options import (
     StudyArgument,
     WorkersOption,
     check_rate,
-    open_store,
     parse_assignments,
+    store_place,
 )
 from loopscale.cli.output import (
     first_few,
@@ -25,14 +25,16 @@ from loopscale.cli.output import (
     format_value,
     plural,
     say,
+    say_folded,
     show_json,
     show_table,
 )
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.studies.noise import Noise
-    from loopscale.studies.plan import CellPlan, Offer, StudyPlan, UntilPlan
-    from loopscale.studies.power import Family
+    from loopscale.studies.held_hosts import HeldHosts
+    from loopscale.studies.learning_times import ExpectedLearning
+    from loopscale.studies.plan import CellPlan, StudyPlan, UntilPlan
+    from loopscale.studies.power import QuestionFamily, QuestionPower
     from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
 
 CELLS_LISTED = 40
@@ -40,7 +42,7 @@ TASKS_LISTED = 8
 """--json has all cells and tasks."""
 WIDTH = 100
 """Columns of sentences."""
-NAME, SETTINGS = 44, 34
+NAME, SETTINGS = 38, 34
 """Columns of the name of a law or a claim, and of the settings of a task."""
 
 
@@ -74,59 +76,33 @@ def command(
 ) -> None:
     """Print cells, trials, parameters, exact FLOPs, memory and time, here or at a given rate.
 
-    Also print what the study can show. The room is what the tasks leave to learn. The power is the chance of a verdict
-    on each law and claim, with the noise of earlier records of the study, or else of recorded studies like it.
+    Also print the room and the power. The room is the part of the error that a net can remove. The power is the chance
+    of a verdict on each law and claim. The noise comes from earlier records of the study, or else from similar recorded
+    studies.
 
     [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.runner.machine import local_workers
-    from loopscale.studies.plan import plan_study
+    from loopscale.interface import planning
     from loopscale.studies.spec import Study
 
-    loaded = Study.load(study, changes)
-    offer, cluster_workers = _offer(cluster) if cluster else (None, None)
-    workers = workers or cluster_workers or local_workers(loaded.resources)
-    noise = _noise(context, store, loaded.name)
-    planned = plan_study(loaded, rate, workers, offer, noise, least_effect)
+    planned = planning.plan(
+        Study.load(study, changes),
+        store_place(context, store, None).store,
+        workers=workers,
+        rate=rate,
+        cluster=cluster,
+        least_effect=least_effect,
+    )
     if as_json:
         show_json(planned.document())
     else:
         _show(planned)
 
 
-def _noise(context: typer.Context, store: str | None, study: str) -> "Noise":
-    """The noise between replicates, from earlier records of the study if a store has some. Raises StoreError."""
-    from loopscale.records.model import NoRecords
-    from loopscale.studies.noise import Noise, NoiseTable
-
-    try:
-        place = open_store(context, store, None)
-        if place.find_experiment(study) is None:
-            return Noise()
-        from loopscale.analysis.answers.noise import noise_rows
-        from loopscale.analysis.load import load_results
-
-        return Noise(NoiseTable.with_totals(noise_rows(load_results(place, study))))
-    except NoRecords:
-        return Noise()
-
-
-def _offer(cluster: str) -> "tuple[Offer, int | None]":
-    """The cluster's prices and its number of workers. Raises Mistakes."""
-    from loopscale.cluster.files import load_cluster
-    from loopscale.studies.plan import Offer
-
-    name, settings = load_cluster(cluster)
-    if not (prices := settings.prices):
-        return Offer(name, gpu_memory=settings.gpu_memory), settings.workers
-    offer = Offer(name, prices.core_hour, prices.gpu_hour, prices.currency, settings.gpu_memory)
-    return offer, settings.workers
-
-
 def _show(plan: "StudyPlan") -> None:
-    say(f"{plan.study}: {plan.question}")
+    say_folded(f"{plan.study}: {plan.question}")
     columns = [
         "cell",
         "tuning",
@@ -146,17 +122,30 @@ def _show(plan: "StudyPlan") -> None:
     several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
     for line in (
         f"{plural(plan.claims, 'claim')}{several}; {plural(plan.laws, 'law')}",
-        f"{plan.trials:,} trials in {len(plan.cells):,} cells: {plan.tuning:,} to tune, "
-        f"{plan.replicates:,} replicates; {plan.baselines:,} baselines",
+        plan.counts,
         f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",
         f"memory {format_bytes(plan.memory_bytes)} at once, checkpoints {format_bytes(plan.checkpoint_bytes)}",
         f"FLOP/s of one trial, {plan.rate_source}: {rates}",
         f"{_durations(plan.hours, 3600)} with {plan.workers} at a time: {_numbers(plan.core_hours)} core-hours{gpus}",
         f"the hours include start-up, validation and evaluation{beside}; they do not include baselines",
     ):
-        say(line)
+        say_folded(line)
+    if plan.recorded:
+        known = plan.recorded
+        say(
+            f"{plural(known.trials, 'recorded trial')} of this study trained for "
+            f"{format_duration(known.recorded_seconds)} on this processor; the plan gives them "
+            f"{format_duration(known.planned_seconds)}"
+        )
+    if plan.held:
+        _show_held(plan, plan.held)
     if plan.cost:
-        say(f"cost on {plan.cluster}: {_numbers((plan.cost.low, plan.cost.high))} {plan.cost.currency}")
+        price = (
+            f"{_numbers((plan.cost.low, plan.cost.high))} {plan.cost.currency} for the hours of the trials"
+        )
+        if held := plan.held_cost:
+            price += f", {_numbers((held.low, held.high))} {held.currency} for the hours of the hosts"
+        say(f"cost on {plan.cluster}: {price}")
     elif plan.cluster:
         say(f"cost: the file of {plan.cluster} has no prices; write them as prices: {{core_hour: 0.04}}")
     if plan.until:
@@ -169,6 +158,14 @@ def _show(plan: "StudyPlan") -> None:
         _show_power(plan)
     for warning in plan.warnings:
         _say_wrapped(f"note: {warning}")
+
+
+def _show_held(plan: "StudyPlan", held: "HeldHosts") -> None:
+    gpus = f", {_numbers(held.gpu_hours)} GPU-hours" if held.gpu_hours[1] else ""
+    say(
+        f"{plan.cluster} holds up to {plural(held.hosts, 'host')} for {_durations(held.hours, 3600)}, "
+        f"with the tail and idle hosts: {_numbers(held.core_hours)} core-hours{gpus}"
+    )
 
 
 def _say_wrapped(text: str) -> None:
@@ -191,6 +188,8 @@ def _show_room(rooms: "StudyRoom") -> None:
     show_table(columns, (_room_row(each, ranked) for each in rooms.tasks[:TASKS_LISTED]))
     if len(rooms.tasks) > TASKS_LISTED:
         say(f"and {len(rooms.tasks) - TASKS_LISTED} more tasks")
+    if len(rooms.tasks) < rooms.of:
+        say(f"{len(rooms.tasks)} of {rooms.of} tasks, at the ends and in the middle of each axis")
     if rooms.axes:
         say("how far each axis changes the error of the best known algorithm")
         columns = ["axis", "values", "mean error", "last query, in parts of its fixed guess"]
@@ -229,6 +228,12 @@ def _effects(axis: "AxisRoom") -> list[str | None]:
 def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
     looks = ", ".join(map(str, until.looks))
     say(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
+    if until.steps[-1] > 1:
+        longer = " or ".join(map(str, until.steps[1:]))
+        say(f"nets that have not learnt, or still fall, may be trained again at {longer} times the steps")
+    if until.reserve:
+        cells = plural(until.reserve, "cell")
+        say(f"in reserve: {cells}, trained only if a law along {until.reserve_axis} stays open")
     gpus = f", {_numbers(until.most_gpu_hours)} GPU-hours" if until.most_gpu_hours[1] else ""
     say(f"at least {plan.trials:,} trials and {_numbers(plan.core_hours)} core-hours, and")
     hours = f"{_numbers(until.most_core_hours)} core-hours{gpus}"
@@ -237,19 +242,20 @@ def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
 
 
 def _show_power(plan: "StudyPlan") -> None:
-    from loopscale.studies.power import families
+    from loopscale.studies.power import ASSUMPTIONS, families
 
     asked = families(plan.power)
     replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
-    for kind, first, second in (("law", "if exact", "if ¼ off"), ("claim", "if level", "if ¼ less")):
-        rows: dict[tuple[str, ...], list[Family]] = {}
+    for kind in ("law", "claim"):
+        rows: dict[tuple[str, ...], list[QuestionFamily]] = {}
         for family in asked:
             if family.judged and family.first.kind == kind:
                 rows.setdefault(_power_row(family), []).append(family)
         if rows:
-            say(f"power of the {kind}s: the chance of the right verdict with {replicates}")
+            say(f"power of the {kind}s: the chance of the right verdict with {replicates},")
+            say(f"if {' / if '.join(ASSUMPTIONS[kind])}")
             show_table(
-                [kind, "n", "all learn", first, second, "80 % needs"],
+                [kind, "n", "learnt", "expected", "80 % needs"],
                 (
                     [_short(same[0].first.name), sum(len(family.judged) for family in same), *row]
                     for row, same in rows.items()
@@ -259,29 +265,29 @@ def _show_power(plan: "StudyPlan") -> None:
         _say_wrapped(line)
 
 
-def _power_row(family: "Family") -> tuple[str, ...]:
+def _power_row(family: "QuestionFamily") -> tuple[str, ...]:
     judged = family.judged
     powers = [power.power for power in judged if power.power]
+    learnt = [power.if_learnt for power in judged]
     return (
-        _chances(power.all_learn for power in judged),
-        _chances(power.exact for power in judged),
-        _chances(power.off for power in judged),
+        _both([exact for exact, _ in learnt], [off for _, off in learnt]),
+        _both([power.exact for power in judged], [power.off for power in judged]),
         f"{_needed([power.replicates_exact for power in powers])} / "
         f"{_needed([power.replicates_off for power in powers])}",
     )
 
 
-def _power_lines(asked: "list[Family]") -> Iterator[str]:
-    """Sentences: the columns of the table, laws without a verdict, and the noise."""
-    from loopscale.stats.power import percent
+def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
+    """Sentences: the columns of the table, laws without a verdict, the expected learning, and the noise."""
     from loopscale.studies.power import NO_THEORY
 
-    if any(family.judged for family in asked):
+    if judged := [power for family in asked for power in family.judged]:
         yield (
-            "n: laws or claims with this power. all learn: the chance that all runs learn, without which there is no "
-            "verdict. 80 % needs: replicates for a power of 80 % in the two cases before, if all runs learn; – for no "
-            "such number"
+            "n: laws or claims with this power. learnt: the power if all runs learn. expected: the power with the "
+            "expected learning. 80 % needs: replicates for a power of 80 % if all runs learn; – for no such number"
         )
+        chances = _chances(power.all_learn for power in judged)
+        yield f"the chance that all runs of a law or claim learn, as its verdict demands: {chances}"
     unjudged: dict[str, list[str]] = {}
     for family in asked:
         reasons = Counter(power.because for power in family.powers if power.because)
@@ -292,13 +298,36 @@ def _power_lines(asked: "list[Family]") -> Iterator[str]:
     for reason, names in unjudged.items():
         yield f"power not computed, because {reason}: {first_few(names, separator='; ')}"
     powers = [power for family in asked for power in family.powers]
+    yield from _learning_lines(powers)
     noises = {(power.noise.measure, power.noise.source): power.noise for power in powers}
-    texts: list[str] = []
-    for noise in noises.values():
-        learnt = f", {percent(noise.noise.learnt)} learnt" if noise.noise.learnt < 1 else ""
-        runs = plural(noise.runs, "run")
-        texts.append(f"{noise.noise.total:.2g} {noise.measure} of {noise.source} ({runs}{learnt})")
+    texts = [
+        f"{noise.noise.total:.2g} {noise.measure} of {noise.source} ({plural(noise.runs, 'run')})"
+        for noise in noises.values()
+    ]
     yield f"noise between replicates, sd of the logarithm: {'; '.join(texts)}"
+
+
+def _learning_lines(powers: "list[QuestionPower]") -> Iterator[str]:
+    """One sentence for each task and model: the expected share of learnt runs, and the records behind the share."""
+
+    groups: dict[tuple[object, ...], list[ExpectedLearning]] = {}
+    for power in powers:
+        for each in power.learning:
+            records = (each.source, each.runs, each.emerged, each.studies, each.recorded_steps, each.own)
+            groups.setdefault(records, []).append(each)
+    for group in groups.values():
+        first, shares = group[0], [each.share for each in group]
+        steps = _counts(min(each.least_steps for each in group), max(each.most_steps for each in group))
+        recorded = (
+            f"{first.emerged} of {plural(first.runs, 'net')} with {_counts(*first.recorded_steps)} steps"
+        )
+        studies = "1 study" if first.studies == 1 else f"{first.studies} studies"
+        own = f"{plural(first.own, 'net')} of this study, and on " if first.own else ""
+        beyond = "; no recorded training is as long" if any(each.beyond for each in group) else ""
+        yield (
+            f"expected to learn within {steps} steps: {_chances(shares)} of {first.source}. The share rests on "
+            f"{own}{studies}, where {recorded} have learnt{beyond}"
+        )
 
 
 def _chances(chances: Iterable[float]) -> str:
@@ -306,6 +335,15 @@ def _chances(chances: Iterable[float]) -> str:
 
     ordered = [percent(chance) for chance in sorted(chances)]
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0].removesuffix(' %')} .. {ordered[-1]}"
+
+
+def _both(exact: list[float], off: list[float]) -> str:
+    """The ranges of two chances: `3..12 / 20..40 %`."""
+    return f"{_chances(exact).removesuffix(' %')} / {_chances(off)}".replace(" .. ", "..")
+
+
+def _counts(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _needed(counts: list[int | None]) -> str:

@@ -1,14 +1,29 @@
 """`loopscale query`: SQL over every trial and curve."""
 
+import io
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.errors import UsageError
+from loopscale.cli.errors import MISTAKE, STOPPED, UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
-from loopscale.cli.output import show_json, show_table
+from loopscale.cli.output import plural, say, show_json, show_table, tell
+from loopscale.errors import QueryError
+
+if TYPE_CHECKING:  # see loopscale.cli
+    import pyarrow as pa
+
+    from loopscale.records.stores.base import Store
+
+MOST_CELLS = 10_000
+"""Cells of a printed table. The layout of more cells takes seconds to minutes, without any output."""
+LONGEST = 500
+"""Characters of a cell of a printed table."""
 
 
 class Format(StrEnum):
@@ -22,8 +37,17 @@ def command(
     tables: Annotated[
         bool, typer.Option("--tables", help="List the tables and what every column says, with its unit.")
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.table,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="How to print the answer. [dim]Default: table[/dim]")
+    ] = None,
     as_json: JsonOption = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="End the query after this time. [dim]Default: no limit; Ctrl-C ends it[/dim]",
+        ),
+    ] = None,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
@@ -35,7 +59,7 @@ def command(
     [bold]Example[/bold]  loopscale query "SELECT label, avg(error) AS error, count(*) AS runs FROM trials
     WHERE study = 'quickstart' AND role = 'replicate' GROUP BY label ORDER BY error"
 
-    What tuning tried, by a setting:
+    The tried values of a setting:
 
     loopscale query "SELECT \\"model.kind\\", \\"training.lr\\", validate_error FROM trials
     WHERE study = 'quickstart' AND role = 'tuning' ORDER BY ALL"
@@ -45,40 +69,103 @@ def command(
     loopscale query "SELECT label, loop, avg(curves.error) AS error FROM curves JOIN trials USING (trial)
     WHERE study = 'quickstart' AND role = 'replicate' GROUP BY ALL ORDER BY ALL"
 
+    A table shows up to 10,000 cells and 500 characters of a cell; CSV and JSON are complete. The bytes of a BLOB are
+    hexadecimal digits.
+
+    DuckDB may use half of the free memory, and half of the free disk of temporary files. Ctrl-C ends a query.
+
     What did not finish, by study, and how often:
 
     loopscale query "SELECT study, outcome, count(*) FROM trials WHERE outcome <> 'finished' GROUP BY ALL"
     """
+    if (sql is None) is not tables:
+        raise UsageError("a query is one SELECT, or --tables; give one of them")
+    if form and (as_json or tables):
+        raise UsageError("--format goes neither with --json nor with --tables; leave out --format")
+    if sql is None:
+        _show_tables(_recorded_columns(context, store, storage), as_json)
+        return
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"--timeout {timeout:g} is no time; give seconds above 0")
+    with _leaving_stuck_queries():
+        _answer(sql, timeout, form, as_json, open_store(context, store, storage))
+
+
+def _answer(sql: str, timeout: float | None, form: Format | None, as_json: bool, store: "Store") -> None:
+    from loopscale.interface.queries import column_values, query_table
+
+    answer = query_table(sql, store, timeout)
+    names = answer.column_names
+    if as_json:
+        if doubled := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"two columns are named {doubled[0]}; write AS to name one of them")
+        values = zip(*map(column_values, answer.columns), strict=True)
+        show_json([dict(zip(names, row, strict=True)) for row in values])
+    elif form is Format.csv:
+        _write_csv(answer)
+    else:
+        most = max(1, MOST_CELLS // len(names))
+        cells = (map(_short, column_values(column[:most])) for column in answer.columns)
+        show_table(names, zip(*cells, strict=True))
+        if (more := answer.num_rows - most) > 0:
+            say(f"{plural(more, 'more row')}; add LIMIT, or write --format csv")
+
+
+def _short(value: Any) -> Any:
+    """A value of a table. A long text is cut, and its length is named."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} characters)"
+
+
+def _write_csv(answer: "pa.Table") -> None:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    columns: list[Any] = []
+    for name, column in zip(answer.column_names, answer.columns, strict=True):
+        if pa.types.is_binary(column.type):
+            values = column.to_pylist()
+            column = pa.array([None if value is None else value.hex() for value in values], pa.string())
+        try:  # before the first output, because Arrow writes the header before it looks at some types
+            csv.write_csv(pa.table({name: column[:1]}), io.BytesIO())
+        except pa.ArrowException as problem:
+            raise UsageError(
+                f"CSV has no form for column {name} of type {column.type}; cast the column to text, or use --json"
+            ) from problem
+        columns.append(column)
+    csv.write_csv(pa.table(columns, answer.column_names), sys.stdout.buffer)
+
+
+@contextmanager
+def _leaving_stuck_queries() -> Iterator[None]:
+    """Leave the program at once if DuckDB does not end a query. Otherwise the program would wait for the query."""
+    from loopscale.records.query_limits import has_stuck_query
+
+    try:
+        yield
+    except (KeyboardInterrupt, QueryError) as problem:
+        if not has_stuck_query():
+            raise
+        stopped = isinstance(problem, KeyboardInterrupt)
+        tell("stopped" if stopped else str(problem))
+        os._exit(STOPPED if stopped else MISTAKE)
+
+
+def _recorded_columns(
+    context: typer.Context, store: str | None, storage: str | None
+) -> dict[str, list[tuple[str, str]]]:
+    """The columns of every table in a store. Without a store, none beside those that every store has."""
     from loopscale.records.mirror import Mirror
     from loopscale.records.model import NoRecords
 
-    if (sql is None) is not tables:
-        raise UsageError("a query is one SELECT, or --tables; give one of them")
     try:
         mirror = Mirror(open_store(context, store, storage))
         mirror.sync()
     except NoRecords:
-        if sql is not None:
-            raise
-        _show_tables({}, as_json)  # what every store has
-        return
-    if sql is None:
-        _show_tables(mirror.columns(), as_json)
-        return
-    answer = mirror.query(sql)
-    if as_json:
-        show_json(answer.to_pylist())
-    elif form is Format.csv:
-        from pyarrow import ArrowException, csv
-
-        try:
-            csv.write_csv(answer, sys.stdout.buffer)
-        except ArrowException as problem:
-            raise UsageError(
-                f"the answer is no CSV ({problem}); cast its lists to text, or use --json"
-            ) from problem
-    else:
-        show_table(answer.column_names, zip(*(column.to_pylist() for column in answer.columns), strict=True))
+        return {}
+    return mirror.columns()
 
 
 def _show_tables(found: dict[str, list[tuple[str, str]]], as_json: bool) -> None:

@@ -13,18 +13,22 @@ if TYPE_CHECKING:  # see loopscale.cli
 def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     """The records of a study, given its file or its name.
 
-    Raises NoRecords for a study that has not been run, and Mistakes or UsageError for what is none: nobody can run it.
+    Raises NoRecords for a study that has not been run. Raises Mistakes or UsageError if the file or name is no valid
+    study.
     """
     from loopscale.analysis.load import load_results, with_claims
     from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name
+    from loopscale.studies.plugins import require_recorded_plugins
 
     name = recorded_name(study)
     try:
         results = load_results(store, name, curves=curves)
     except NoRecords:
-        _check(store, study, name)
+        check_study(store, study, name)
         raise
+    if curves:  # tables of trials need no members
+        require_recorded_plugins(study, name, results.study.get("plugins") or ())
     return with_claims(results, study)
 
 
@@ -34,27 +38,26 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
     mirror = Mirror(store)
     mirror.sync(study)
+    mirror.query(f"SELECT trial FROM trials WHERE {where}\n")  # brackets that hide each other fail here
     of_study = "study = '{}'".format(study.replace("'", "''"))
     found = mirror.query(f"SELECT trial FROM trials WHERE {of_study} AND ({where}\n)")
     return frozenset(found["trial"].to_pylist())
 
 
-def _check(store: "Store", study: str, name: str) -> None:
+def check_study(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
     from loopscale.records.mirror import Mirror
-    from loopscale.studies.files import find_study, studies_folder, study_names
+    from loopscale.studies.files import find_study, known_studies
     from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study
 
     try:
         file = find_study(study)
     except Mistakes:
-        folder = studies_folder()
         mirror = Mirror(store)
         mirror.sync()
         found = mirror.query("SELECT study FROM studies ORDER BY 1")["study"].to_pylist()
-        known = dict.fromkeys([*found, *(study_names(folder) if folder else [])])
-        remedy = one_of(name, known) if known else "give a study's file, or its name below studies/"
+        remedy = one_of(name, dict.fromkeys([*found, *known_studies()]))
         raise UsageError(
             f"there are no records of {name} in {store.name}, and no file of such a study; {remedy}"
         ) from None

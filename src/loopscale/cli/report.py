@@ -1,6 +1,5 @@
 """`loopscale report`: a study's figures, laws and verdicts as one page."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ import typer
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import plural, say, show_json, tell
+from loopscale.core.output_files import check_page, write_output
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.findings import Findings
@@ -57,30 +57,36 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     """Write the page, and attach it to the study's parent run.
 
     Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
-    UsageError if the file cannot be written.
+    UsageError or StoreError if the file cannot be written or must not be replaced.
     """
     from loopscale.analysis.report.study_page import study_page
+    from loopscale.records.stores.folder import REPORTS
 
     results = findings.results
     page = study_page(results, provenance(store, results), findings).encode()
-    reports = store.storage / "reports"
+    reports = store.storage / REPORTS
     file = out or reports / f"{results.name}.html"
     if out is None and not file.resolve().is_relative_to(reports.resolve()):
         raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
-    write_page(file, page, make_folder=out is None)
+    write_page(file, page, named=out is not None)
     return file, not store.read_only and _attach(store, results.name, page)
 
 
-def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
-    """Replace the file by the page, whole or not at all. Raises UsageError if that fails."""
-    if os.path.isdir(file):
-        raise UsageError(f"cannot write {file} (it is a folder); give a file with --out")
-    part = file.with_name(f"{file.name}.part")
+def write_page(file: Path, page: bytes, named: bool = True) -> None:
+    """Write the page to a file, whole or not at all. Raises UsageError if the write fails.
+
+    A file that a person has `named` must not lie in a store, and must not exist with other content than a page. Raises
+    StoreError or UsageError otherwise. A file with the usual name gets its folder.
+    """
+    from loopscale.records.stores.folder import require_outside_stores
+
     try:
-        if make_folder:
+        if named:
+            require_outside_stores(file, "--out a file", reports=True)
+            check_page(file)
+        else:
             file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(page)
-        os.replace(part, file)
+        write_output(file, page)
     except OSError as problem:
         raise UsageError(
             f"cannot write {file} ({problem.strerror}); give another file with --out"
@@ -89,6 +95,7 @@ def write_page(file: Path, page: bytes, make_folder: bool = False) -> None:
 
 def provenance(store: "Store", results: "Results") -> dict[str, Any]:
     """The origin of a study's results: tables by name, and the study's file."""
+    from loopscale.records.model import ENDED_EARLY
     from loopscale.records.study_records import origin_of, spending_of
 
     where = origin_of(store, results.name)
@@ -98,6 +105,7 @@ def provenance(store: "Store", results: "Results") -> dict[str, Any]:
         "commit of the study": where.tags.get("git_commit") or results.provenance.get("commit"),
         "changed since that commit": where.tags.get("git_changed"),
         "command": where.tags.get("command"),
+        "ended early": where.tags.get(ENDED_EARLY),
         "started": results.provenance.get("started"),
         "held in all": used,
         "records": results.provenance.get("store"),

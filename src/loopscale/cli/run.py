@@ -1,8 +1,8 @@
 """`loopscale run`: start, resume, extend and repair a study. At the end: the answer, standings, laws, problems."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import signal
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +12,11 @@ from loopscale.cli.best import as_object, show_best, show_claims
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     JsonOption,
+    RateOption,
     SetOption,
     StorageOption,
     StoreOption,
+    StorePlace,
     StudyArgument,
     WorkersOption,
     check_rate,
@@ -24,51 +26,18 @@ from loopscale.cli.options import (
 )
 from loopscale.cli.output import first_few, format_outcomes, plural, say, show_json, show_table, tell
 from loopscale.cli.report import write_report
+from loopscale.cli.watch import PortOption
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.analysis.answers.comparisons import Standing
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.results import Results
-    from loopscale.records.stores.base import Store
-    from loopscale.records.study_records import Spending
-    from loopscale.runner.decide.conductor import Conductor
-
-WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
+    from loopscale.analysis.answers.standings import Standing
+    from loopscale.interface.running import RunSummary
+    from loopscale.live.driver_page import LivePage
+    from loopscale.runner.progress import ProgressDisplay
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Trials that ended the same way for the same reason."""
-
-    outcome: str
-    reason: str
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Summary:
-    outcomes: Mapping[str, int]
-    problems: Sequence[Problem]
-    findings: "Findings"
-    report: Path | None
-    spent: "Spending"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "study": self.findings.results.name,
-            "outcomes": dict(self.outcomes),
-            "problems": [vars(problem) for problem in self.problems],
-            "answer": self.findings.sentences,
-            "best": [as_object(row) for row in self.findings.answers],
-            "against": [standing.to_dict() for standing in self.findings.standings],
-            "claims": [claim.to_dict() for claim in self.findings.claims],
-            "laws": [law.to_dict() for law in self.findings.laws],
-            "unfitted": [vars(law) for law in self.findings.unfitted],
-            "impossible": [vars(result) for result in self.findings.impossible],
-            "open": [vars(question) for question in self.findings.open],
-            "report": self.report,
-            "spent": {"used": self.spent.used, "budget": self.spent.budget, "left": self.spent.left},
-        }
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that stop a study cleanly: Ctrl-C, the end of a job, a closed terminal."""
 
 
 def command(
@@ -91,13 +60,18 @@ def command(
             help="The study's share of a cluster, relative to the weights of the other studies there.",
         ),
     ] = 1.0,
-    rate: Annotated[
-        float | None,
+    rate: RateOption = None,
+    again: Annotated[
+        list[str] | None,
         typer.Option(
-            "--rate",
-            help="FLOP/s of one trial, for training.seconds. [dim]Default: measured at the first run[/dim]",
+            "--again", metavar="TRIAL", help="Train a trial again that `loopscale stop` has stopped."
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Show the run as a live page in the browser, until the run is over."),
+    ] = False,
+    port: PortOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -109,60 +83,87 @@ def command(
 
     [bold]Example[/bold]  loopscale run quickstart --workers 2 --set replicates=3
     """
-    goes_on = f"`loopscale run {study}` goes on from here"
     changes = parse_assignments(overrides)
     check_rate(rate)
+    if port and not watch:
+        raise UsageError("--port is the port of the live page; add --watch, or leave --port out")
     try:
-        from loopscale.runner.decide.conductor import Interrupted, NoWorkers
-        from loopscale.runner.decide.limits import BudgetSpent
-        from loopscale.runner.machine import InsufficientResources, require_resources
-        from loopscale.runner.progress import show_progress
-        from loopscale.runner.run import Unrecorded, run
+        from loopscale.interface import running
+        from loopscale.records.stop_requests import stopped_trial, withdraw_stop
         from loopscale.studies.spec import Study
-        from loopscale.training.storage import StorageUnavailable
 
         loaded = Study.load(study, changes)
-        try:
-            require_resources(loaded.resources, address)
-        except InsufficientResources as problem:
-            raise UsageError(str(problem)) from problem
-        place = open_store(context, store, storage, create=True)
-        try:
-            conductor = run(loaded, place, workers, address, show_progress, weight, tell, rate)
-        except Interrupted:
-            raise KeyboardInterrupt from None
-        except BudgetSpent as problem:
-            tell(f"{problem} and {goes_on}")
-            raise typer.Exit(STOPPED) from None
-        except (NoWorkers, Unrecorded, StorageUnavailable) as problem:
-            tell(f"{problem}; {goes_on}")
-            raise typer.Exit(FAILED) from None
-        summary = _summary(place, conductor)
+        place = store_place(context, store, storage)
+        for beginning in again or ():
+            records = open_store(context, store, storage, create=True)
+            withdraw_stop(records, loaded.name, stopped_trial(records, loaded.name, beginning)[0])
+        with _live_page(place, port) if watch else nullcontext() as page:
+            summary = running.run(
+                loaded,
+                place.store,
+                [_display(), page] if page else None,
+                storage=place.storage,
+                workers=workers,
+                address=address,
+                weight=weight,
+                rate=rate,
+                signals=STOPPING,
+            )
+            report = _report(summary.findings)
+            if page:
+                page.close(report)
         if as_json:
-            show_json(summary.to_dict())
+            show_json(_document(summary, report))
         else:
-            _show(summary, store_place(context, store, storage).store)
-        raise typer.Exit(FAILED if summary.outcomes.get("failed") or summary.outcomes.get("lost") else DONE)
+            _show(summary, report, place.store)
+        raise typer.Exit(FAILED if summary.failed else DONE)
     except KeyboardInterrupt:
-        tell(f"stopped; {goes_on}")
+        tell(f"stopped; `loopscale run {study}` goes on from here")
         raise typer.Exit(STOPPED) from None
 
 
-def _summary(store: "Store", conductor: "Conductor") -> Summary:
-    """Read the answer back from the records, and write the report."""
-    from loopscale.analysis.answers.findings import study_findings
-    from loopscale.analysis.load import load_results
-    from loopscale.records.study_records import Spending
+def _live_page(place: StorePlace, port: int | None) -> "LivePage":
+    """The live page of this run. Raises UsageError if the port is not free."""
+    from loopscale.live.driver_page import LivePage
 
-    results = load_results(store, conductor.study.name)
-    findings = study_findings(results)
-    problems, report = _problems(results, conductor), _report(store, findings)
-    spent = conductor.meter.spending if conductor.meter else Spending()
-    return Summary(conductor.counts(), problems, findings, report, spent)
+    page = LivePage(place.store, place.storage, port)
+    tell(f"the live page of this run is at {page.url}")
+    return page
 
 
-def _report(store: "Store", findings: "Findings") -> Path | None:
+def _display() -> "ProgressDisplay":
+    """The display that a run without a live page has too."""
+    from loopscale.runner.progress import progress_display
+
+    return progress_display()
+
+
+def _document(summary: "RunSummary", report: Path | None) -> dict[str, Any]:
+    findings = summary.findings
+    return {
+        "study": findings.results.name,
+        "outcomes": dict(summary.outcomes),
+        "baselines": dict(summary.baselines),
+        "problems": [vars(problem) for problem in summary.problems],
+        "answer": findings.sentences,
+        "best": [as_object(row) for row in findings.answers],
+        "against": [standing.to_dict() for standing in findings.standings],
+        "matched_steps": [row.to_dict() for row in findings.matched],
+        "claims": [claim.to_dict() for claim in findings.claims],
+        "laws": [law.to_dict() for law in findings.laws],
+        "unfitted": [vars(law) for law in findings.unfitted],
+        "impossible": [vars(result) for result in findings.impossible],
+        "ended_early": list(summary.ended_early),
+        "open": [vars(question) for question in findings.open],
+        "report": report,
+        "spent": {"used": summary.spent.used, "budget": summary.spent.budget, "left": summary.spent.left},
+    }
+
+
+def _report(findings: "Findings") -> Path | None:
     """Write the report. If the page cannot be written, warn and go on: the answer is printed anyway."""
+    store = findings.results.store
+    assert store  # a run has records
     try:
         return write_report(store, findings)[0]
     except UsageError as problem:
@@ -170,9 +171,9 @@ def _report(store: "Store", findings: "Findings") -> Path | None:
         return None
 
 
-def _show(summary: Summary, store: str | None) -> None:
+def _show(summary: "RunSummary", report: Path | None, store: str | None) -> None:
     """Print the summary. `store` is that of the options."""
-    from loopscale.analysis.laws.law import law_line
+    from loopscale.analysis.laws.words import law_line
 
     findings = summary.findings
     say(findings.results.study["question"])
@@ -185,7 +186,11 @@ def _show(summary: Summary, store: str | None) -> None:
         say(law_line(law))
     for law in findings.unfitted:
         say(f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}")
-    say(format_outcomes(summary.outcomes))
+    say(f"trials: {format_outcomes(summary.outcomes)}")
+    if summary.baselines:
+        say(f"baselines: {format_outcomes(summary.baselines)}")
+    for line in summary.ended_early:
+        say(line)
     for problem in summary.problems:
         count = format_outcomes({problem.outcome: len(problem.trials)})
         say(f"{count} ({first_few(problem.trials)}): {problem.reason}")
@@ -194,10 +199,11 @@ def _show(summary: Summary, store: str | None) -> None:
     if len(findings.impossible) > 3:
         say(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
     if findings.open:
-        say(f"{plural(len(findings.open), 'question')} open; the report says what would decide them")
+        them = "it" if len(findings.open) == 1 else "them"
+        say(f"{plural(len(findings.open), 'question')} open; the report says what would decide {them}")
     say(f"used {summary.spent}")
-    if summary.report:
-        say(f"report: {summary.report}")
+    if report:
+        say(f"report: {report}")
     say("to browse everything: loopscale ui" + (f" --store {store}" if store else ""))
 
 
@@ -222,25 +228,3 @@ def _ratio(standing: "Standing | None") -> str | None:
         return "exact"
     interval = standing.comparison.interval
     return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")
-
-
-def _problems(results: "Results", conductor: "Conductor") -> list[Problem]:
-    """Why trials of the present study have no answer, grouped by reason."""
-    jobs = {job.key: job for job in conductor.jobs()}
-    details = {trial.trial: trial.detail for trial in results.everything}
-    grouped = defaultdict[tuple[str, str], list[str]](list)
-    for key, job in jobs.items():
-        if job.outcome in WITHOUT_ANSWER:
-            reason = _last_line(details.get(key) or conductor.reasons.get(key))
-            grouped[job.outcome, reason].append(key)
-    for key, reason in conductor.reasons.items():
-        if key in jobs and jobs[key].outcome == "finished" and reason:
-            grouped["not evaluated", _last_line(reason)].append(key)
-    largest_first = sorted(grouped.items(), key=lambda group: -len(group[1]))
-    return [Problem(outcome, reason, tuple(trials)) for (outcome, reason), trials in largest_first]
-
-
-def _last_line(detail: str | None) -> str:
-    """The last line of a traceback, which names the error."""
-    lines = [line.strip() for line in (detail or "").splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given"

@@ -1,17 +1,23 @@
 """`loopscale show`: tasks, models, solvers, bounds and constructions, and the keys of a study's file."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.components import FAMILIES, STUDY_KEYS, components_named, member_named, study_keys
+from loopscale.cli.components import (
+    FAMILIES,
+    STUDY_KEYS,
+    all_members,
+    components_named,
+    member_named,
+    study_keys,
+)
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
-from loopscale.cli.output import WIDE, format_value, say, show_json, show_table
+from loopscale.cli.output import WIDE, format_value, say, say_folded, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from collections.abc import Iterable
-
     from loopscale.core.config import Config
 
 SUBJECTS = {"bounds": "quantity", "constructions": "algorithm"}
@@ -63,7 +69,7 @@ def command(
     if isinstance(family, list):
         _show_key(what, family, kind, as_json)
         return
-    members = [member_named(family, kind)] if kind else family.choices().values()
+    members = [member_named(family, kind)] if kind else all_members(family)
     descriptions = [describe_component(member) for member in members]
     if as_json:
         show_json(descriptions)
@@ -96,15 +102,15 @@ def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_j
         setting["name"] for each in descriptions for setting in each["settings"] if setting["name"] in keys
     ]
     if below:
-        say(f"`loopscale show KEY` shows the settings\nunder {', '.join(below)}.")
+        say_folded(f"`loopscale show KEY` shows the settings\nunder {', '.join(below)}.")
 
 
 def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
     """Bounds or constructions by system: the claim, the quantity or the algorithm, and the theorem."""
-    from loopscale.theory.statement import SYSTEMS
+    from loopscale.theory.statement import OTHER, SYSTEMS
 
     rows = list[list[str]]()
-    for system in SYSTEMS:
+    for system in (*SYSTEMS, OTHER):
         in_system = [member for member in members if member.system() == system]
         rows += [[system]] if in_system else []
         rows += [
@@ -115,11 +121,11 @@ def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
 
 
 def _show(description: dict[str, Any]) -> None:
-    say(f"{description['kind']} ({description['defined_in']})\n\n{description['about']}")
+    say_folded(f"{description['kind']} ({description['defined_in']})\n\n{description['about']}")
     if description["facts"]:
         say()
     for name, value in description["facts"].items():
-        say(f"{name}: {value}")
+        say_folded(f"{name}: {value}")
     rows = [
         [each["name"], each["type"], _default(each["default"]), each["about"]]
         for each in description["settings"]

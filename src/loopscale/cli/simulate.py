@@ -78,8 +78,8 @@ def command(
     from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast
     from loopscale.runner.simulation.simulate import SimulatedCluster
-    from loopscale.studies.plan import with_speed
     from loopscale.studies.spec import Study
+    from loopscale.studies.study_speed import with_speed
 
     loaded = with_speed(Study.load(study, changes), rate)
     prices = _prices(cluster) if cluster else None
@@ -166,16 +166,21 @@ def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measu
 def _show_until(forecasts: "list[UntilForecast]", study: "Study") -> None:
     """What the looks add: the lines above are those of a study that ends after its first look."""
     courses, sd = forecasts[0].courses, forecasts[0].sd
+    questions = round(sum(forecasts[0].words.values()))
     say(
         f"until decided: {plural(courses, 'course')} of each line, with a noise of {sd:.3g} between replicates "
         f"(sd of log error)"
     )
     for each in forecasts:
         effect = "means as recorded" if each.effect is None else f"effect {each.effect:g}"
+        if each.share is not None:
+            effect += f", laws with {each.share:g} of theory's rate"
+        if each.learns_at > 1:
+            effect += f", nets learn at {each.learns_at} times the steps"
         words = ", ".join(f"{word} {number:.2g}" for word, number in sorted(each.words.items()))
         say(
             f"  {effect}: {each.trials:,.0f} trials (at most {each.most_trials:,}), {each.core_hours:,.4g} core-hours; "
-            f"claims end at {each.replicates:.1f} replicates; of {plural(len(study.claims), 'claim')}: {words}, "
+            f"questions end at {each.replicates:.1f} replicates; of {plural(questions, 'question')}: {words}, "
             f"{each.steps.get('futile', 0):.2g} futile"
         )
 

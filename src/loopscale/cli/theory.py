@@ -113,9 +113,9 @@ def verify(
 ) -> None:
     """Run a construction's net on random problems, and print its distance from the algorithm after every step.
 
-    The layers, heads and width of the net stand beside those that the source states. If the net runs the algorithm in
-    a limit, the command also approaches the limit and measures the order of the distance. The exit code is 1 if the
-    net is not exact, or if the order is not the derived one.
+    The layers, heads and width of the net stand beside the numbers of the source. If the net runs the algorithm in a
+    limit, the command also approaches the limit and measures the order of the distance. The exit code is 1 if the net
+    is not exact, or if the order is not the derived one.
 
     [bold]Example[/bold]  loopscale verify newton --set variant=sink
     """

@@ -1,5 +1,6 @@
 """`loopscale export` and `loopscale import`: finished records, carried from one store to another."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,7 +8,7 @@ import typer
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
-from loopscale.cli.output import plural, say, show_json
+from loopscale.cli.output import plural, say, show_json, tell
 
 
 def export_records(
@@ -90,7 +91,7 @@ def export_records(
         if folder:
             rows = transfer.write_sheets(records, name, folder, form)
             document[form] = {"folder": folder, **rows}
-            sizes = ", ".join(f"{number:,} rows in {table}.{form}" for table, number in rows.items())
+            sizes = ", ".join(f"{plural(number, 'row')} in {table}.{form}" for table, number in rows.items())
             lines.append(f"{sizes}; columns.{form} explains the columns; all in {folder}")
     if optuna and name:
         from loopscale.analysis.optuna_export import address, to_optuna
@@ -119,10 +120,15 @@ def import_records(
     from loopscale.analysis.floors import import_floors
     from loopscale.records import transfer
     from loopscale.records.stores.exported import check_export
+    from loopscale.runner.lease import claim_records, lease
 
     check_export(folder)  # before the store is created
     place = open_store(context, store, storage, create=True)
-    imported = transfer.import_records(place, folder)
+    with ExitStack() as held:
+        for study in transfer.exported_studies(folder):
+            held.enter_context(lease(place.storage, study))
+            held.enter_context(claim_records(place, study, lambda _: None, tell))
+        imported = transfer.import_records(place, folder)
     import_floors(folder, place)
     if as_json:
         show_json({"new": imported.new, "present": imported.present})

@@ -52,7 +52,8 @@ def command(
     page = _page(records, study)
     say(f"the MLflow UI on {records.name} is at http://{host}:{port}{page} in a few seconds; Ctrl-C stops it")
     sys.stdout.flush()
-    os.execve(sys.executable, server_command(records, host, port), os.environ | SERVER_ENVIRONMENT)
+    environment = os.environ | SERVER_ENVIRONMENT | records.ui_environment()
+    os.execve(sys.executable, server_command(records, host, port), environment)
 
 
 def _page(store: "Store", study: str | None) -> str:

@@ -2,20 +2,25 @@
 
 Clusters are a family like tasks and models: each kind is one file of this package, and `cluster/*.yaml` holds only
 settings. Every cluster runs the same command, `loopscale run`, which starts, resumes and repairs a study. A cluster
-decides only where the driver and its workers are. Whatever fails, the remedy is to submit the study again.
+decides only where the driver and its workers are. After any failure, the remedy is to submit the study again.
 """
 
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from loopscale.core.config import Config, Family
+from loopscale.errors import ClusterError as ClusterError
+from loopscale.redaction import STORE_PASSWORD, password_of, without_password
+from loopscale.studies.held_hosts import HostGroup as HostGroup
+from loopscale.studies.schema import Resources
 
 SubmissionState = Literal["pending", "running", "succeeded", "failed", "stopped"]
 ENDED: frozenset[SubmissionState] = frozenset({"succeeded", "failed", "stopped"})
@@ -28,13 +33,6 @@ EXIT_STATES: dict[str, tuple[SubmissionState, str]] = {
 """State and reason for each exit code of the driver."""
 STOP_ENVIRONMENT = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
 """Makes Ray stop a job as Ctrl-C stops a driver. Ray's default (SIGTERM, 3 s) loses the latest results."""
-
-
-class ClusterError(RuntimeError):
-    """A cluster cannot do what was asked. The text is one line: the reason, then the remedy."""
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}; {remedy}")
 
 
 def _one_line(text: str) -> str:
@@ -74,6 +72,10 @@ class Request:
     """The digest of the package. Clusters store equal packages once."""
     resources: dict[str, float] = field(default_factory=dict)
     """The resources of one trial: cpu, gpu, memory (GiB)."""
+    rate: float | None = None
+    """FLOP/s of one trial, for `training.seconds`. None if the first run measures the speed."""
+    plugins: Mapping[str, bytes] = field(default_factory=dict)
+    """The files of the study's plugins, by their paths relative to the working directory of the driver."""
 
     @property
     def file(self) -> str:
@@ -102,6 +104,14 @@ class Submission:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class ClusterProblem:
+    """A problem of a cluster. A fatal problem would keep the study from running."""
+
+    fatal: bool
+    text: str
+
+
 class Cluster(Family, package="loopscale.cluster"):
     """The settings and the operations that all kinds of clusters share."""
 
@@ -119,14 +129,26 @@ class Cluster(Family, package="loopscale.cluster"):
     gpu_memory: PositiveFloat | None = None
     """GiB of one GPU. With it, `plan` warns if a trial's share is too small."""
 
+    @property
+    def public_store(self) -> str | None:
+        """The store without its password, for commands: everyone on a machine can read the commands there."""
+        return self.store and without_password(self.store)
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The variables with the secrets that the driver needs and no command or script shows."""
+        password = self.store and password_of(self.store)
+        return {STORE_PASSWORD: unquote(password)} if password else {}
+
     def command(self, request: Request, python: str = "python", address: str | None = "auto") -> list[str]:
         """The driver's command. The cluster runs it in the folder of the unpacked package."""
         words = [python, "-m", "loopscale.cli.main", "run", request.file]
-        settings = {"--address": address, "--store": self.store, "--storage": self.storage}
+        settings = {"--address": address, "--store": self.public_store, "--storage": self.storage}
         for option, value in settings.items():
             words += [option, value] if value else []
         words += ["--workers", str(self.workers)] if self.workers else []
         words += ["--weight", str(self.weight)] if self.weight != 1 else []
+        words += ["--rate", str(request.rate)] if request.rate else []
         for path, value in request.overrides.items():
             words += ["--set", f"{path}={value}"]
         return words
@@ -150,6 +172,21 @@ class Cluster(Family, package="loopscale.cluster"):
     def render(self, name: str, request: Request) -> str:
         """The text that `submit` would send, for a person to read, change and send. Raises ClusterError."""
         raise ClusterError(f"{name} is of kind {self.kind}, which sends no text", "submit to it instead")
+
+    def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
+        """The hosts that a submission starts or uses; empty if this machine cannot know them.
+
+        `trial` has the resources of one trial: cpu, gpu, memory (GiB). Raises ClusterError if the cluster was asked
+        and does not answer.
+        """
+        return ()
+
+    def queue_problems(self, name: str, request: Request) -> list[ClusterProblem]:
+        """The problems that this machine can find by asking the queue of the cluster, before anything is queued.
+
+        Raises ClusterError if the queue does not answer.
+        """
+        return []
 
     def machine_report(self, name: str, request: Request) -> Mapping[str, Any] | None:
         """The answer of `machine_report.py` from the cluster; None if its machines start with the study.
@@ -176,6 +213,20 @@ class Cluster(Family, package="loopscale.cluster"):
                     f"{submission.id} has not stopped within {seconds:g} s", "see `loopscale logs`"
                 )
             time.sleep(pause)
+
+
+def trial_amounts(resources: Resources) -> dict[str, float]:
+    """The resources of one trial: cpu, gpu, memory (GiB)."""
+    return {
+        "cpu": float(resources.cpu),
+        "gpu": float(resources.gpu),
+        "memory": float(resources.memory or 0),
+    }
+
+
+def trials_on(hosts: Sequence[HostGroup]) -> int:
+    """The number of trials that run at a time on all hosts; at least 1, because a study waits for a fitting host."""
+    return max(1, sum(group.count * group.slots for group in hosts))
 
 
 def trials_per_machine(

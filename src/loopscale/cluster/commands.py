@@ -1,9 +1,10 @@
 """Commands of other programs (kubectl, sbatch): their output, or a one-line error."""
 
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from loopscale.cluster.base import ClusterError
@@ -12,12 +13,22 @@ ANSWER_SECONDS = 60.0
 
 
 def run_command(
-    words: Sequence[str], stdin: str | None = None, remedy: str = "correct the cluster's file"
+    words: Sequence[str],
+    stdin: str | None = None,
+    remedy: str = "correct the cluster's file",
+    environment: Mapping[str, str] = {},
 ) -> str:
     """The output of a command. Raises ClusterError if the command is not installed, hangs or fails."""
     _check_installed(words[0])
     try:
-        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+        done = subprocess.run(
+            words,
+            input=stdin,
+            env=os.environ | dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+        )
     except subprocess.TimeoutExpired as problem:
         raise ClusterError(
             f"{words[0]} has not answered within {ANSWER_SECONDS:g} s", "try again"

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from loopscale.cluster.base import Cluster
 from loopscale.studies.files import YamlTree, read_yaml
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, one_of
+from loopscale.studies.plugins import KEY, load_plugins
 from loopscale.studies.settings import coercions, validation_faults, with_kind
 
 CLUSTER_FOLDER, CLUSTER_SUFFIXES = "cluster", (".yaml", ".yml")
@@ -32,7 +33,8 @@ def load_cluster(name_or_path: str | None = None) -> tuple[str, Cluster]:
         raise _mistake(text, "there is no such file", f"name a cluster, {_known(nearest_cluster_folder())}")
     if not CLUSTER_NAME.fullmatch(path.stem):
         raise _mistake(text, f"{path.stem!r} cannot be a cluster's name", "use letters, digits, _ . and -")
-    return path.stem, _parse(read_yaml(path, text if path.suffix == Path(text).suffix else str(path)))
+    source = read_yaml(path, text if path.suffix == Path(text).suffix else str(path))
+    return path.stem, _parse(source, path.parent)
 
 
 def cluster_names() -> list[str]:
@@ -67,8 +69,11 @@ def _known(folder: Path | None) -> str:
     return one_of("", dict.fromkeys([LOCAL, *_names(folder)]))
 
 
-def _parse(source: YamlTree) -> Cluster:
+def _parse(source: YamlTree, folder: Path) -> Cluster:
+    """The cluster of a file in `folder`, which may name plugins as a study does."""
     tree = source.tree
+    load_plugins(source, folder)
+    tree.pop(KEY, None)
     settings = {name: value for name, value in tree.items() if name != "kind"}
     try:
         with_kind(Cluster, tree)

@@ -1,12 +1,9 @@
 """Wait until the hosts of a Slurm allocation have joined Ray.
 
-    python -m loopscale.cluster.joined ADDRESS SECONDS HOST...
-
 A missing host is no failure: the study begins on the hosts that are there, and a late host still helps.
 """
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 
@@ -23,25 +20,17 @@ def wait_for_hosts(
     return missing
 
 
-def main(words: Sequence[str]) -> int:
-    """The exit code: 0 if at least one host has joined, else 1."""
+def wait_at(address: str, seconds: float, hosts: Sequence[str]) -> bool:
+    """Wait for the hosts at the address of a Ray. True if at least one host has joined."""
     import ray  # here, because a look-up of a cluster's kind imports this module
 
-    address, seconds, *hosts = words
     ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     missing = wait_for_hosts(
-        hosts, float(seconds), lambda: {str(node["NodeName"]) for node in ray.nodes() if node["Alive"]}
+        hosts, seconds, lambda: {str(node["NodeName"]) for node in ray.nodes() if node["Alive"]}
     )
     count = len(hosts) - len(missing)
     print(f"{count} of {len(hosts)} hosts have joined Ray at {address}", flush=True)
     if missing:
-        print(f"missing after {float(seconds):g} s: {' '.join(missing)}; see their ray-*.log", flush=True)
+        print(f"missing after {seconds:g} s: {' '.join(missing)}; see their ray-*.log", flush=True)
     ray.shutdown()
-    return 0 if count else 1
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:  # the job is being stopped
-        sys.exit(3)
+    return count > 0

@@ -5,48 +5,46 @@ minute to save its state. Deleting or suspending the RayJob is rougher: KubeRay 
 and deletes the pods (read in its source, not tried). Recorded results and checkpoints survive both ways. The rough way
 loses the training since the last checkpoint.
 
+Before `submit` applies the RayJob, the API server judges the manifests and the pods without creating them. Then the
+head's pod checks itself before it runs the driver (`job_check.py`), and the study ends with the same line.
+
 If the head of a RayJob dies, KubeRay starts a new cluster (`retries`), and for a while the old head may still run. The
 study's lease then lets only one of the two drivers go on. A driver that ends with failed trials is retried as well.
-
-Fields and rules of the manifests follow KubeRay's API reference and its validation.go, 1.5.1 to 1.6.2. Names are
-DNS-1035 labels. Deletion rules and shutdownAfterJobFinishes exclude each other. A suspended head may not restart.
 """
 
-import hashlib
 import json
-import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import yaml
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 from typing_extensions import override
 
 from loopscale.cluster.base import (
     ENDED,
-    STOP_ENVIRONMENT,
-    Cluster,
     ClusterError,
-    OneLine,
+    ClusterProblem,
     Request,
     Submission,
     SubmissionState,
-    trials_per_machine,
 )
 from loopscale.cluster.commands import run_command, stream_command
-from loopscale.core.config import Config
+from loopscale.cluster.kuberay_manifests import (
+    CLUSTER_ANNOTATION,
+    LABELS,
+    STUDY_ANNOTATION,
+    dry_pod,
+    manifests,
+    manifests_text,
+    rayjob_name,
+)
+from loopscale.cluster.kuberay_settings import KubeRaySettings
+from loopscale.cluster.kubernetes_quotas import quota_problems
+from loopscale.redaction import STORE_PASSWORD
 
 STUDY_BYTES = 250_000
 """The largest study file. `kubectl apply` copies the file into an annotation of at most 256 KiB."""
-NAME_CHARACTERS = 47
-"""The longest name of a RayJob. KubeRay appends its own suffixes."""
-WORK = "/loopscale"
-"""The driver's working directory. The study's file lies below it."""
-STUDY_ANNOTATION, CLUSTER_ANNOTATION = "loopscale/study", "loopscale/cluster"
-LABELS = {"app.kubernetes.io/name": "loopscale", "app.kubernetes.io/managed-by": "loopscale"}
 STOP_SECONDS = 150.0
 DEPLOYMENT_STATES: dict[str, SubmissionState] = {
     "Running": "running",
@@ -58,97 +56,55 @@ DEPLOYMENT_STATES: dict[str, SubmissionState] = {
 """States of a RayJob's deployment. All other states come before Running."""
 
 
-class Machine(Config):
-    """A pod: its resources (requested and maximal), and the nodes that may run it."""
-
-    cpu: PositiveFloat = 2.0
-    memory: PositiveFloat = 8.0
-    """GiB."""
-    gpu: NonNegativeInt = 0
-    gpu_resource: OneLine = "nvidia.com/gpu"
-    node_selector: dict[str, str] = {}
-    tolerations: tuple[dict[str, Any], ...] = ()
-
-    def amounts(self) -> dict[str, str]:
-        amounts = {"cpu": f"{self.cpu:g}", "memory": f"{round(self.memory * 1024)}Mi"}
-        return amounts | ({self.gpu_resource: str(self.gpu)} if self.gpu else {})
-
-
-class KubeRay(Cluster, kind="kuberay"):
+class KubeRay(KubeRaySettings, kind="kuberay"):
     """A Kubernetes cluster with the KubeRay operator."""
-
-    image: OneLine
-    """An image with loopscale and its dependencies."""
-    namespace: OneLine = "default"
-    context: OneLine | None = None
-    """The context of kubectl. By default the current context."""
-    python: OneLine = "python"
-    ray: OneLine = "2.60.0"
-    """The image's version of Ray."""
-    head: Machine = Machine()
-    """The driver's pod."""
-    worker: Machine = Machine(cpu=4, memory=16)
-    min_workers: NonNegativeInt = 0
-    max_workers: PositiveInt = 1
-    """Worker pods. If max_workers exceeds min_workers, Ray's autoscaler decides."""
-    idle: PositiveInt = 300
-    """Seconds without a trial, after which a worker pod is deleted."""
-    trials_on_head: bool = False
-    service_account: OneLine | None = None
-    pull_secrets: tuple[OneLine, ...] = ()
-    tracking_secret: OneLine | None = None
-    """A Secret with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for the driver: only it writes records."""
-    storage_secret: OneLine | None = None
-    """A Secret with the bucket's credentials, such as AWS_ACCESS_KEY_ID, for the driver and the trials."""
-    environment: dict[str, str] = {}
-    """More variables of all pods. Write no secret here: everyone who can read the RayJob can read them."""
-    keep: NonNegativeInt = 0
-    """Seconds that the Ray cluster stays after the study."""
-    keep_on_failure: NonNegativeInt | None = None
-    """Seconds that the Ray cluster stays after a failure. Needs KubeRay's feature gate RayJobDeletionPolicy."""
-    retries: NonNegativeInt = 3
-    """The number of new Ray clusters after the death of a head."""
-    active_deadline: PositiveInt | None = None
-    """Seconds from submission to a rough end of the study. The study's own `budget` ends it cleanly."""
-    start_deadline: PositiveInt | None = Field(default=None)
-    """Seconds until the driver must run. Needs KubeRay 1.6."""
-
-    @field_validator("namespace")
-    @classmethod
-    def _is_label(cls, namespace: str) -> str:
-        if not all(each.isalnum() or each == "-" for each in namespace) or namespace != namespace.lower():
-            raise ValueError(f"{namespace!r} is no namespace; use small letters, digits and -")
-        return namespace
-
-    @model_validator(mode="after")
-    def _has_range(self) -> "KubeRay":
-        if self.min_workers > self.max_workers:
-            raise ValueError(f"min_workers {self.min_workers} is more than max_workers {self.max_workers}")
-        return self
-
-    def driver(self, request: Request) -> list[str]:
-        """The driver's command in the head's pod."""
-        machines = [self.worker] * self.max_workers + [self.head] * self.trials_on_head
-        capacity = sum(
-            trials_per_machine(request.resources, each.cpu, each.gpu, each.memory) for each in machines
-        )
-        resolved = self.model_copy(update={"workers": self.workers or max(1, capacity)})
-        return resolved.command(request, self.python)
 
     @override
     def render(self, name: str, request: Request) -> str:
-        """ConfigMap and RayJob, for `kubectl apply -f -`. Raises ClusterError if the study's file is too large."""
-        if len(request.text.encode()) > STUDY_BYTES:
+        """ConfigMap and RayJob, for `kubectl apply -f -`.
+
+        Raises ClusterError if the study's file is too large, or if the RayJob would show a password.
+        """
+        if self.secrets:
             raise ClusterError(
-                f"the file of {request.study} has more than {STUDY_BYTES // 1000} kB", "shorten it"
+                "everyone who can read the RayJob could read the password of the store",
+                f"take it out of the store's address, and put {STORE_PASSWORD} into the secret of `tracking_secret`",
             )
-        return yaml.dump_all(
-            manifests(self, name, request),
-            Dumper=_ReadableDumper,
-            sort_keys=False,
-            allow_unicode=True,
-            width=1000,
-        )
+        if len(request.text.encode()) + sum(map(len, request.plugins.values())) > STUDY_BYTES:
+            what = f"the file of {request.study}, with its plugins, has more than {STUDY_BYTES // 1000} kB"
+            raise ClusterError(what, "shorten the files, or install the plugins in the image")
+        return manifests_text(self, name, request)
+
+    @override
+    def queue_problems(self, name: str, request: Request) -> list[ClusterProblem]:
+        """The answers of the API server: to the manifests, to a pod of each kind, and on secrets and quotas."""
+        problems = [
+            ClusterProblem(True, f"the cluster has no {key}; write {key}: {example} in its file")
+            for key, example in (("store", "http://TRACKING-SERVER:5000"), ("storage", "s3://BUCKET/PREFIX"))
+            if not getattr(self, key)
+        ]
+        dry = ("--dry-run=server", "-o", "name", "-f", "-")
+        asked = [(("apply", *dry), self.render(name, request))]
+        group = manifests(self, name, request)[-1]["spec"]["rayClusterSpec"]
+        templates = (group["headGroupSpec"]["template"], group["workerGroupSpecs"][0]["template"])
+        asked += [(("create", *dry), yaml.safe_dump(dry_pod(self, template))) for template in templates]
+        for words, text in asked:
+            try:
+                self._kubectl(*words, stdin=text)
+            except ClusterError as problem:
+                problems.append(ClusterProblem(True, str(problem)))
+                break  # the pods would fail for the same reason
+        secrets = [self.tracking_secret, self.storage_secret, *self.pull_secrets]
+        for secret in filter(None, secrets):
+            try:
+                self._kubectl("get", "secret", secret, "-o", "name")
+            except ClusterError as problem:  # a user who may not read secrets may still use them
+                problems.append(ClusterProblem("not found" in str(problem), str(problem)))
+        try:
+            quotas = json.loads(self._kubectl("get", "resourcequotas", "-o", "json"))["items"]
+        except ClusterError:
+            return problems
+        return [*problems, *quota_problems(self, quotas)]
 
     @override
     def submit(self, name: str, request: Request) -> Submission:
@@ -165,7 +121,23 @@ class KubeRay(Cluster, kind="kuberay"):
         selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
         jobs = json.loads(self._kubectl("get", "rayjobs", "-l", selector, "-o", "json"))["items"]
         ours = [job for job in jobs if STUDY_ANNOTATION in job["metadata"].get("annotations", {})]
-        return sorted((submission_of_rayjob(job, name) for job in ours), key=lambda each: each.started or 0.0)
+        found = [
+            (submission_of_rayjob(job, name), job.get("status", {}).get("rayClusterName")) for job in ours
+        ]
+        if any(each.state == "pending" and cluster for each, cluster in found):
+            reasons = waiting_reasons(
+                json.loads(self._kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+            )
+            found = [
+                (
+                    replace(each, detail=reasons.get(cluster, each.detail))
+                    if each.state == "pending"
+                    else each,
+                    cluster,
+                )
+                for each, cluster in found
+            ]
+        return sorted((each for each, _ in found), key=lambda each: each.started or 0.0)
 
     @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
@@ -233,134 +205,14 @@ def _seconds(stamp: str | None) -> float | None:
     return datetime.fromisoformat(stamp).timestamp() if stamp else None
 
 
-def rayjob_name(study: str) -> str:
-    """The RayJob's name: a DNS-1035 label, different for every study."""
-    plain = re.sub(r"[^a-z0-9]+", "-", study.lower()).strip("-")
-    digest = hashlib.sha256(study.encode()).hexdigest()[:8]
-    if plain == study and len(study) <= NAME_CHARACTERS - 3 and not re.search(r"-[0-9a-f]{8}$", plain):
-        return f"ls-{plain}"
-    return f"ls-{plain[: NAME_CHARACTERS - 12].strip('-')}-{digest}"
-
-
-def manifests(cluster: KubeRay, name: str, request: Request) -> list[dict[str, Any]]:
-    """A ConfigMap with the study's file, and a RayJob with its RayCluster, in the order of `kubectl apply`."""
-    metadata = {
-        "name": rayjob_name(request.study),
-        "namespace": cluster.namespace,
-        "labels": dict(LABELS),
-        "annotations": {STUDY_ANNOTATION: request.study, CLUSTER_ANNOTATION: name},
-    }
-    # A script, because a job's entrypoint passes through two shells that quote differently.
-    script = f"#!/bin/bash\ncd {WORK} && exec {shlex.join(cluster.driver(request))}\n"
-    files = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata,
-        "data": {"study.yaml": request.text, "run.sh": script},
-    }
-    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": _job(cluster, request)}
-    return [files, job]
-
-
-def _job(cluster: KubeRay, request: Request) -> dict[str, Any]:
-    environment = STOP_ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}
-    spec: dict[str, Any] = {
-        "entrypoint": f"bash {WORK}/run.sh",
-        "runtimeEnvYAML": yaml.safe_dump({"env_vars": environment}),
-        "backoffLimit": cluster.retries,
-    }
-    if cluster.keep_on_failure is None:
-        spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": cluster.keep}
-    else:
-        kept = {"SUCCEEDED": cluster.keep, "FAILED": cluster.keep_on_failure}
-        rules = [
-            {"policy": "DeleteCluster", "condition": {"jobStatus": status, "ttlSeconds": seconds}}
-            for status, seconds in kept.items()
-        ]
-        spec |= {"shutdownAfterJobFinishes": False, "deletionStrategy": {"deletionRules": rules}}
-    if cluster.active_deadline:
-        spec["activeDeadlineSeconds"] = cluster.active_deadline
-    if cluster.start_deadline:
-        spec["preRunningDeadlineSeconds"] = cluster.start_deadline
-    return spec | {"rayClusterSpec": _cluster(cluster, request)}
-
-
-def _cluster(cluster: KubeRay, request: Request) -> dict[str, Any]:
-    low, high = cluster.min_workers, cluster.max_workers
-    spec: dict[str, Any] = {
-        "rayVersion": cluster.ray,
-        "authOptions": {"mode": "token"},
-        "headGroupSpec": {
-            "rayStartParams": {} if cluster.trials_on_head else {"num-cpus": "0", "num-gpus": "0"},
-            "template": _pod(cluster, "ray-head", cluster.head, request),
-        },
-        "workerGroupSpecs": [
-            {
-                "groupName": "trials",
-                "replicas": low,
-                "minReplicas": low,
-                "maxReplicas": high,
-                "rayStartParams": {},
-                "template": _pod(cluster, "ray-worker", cluster.worker, None),
-            }
-        ],
-    }
-    if high > low:
-        options = {"version": "v2", "idleTimeoutSeconds": cluster.idle}
-        spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": options}
-    return spec
-
-
-def _pod(cluster: KubeRay, name: str, machine: Machine, driven: Request | None) -> dict[str, Any]:
-    """A pod of the Ray cluster. The driver's pod gets the study's file and the driver's secrets."""
-    amounts = machine.amounts()
-    secrets = [cluster.storage_secret, cluster.tracking_secret if driven else None]
-    container: dict[str, Any] = {
-        "name": name,
-        "image": cluster.image,
-        "resources": {"requests": amounts, "limits": dict(amounts)},
-        "env": [{"name": key, "value": value} for key, value in cluster.environment.items()],
-        "envFrom": [{"secretRef": {"name": secret}} for secret in secrets if secret],
-    }
-    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    if driven:
-        spec |= {"terminationGracePeriodSeconds": 90} | _study(container, driven)
-    optional = {
-        "serviceAccountName": cluster.service_account,
-        "imagePullSecrets": [{"name": each} for each in cluster.pull_secrets],
-        "nodeSelector": dict(machine.node_selector),
-        "tolerations": [dict(each) for each in machine.tolerations],
-    }
-    spec |= {key: value for key, value in optional.items() if value}
-    return {"metadata": {"labels": dict(LABELS)}, "spec": spec}
-
-
-def _study(container: dict[str, Any], request: Request) -> dict[str, Any]:
-    """Mount the study's file and the script into the container. Returns the volumes.
-
-    Mounting by subPath gives plain files. A whole ConfigMap is mounted as links through a folder named by date, which
-    hides the study's name, and its keys cannot hold slashes.
-    """
-    mounts = {"study.yaml": request.file, "run.sh": "run.sh"}
-    container["workingDir"] = WORK
-    container["volumeMounts"] = [{"name": "work", "mountPath": WORK}] + [
-        {"name": "study", "mountPath": f"{WORK}/{path}", "subPath": key, "readOnly": True}
-        for key, path in mounts.items()
-    ]
-    study = {"name": "study", "configMap": {"name": rayjob_name(request.study)}}
-    return {"volumes": [{"name": "work", "emptyDir": {}}, study]}
-
-
-class _ReadableDumper(yaml.SafeDumper):
-    """YAML for readers: no anchors, and text of several lines as a block."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _block_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None  # PyYAML takes quotes where a block cannot hold the text
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_ReadableDumper.add_representer(str, _block_text)
+def waiting_reasons(pods: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The reason why a pod of a Ray cluster waits, such as an image that cannot be pulled, by cluster."""
+    reasons = dict[str, str]()
+    for pod in pods:
+        status, cluster = pod.get("status", {}), pod["metadata"].get("labels", {}).get("ray.io/cluster")
+        states = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses", [])]
+        unscheduled = [each for each in status.get("conditions", []) if each.get("reason") == "Unschedulable"]
+        for each in (*states, *unscheduled):
+            if cluster and each.get("message"):
+                reasons.setdefault(cluster, f"{each['reason']}: {' '.join(each['message'].split())[:300]}")
+    return reasons

@@ -8,13 +8,14 @@ The cluster asks for the token in the file `token`. `ray get-auth-token --genera
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from typing_extensions import override
 
-from loopscale.cluster.base import OneLine, Request, trials_per_machine
+from loopscale.cluster.base import HostGroup, OneLine, Request, trials_on, trials_per_machine
 from loopscale.cluster.ray import Ray
 from loopscale.core.config import Config
 
@@ -130,9 +131,21 @@ class Launcher(Ray, kind="launcher"):
         """The driver's command. By default, `workers` is the capacity of the cluster at its largest size."""
         workers = self.workers
         if not workers and self.head and self.worker:
-            nodes = [self.worker] * self.max_workers + [self.head] * self.trials_on_head
-            workers = max(1, sum(trials_per_machine(request.resources, node.cpu, node.gpu) for node in nodes))
+            workers = trials_on(self.hosts("", request.resources))
         return Ray.command(self.model_copy(update={"workers": workers}), request, python, address)
+
+    @override
+    def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
+        """The machines of the cloud. The head stays until `ray down`, and idle machines go after a while."""
+        if not (self.head and self.worker):
+            return super().hosts(name, trial)
+        head, worker = self.head, self.worker
+        on_head, on_worker = (trials_per_machine(trial, node.cpu, node.gpu) for node in (head, worker))
+        least, idle = self.min_workers, 60.0 * self.idle_minutes
+        return (
+            HostGroup(1, head.cpu, head.gpu, on_head if self.trials_on_head else 0, least=1),
+            HostGroup(self.max_workers, worker.cpu, worker.gpu, on_worker, least, idle, outlives=True),
+        )
 
     @override
     def render(self, name: str, request: Request) -> str:

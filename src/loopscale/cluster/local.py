@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from loopscale.cluster.base import (
@@ -21,9 +22,11 @@ from loopscale.cluster.base import (
     EXIT_STATES,
     Cluster,
     ClusterError,
+    HostGroup,
     Request,
     Submission,
     SubmissionState,
+    trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
@@ -36,6 +39,12 @@ class Local(Cluster, kind="local"):
 
     python: str | None = None
     """The interpreter. By default the interpreter that submits."""
+
+    @override
+    def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
+        cpus = len(os.sched_getaffinity(0))
+        slots = trials_per_machine({"cpu": trial["cpu"]}, cpus, 0)
+        return (HostGroup(1, cpus, torch.cuda.device_count(), slots, least=1, started=False),)
 
     @property
     def folder(self) -> Path:
@@ -72,7 +81,7 @@ class Local(Cluster, kind="local"):
         process = subprocess.Popen(
             ["/bin/sh", "-c", script],
             cwd=package,
-            env=os.environ | {"PYTHONPATH": str(package), "PYTHONUNBUFFERED": "1"},
+            env=os.environ | resolved.secrets | {"PYTHONPATH": str(package), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -35,13 +35,13 @@ def report_on_machine(packages: tuple[str, ...], storage: str | None) -> dict[st
 
 
 def describe_cluster(
-    packages: tuple[str, ...], store: str | None, storage: str | None, study: str
+    packages: tuple[str, ...], store: str | None, storage: str | None, study: str, address: str = "auto"
 ) -> dict[str, Any]:
-    """The head, and every node of the Ray cluster that runs on it."""
+    """The head, and every node of the Ray cluster at `address`, by default the cluster that runs on the head."""
     import ray  # here, because a look-up of a cluster's kind imports this module
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ray.init(address="auto", logging_level=logging.ERROR, log_to_driver=False)
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     task = ray.remote(num_cpus=0)(report_on_machine)
     pending = []
     for node in ray.nodes():

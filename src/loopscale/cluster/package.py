@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +52,11 @@ class Package:
         return path
 
 
-def build_package(study: str, text: str) -> Package:
-    """The package of a study, given its name and the text of its file. Raises ClusterError if it is too large."""
+def build_package(study: str, text: str, plugins: Mapping[str, bytes] = {}) -> Package:
+    """The package of a study, given its name, the text of its file, and the files of its plugins.
+
+    Raises ClusterError if the package is too large.
+    """
     folder = Path(loopscale.__file__).parent
     commit = (
         _git(folder, "rev-parse", "HEAD").strip() if _git(folder, "ls-files", "--", "__init__.py") else ""
@@ -66,7 +69,7 @@ def build_package(study: str, text: str) -> Package:
         f"studies/{study}.yaml": text.encode(),
         ORIGIN: json.dumps(origin, indent=1, sort_keys=True).encode(),
     }
-    content = _zip(files)
+    content = _zip(files | dict(plugins))
     if len(content) > PACKAGE_BYTES:
         raise ClusterError(
             f"the package of {study} has {len(content) / 2**20:.0f} MiB, and a cluster takes {PACKAGE_BYTES // 2**20}",
@@ -85,8 +88,9 @@ def unpack(request: Request, folder: Path) -> None:
         with zipfile.ZipFile(request.package) as archive:
             archive.extractall(part)
     else:
-        (part / request.file).parent.mkdir(parents=True)
-        (part / request.file).write_text(request.text)
+        for path, content in {request.file: request.text.encode(), **request.plugins}.items():
+            (part / path).parent.mkdir(parents=True, exist_ok=True)
+            (part / path).write_bytes(content)
     try:
         part.rename(folder)
     except OSError:  # another submission was faster

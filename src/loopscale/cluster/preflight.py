@@ -10,32 +10,101 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from loopscale.cluster.base import Cluster, Request
+from loopscale.cluster.base import Cluster, ClusterError, ClusterProblem, HostGroup, Request
 from loopscale.runner.machine import PACKAGES, versions
 
 SKEW_NOTED, SKEW_FATAL = 5.0, 300.0
 """Seconds between two clocks: worth a note; and enough to make signed requests to a bucket fail."""
 
 
-@dataclass(frozen=True)
-class ClusterProblem:
-    """A problem of a cluster. A fatal problem would keep the study from running."""
-
-    fatal: bool
-    text: str
-
-
 def preflight(name: str, cluster: Cluster, request: Request) -> list[ClusterProblem]:
     """All problems, the fatal ones first. Raises ClusterError if the cluster does not answer."""
+    problems = cluster.queue_problems(name, request)
     before = time.time()
     report = cluster.machine_report(name, request)
-    if report is None:  # the machines start with the study, and the driver checks them
+    if report is None:  # the machines start with the study, and its job checks them in its first minute
+        remarks = remarks_on_hosts(name, cluster, request.resources)
+        problems += [ClusterProblem(False, text) for text in remarks]
+    else:
+        problems += check_report(
+            report,
+            request.resources,
+            (before, time.time()),
+            store=cluster.store,
+            storage=cluster.storage,
+            grows=cluster.grows,
+        )
+    return fatal_first(problems)
+
+
+def fatal_first(problems: Sequence[ClusterProblem]) -> list[ClusterProblem]:
+    return sorted(problems, key=lambda problem: not problem.fatal)
+
+
+def known_hosts(
+    name: str, cluster: Cluster, trial: Mapping[str, float]
+) -> tuple[tuple[HostGroup, ...], list[str]]:
+    """The hosts of a cluster, and remarks on them for a plan."""
+    try:
+        hosts, reason = cluster.hosts(name, trial), f"nothing tells the hosts of {name}"
+    except ClusterError as problem:
+        hosts, reason = (), str(problem).partition("; ")[0]
+    if hosts:
+        return hosts, list(host_remarks(name, hosts, trial))
+    if cluster.workers:
+        return (), []
+    count = "the plan counts one trial at a time; give --workers, or write workers: in the cluster's file"
+    return (), [f"{reason}: {count}"]
+
+
+def remarks_on_hosts(name: str, cluster: Cluster, trial: Mapping[str, float]) -> list[str]:
+    """Remarks on the hosts of a cluster; none if its hosts are unknown here."""
+    try:
+        return list(host_remarks(name, cluster.hosts(name, trial), trial))
+    except ClusterError:
         return []
-    return check_report(report, cluster, request.resources, (before, time.time()))
+
+
+def host_remarks(name: str, hosts: Sequence[HostGroup], trial: Mapping[str, float]) -> Iterator[str]:
+    """One sentence if the study and the hosts disagree on GPUs, or if no host holds a trial."""
+    asked = trial.get("gpu", 0.0)
+    most = max((group.gpus for group in hosts), default=0.0)
+    if asked and not most:
+        yield (
+            f"a trial asks for {asked:g} GPU, and the hosts of {name} have none; "
+            f"take a cluster with GPUs, or --set resources.gpu=0"
+        )
+    elif most and not asked:
+        yield (
+            f"the study asks for no GPU, and a host of {name} has {most:g}: its GPUs idle; "
+            f"set resources.gpu in the study, or take a cluster without GPUs"
+        )
+    elif hosts and not any(group.slots for group in hosts):
+        yield f"no host of {name} holds a trial ({_amounts(trial)}); make its hosts larger, or ask for less"
+
+
+def _amounts(trial: Mapping[str, float]) -> str:
+    names = {"cpu": "CPU", "gpu": "GPU", "memory": "GiB"}
+    return ", ".join(f"{amount:g} {names[name]}" for name, amount in trial.items() if amount)
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """The machine that submits the study. The results of other versions than its own may differ."""
+
+    name: str
+    versions: Mapping[str, str]
 
 
 def check_report(
-    report: Mapping[str, Any], cluster: Cluster, trial: Mapping[str, float], asked: tuple[float, float]
+    report: Mapping[str, Any],
+    trial: Mapping[str, float],
+    asked: tuple[float, float],
+    *,
+    store: str | None,
+    storage: str | None,
+    grows: bool,
+    submitter: Submitter | None = None,
 ) -> list[ClusterProblem]:
     """The problems in a report of the cluster's machines, the fatal ones first.
 
@@ -47,26 +116,46 @@ def check_report(
         Resources of one trial: cpu, gpu.
     asked
         Times of this machine before and after the report, in seconds since 1970.
+    store, storage, grows
+        The settings of the cluster.
+    submitter
+        The machine that submits; by default this machine.
     """
     nodes = report["nodes"]
     problems = [ClusterProblem(True, report["store"])] if report["store"] else []
-    if not cluster.store:
+    if not store:
         text = "the cluster has no store; write store: http://TRACKING-SERVER:5000 in its file"
         problems.append(ClusterProblem(True, text))
-    if not cluster.storage and len(nodes) > 1:
+    if not storage and len(nodes) > 1:
         text = (
             "its machines share no storage; write storage: s3://BUCKET/PREFIX or a shared folder in its file"
         )
         problems.append(ClusterProblem(True, text))
     problems += _clock("the head", max(asked[0] - report["time"], report["time"] - asked[1], 0.0))
-    problems += _versions("the head", report)
+    problems += _versions("the head", report, submitter)
     for node in nodes:
-        problems += _node(node, report)
-    problems += _capacity(nodes, trial, cluster.grows)
-    return sorted(problems, key=lambda problem: not problem.fatal)
+        problems += _node(node, report, submitter)
+    problems += _capacity(nodes, trial, grows)
+    most = max((node["resources"].get("GPU", 0.0) for node in nodes), default=0.0)
+    if most and not trial.get("gpu"):
+        text = f"the study asks for no GPU, and a machine of the cluster has {most:g}; set resources.gpu in the study"
+        problems.append(ClusterProblem(False, text))
+    return fatal_first(problems)
 
 
-def _node(node: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[ClusterProblem]:
+def check_machine(
+    host: str, report: Mapping[str, Any], submitter: Submitter | None = None
+) -> list[ClusterProblem]:
+    """The problems of one machine that has reported on itself: its storage and its versions."""
+    problems = list(_versions(host, report, submitter))
+    if report["storage"]:
+        problems.append(ClusterProblem(True, f"{host} cannot write checkpoints: {report['storage']}"))
+    return fatal_first(problems)
+
+
+def _node(
+    node: Mapping[str, Any], head: Mapping[str, Any], submitter: Submitter | None
+) -> Iterator[ClusterProblem]:
     host = f"{node['address']}"
     if "problem" in node:
         text = f"{host} cannot run loopscale ({node['problem']}); take it out of the cluster or repair it"
@@ -76,7 +165,7 @@ def _node(node: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[ClusterP
         yield ClusterProblem(True, f"{host} cannot write checkpoints: {node['storage']}")
     yield from _clock(host, node["skew"])
     if (node["python"], node["versions"]) != (head["python"], head["versions"]):
-        yield from _versions(host, node)
+        yield from _versions(host, node, submitter)
 
 
 def _clock(host: str, skew: float) -> Iterator[ClusterProblem]:
@@ -85,9 +174,10 @@ def _clock(host: str, skew: float) -> Iterator[ClusterProblem]:
         yield ClusterProblem(skew > SKEW_FATAL, text)
 
 
-def _versions(host: str, report: Mapping[str, Any]) -> Iterator[ClusterProblem]:
-    """A missing or too old package is fatal. A version that differs from this machine's may change results."""
-    own = versions(PACKAGES)
+def _versions(host: str, report: Mapping[str, Any], submitter: Submitter | None) -> Iterator[ClusterProblem]:
+    """A missing or too old package is fatal. A version that differs from the submitter's may change results."""
+    known = submitter or Submitter("this machine", versions(PACKAGES))
+    own = known.versions
     for package, needed in _requirements().items():
         version = report["versions"].get(package)
         if version is None:
@@ -95,7 +185,7 @@ def _versions(host: str, report: Mapping[str, Any]) -> Iterator[ClusterProblem]:
         elif not needed.contains(Version(version), prereleases=True):
             yield ClusterProblem(True, f"{host} has {package} {version}; install {package}{needed} there")
         elif package in own and version != own[package]:
-            text = f"{host} has {package} {version}, and this machine has {own[package]}; results may differ"
+            text = f"{host} has {package} {version}, and {known.name} has {own[package]}; results may differ"
             yield ClusterProblem(False, text)
 
 

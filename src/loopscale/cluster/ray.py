@@ -8,8 +8,10 @@ import os
 import shlex
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -21,18 +23,19 @@ from loopscale.cluster.base import (
     STOP_ENVIRONMENT,
     Cluster,
     ClusterError,
+    HostGroup,
     Request,
     Submission,
     SubmissionState,
+    trials_per_machine,
 )
 from loopscale.cluster.commands import last_line
 from loopscale.cluster.machine_report import MARK
+from loopscale.redaction import STORE_PASSWORD
 from loopscale.runner.machine import PACKAGES
 
-if (
-    TYPE_CHECKING
-):  # Ray is imported late in this file: it takes seconds, and `plan --cluster` needs none of it
-    from ray.job_submission import JobSubmissionClient  # here, because Ray loads slowly
+if TYPE_CHECKING:  # Ray loads in seconds, and `plan --cluster` needs none of it
+    from ray.job_submission import JobSubmissionClient
 
 JOB_STATES: dict[str, SubmissionState] = {
     "PENDING": "pending",
@@ -101,10 +104,34 @@ class Ray(Cluster, kind="ray"):
         return runtime | ({"working_dir": str(request.package)} if request.package else {})
 
     @override
+    def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
+        """The hosts that run now, by the answer of the head. A submission starts none of them."""
+        nodes = [node for node in self._nodes(name) if node["state"] == "ALIVE"]
+        groups = []
+        for resources in (node["resources_total"] for node in nodes):
+            cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+            slots = trials_per_machine(trial, cpus, gpus, resources.get("memory", 0.0) / 2**30)
+            groups.append(HostGroup(1, cpus, gpus, slots, least=1, started=False))
+        return tuple(groups)
+
+    def _nodes(self, name: str) -> list[dict[str, Any]]:
+        """The head's list of nodes, read without Ray's client, which takes seconds to load. Raises ClusterError."""
+        headers = {"Authorization": f"Bearer {token}"} if (token := _token()) else {}
+        question = urllib.request.Request(f"{self.address}/api/v0/nodes?limit=10000", headers=headers)
+        try:
+            with urllib.request.urlopen(question, timeout=CONNECT_SECONDS) as answer:
+                return json.load(answer)["data"]["result"]["result"]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise ClusterError(
+                f"{name}: no list of nodes at {self.address} ({last_line(str(problem))})",
+                "start the cluster, or correct its address or token",
+            ) from problem
+
+    @override
     def machine_report(self, name: str, request: Request) -> Mapping[str, Any]:
         words = ["python", "-m", "loopscale.cluster.machine_report", "--packages", ",".join(PACKAGES)]
         words += ["--study", request.study]
-        for option, value in (("--store", self.store), ("--storage", self.storage)):
+        for option, value in (("--store", self.public_store), ("--storage", self.storage)):
             words += [option, value] if value else []
         output = self.run(name, request, words, REPORT_SECONDS)
         line = next((line for line in output.splitlines() if line.startswith(MARK)), None)
@@ -177,6 +204,11 @@ class Ray(Cluster, kind="ray"):
                     f"${name} is not set here", "set it, or give it a value under environment:"
                 )
             environment[name] = value
+        if self.secrets.keys() - environment.keys():
+            raise ClusterError(
+                "everyone with access to the cluster's dashboard could read the password of the store",
+                f"take the password out of the store's address, and set {STORE_PASSWORD} under environment:",
+            )
         return environment
 
     def _jobs(self, name: str, client: "JobSubmissionClient") -> list[Submission]:
@@ -216,6 +248,17 @@ class Ray(Cluster, kind="ray"):
         logging.getLogger("ray").setLevel(logging.ERROR)
         with _one_line_errors(name):
             return JobSubmissionClient(self.address)
+
+
+def _token() -> str:
+    """This user's token for Ray clusters, from Ray's own places; empty if there is none."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    place = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray/auth_token")
+    try:
+        return place.read_text().strip()
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager

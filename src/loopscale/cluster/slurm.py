@@ -1,8 +1,14 @@
-"""Slurm: a batch job starts a Ray on the allocation and runs the driver on the first host.
+"""Slurm: a batch job starts a Ray on its first host, and runs the driver there.
+
+In `mode: gang` the job holds all hosts from start to end. In `mode: elastic` the job is small, and holds no host for
+trials. It submits one worker job for each host that trials need. A worker job joins Ray when it starts. It leaves at
+its time limit, if its host is drained, or after `idle` seconds without a trial. The trials of a host that leaves resume
+on other hosts from their checkpoints.
 
 `loopscale submit` runs on a machine that has `sbatch` and the shared folder. The folder holds `code/` (unpacked
 packages), `jobs/ID/` (token, Ray's logs, exit code) and `logs/`. It also holds the records and checkpoints, unless
-the settings name other places. Slurm may forget ended jobs; their exit codes stay in `jobs/ID/`.
+the settings name other places. Slurm may forget ended jobs; their exit codes stay in `jobs/ID/`. Before the driver,
+the job checks its hosts as `loopscale submit` would (`job_check.py`), and a problem ends the job at once.
 
 Two signals end a study cleanly. `loopscale stop` sends INT to the batch shell: the driver saves its state and the job
 ends. Slurm sends USR1 two minutes before the time limit: the driver saves its state, and the job is queued again under
@@ -15,12 +21,13 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 from typing_extensions import override
 
 from loopscale.cluster.base import (
@@ -28,21 +35,53 @@ from loopscale.cluster.base import (
     EXIT_STATES,
     Cluster,
     ClusterError,
+    ClusterProblem,
+    HostGroup,
     OneLine,
     Request,
     Submission,
     SubmissionState,
+    trials_on,
     trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file, run_command
 from loopscale.cluster.package import unpack
+from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
+from loopscale.core.config import Config
 
 TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
 WARNING_SECONDS = 120
 """Slurm's signal comes so long before the time limit. A driver takes up to 40 s to stop."""
+LEAVE_SECONDS = 60
+"""Slurm's signal comes so long before the time limit of a worker job. A host takes a few seconds to leave Ray."""
 STOP_SECONDS = 150.0
+GPU = re.compile(r"((?P<type>[A-Za-z][\w.-]*):)?(?P<count>\d+)")
+WORKER_END = "END-OF-THE-WORKER-JOB"
 BEGUN: dict[str, SubmissionState] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
 """States of squeue for a job that has begun. Every other job of squeue is pending."""
+
+
+class Container(Config):
+    """A container for the driver, Ray and the trials. `python` is the interpreter inside."""
+
+    image: OneLine
+    """Apptainer: a .sif file, or docker://REGISTRY/NAME:TAG. Pyxis: a .sqsh file, or REGISTRY#NAME:TAG."""
+    runtime: Literal["apptainer", "pyxis"] = "apptainer"
+    options: tuple[OneLine, ...] = ()
+    """More options of `apptainer exec` (--bind=/data), or of srun with pyxis (--container-env=HF_HOME)."""
+
+
+class DriverJob(Config):
+    """The job of the driver in `mode: elastic`. It needs no GPU."""
+
+    cpus: PositiveInt = 2
+    mem: OneLine | None = "8G"
+    partition: OneLine | None = None
+    """By default the partition of the workers."""
+    time: OneLine | None = None
+    """By default the time limit of the workers. The next job resumes the study."""
+    options: tuple[OneLine, ...] = ()
+    """More options of sbatch."""
 
 
 class Slurm(Cluster, kind="slurm"):
@@ -54,10 +93,15 @@ class Slurm(Cluster, kind="slurm"):
     """The interpreter with the packages of constraints.txt, as the set-up lines leave it."""
     setup: tuple[OneLine, ...] = ()
     """Shell lines that run first: `module load ...`, `source .../activate`."""
+    mode: Literal["gang", "elastic"] = "gang"
+    """gang: one job with all hosts. elastic: a small job for the driver, and worker jobs that come and go."""
     nodes: PositiveInt = 1
+    """Hosts of the job. With mode: elastic, the largest number of worker jobs."""
     cpus_per_task: PositiveInt = 4
     """CPUs of each host. Each host runs one task."""
     gpus_per_node: NonNegativeInt = 0
+    gpu: OneLine | None = None
+    """GPUs of each host with their type, instead of gpus_per_node: a100:1."""
     mem: OneLine | None = None
     """Memory of each host, as Slurm writes it: 64G."""
     time: OneLine | None = None
@@ -66,7 +110,14 @@ class Slurm(Cluster, kind="slurm"):
     account: OneLine | None = None
     qos: OneLine | None = None
     options: tuple[OneLine, ...] = ()
-    """More options of sbatch: --constraint=a100."""
+    """More options of sbatch: --constraint=a100. With mode: elastic, of the worker jobs."""
+    container: Container | None = None
+    driver: DriverJob = DriverJob()
+    """With mode: elastic, the job of the driver."""
+    idle: PositiveInt = 300
+    """With mode: elastic, seconds without a trial after which a worker job ends."""
+    array_limit: PositiveInt | None = None
+    """With mode: elastic, worker jobs of one array that run at a time, as in --array=1-8%4."""
     requeue: bool = True
     """Whether the job is queued again after its time limit or the failure of a host."""
     join_seconds: PositiveFloat = Field(default=300.0, le=86400)
@@ -88,6 +139,30 @@ class Slurm(Cluster, kind="slurm"):
             raise ValueError(f"{value!r} is no time limit of Slurm; write it in quotes, as '12:00:00'")
         return value
 
+    @field_validator("gpu")
+    @classmethod
+    def _is_gpu(cls, gpu: str | None) -> str | None:
+        if gpu is not None and not GPU.fullmatch(gpu):
+            raise ValueError(f"{gpu!r} is no GPU of Slurm; write TYPE:COUNT, as a100:1, or a number")
+        return gpu
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Slurm":
+        if self.gpu and self.gpus_per_node:
+            raise ValueError("gpu and gpus_per_node both give the GPUs of a host; write one of them")
+        unused = [key for key in ("driver", "idle", "array_limit") if key in self.model_fields_set]
+        if self.mode == "gang" and unused:
+            raise ValueError(
+                f"{unused[0]} is for mode: elastic; write mode: elastic, or leave {unused[0]} out"
+            )
+        return self
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of each host."""
+        found = GPU.fullmatch(self.gpu or "")
+        return int(found["count"]) if found else self.gpus_per_node
+
     @field_validator("options")
     @classmethod
     def _are_options(cls, options: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,37 +172,135 @@ class Slurm(Cluster, kind="slurm"):
         return options
 
     @override
+    def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
+        """The hosts of the allocation, which are held from start to end, or the worker jobs beside the driver."""
+        slots = trials_per_machine(trial, self.cpus_per_task, self.gpus)
+        if self.mode == "gang":
+            return (HostGroup(self.nodes, self.cpus_per_task, self.gpus, slots, least=self.nodes),)
+        return (
+            HostGroup(1, self.driver.cpus, 0, 0, least=1),
+            HostGroup(self.nodes, self.cpus_per_task, self.gpus, slots, least=0, idle_seconds=self.idle),
+        )
+
+    @override
+    def queue_problems(self, name: str, request: Request) -> list[ClusterProblem]:
+        """What Slurm says of the jobs, before one of them is queued."""
+        script = self.render(name, request)
+        hosts = WantedHosts(
+            nodes=self.nodes,
+            cpus=self.cpus_per_task,
+            gpus=self.gpus,
+            gpu_type=found["type"] if (found := GPU.fullmatch(self.gpu or "")) else None,
+            memory=self.mem,
+            time=self.time,
+            partition=self.partition,
+            account=self.account,
+            qos=self.qos,
+        )
+        if self.mode == "gang":
+            return slurm_problems(hosts, script)
+        driver = WantedHosts(1, self.driver.cpus, 0, None, self.driver.mem, **self._driver_place())
+        worker = self._worker_script(name, request)
+        # A worker job has one host. Fewer hosts than `nodes` are no problem.
+        problems = [*slurm_problems(driver, script), *slurm_problems(replace(hosts, nodes=1), worker)]
+        return list(dict.fromkeys(problems))
+
+    def _driver_place(self) -> dict[str, str | None]:
+        return {
+            "time": self.driver.time or self.time,
+            "partition": self.driver.partition or self.partition,
+            "account": self.account,
+            "qos": self.qos,
+        }
+
+    @override
     def render(self, name: str, request: Request) -> str:
-        """The complete batch script."""
+        """The complete batch script. In `mode: elastic` it holds the script of the worker jobs."""
         head = ["#!/bin/bash", f"# loopscale: {request.study} on {name}; output goes to an existing folder"]
         head += [f"#SBATCH {option}" for option in self._options(request)]
-        gpus = self.gpus_per_node
-        values = {"folder": self.folder, "code": self._code(request), "python": self.python}
-        values |= {"cpus": self.cpus_per_task, "gpus": gpus, "gres": gpus or "", "mem": self.mem or ""}
+        values = self._values(request) | {"mode": self.mode}
         values |= {"seconds": f"{self.join_seconds:g}", "requeue": int(self.requeue)}
-        head += ["", *(f"{name}={shlex.quote(str(value))}" for name, value in values.items())]
-        capacity = self.nodes * trials_per_machine(request.resources, self.cpus_per_task, gpus)
-        resolved = self.model_copy(
+        values |= {"array_limit": self.array_limit or ""}
+        head += ["", *(f"{key}={shlex.quote(str(value))}" for key, value in values.items())]
+        resolved = self._resolved(name, request)
+        head += [f"study=({shlex.join(resolved.command(request, self.python, address=None))})"]
+        check = [
+            "--study",
+            request.study,
+            "--store",
+            str(resolved.public_store),
+            "--storage",
+            str(resolved.storage),
+        ]
+        check += ["--trial", json.dumps(request.resources), *(["--grows"] if self.mode == "elastic" else [])]
+        head += [f"check=({shlex.join(check)})", *self._container_words(), *self.setup]
+        if self.mode == "elastic":
+            _, workers = self.hosts(name, request.resources)
+            limits = {"--most": self.nodes, "--slots": max(1, workers.slots), "--idle": self.idle}
+            head += [f"elastic=({' '.join(f'{key} {value}' for key, value in limits.items())})"]
+            worker = self._worker_script(name, request)
+            head += [f"write_worker_job() {{\n  cat << '{WORKER_END}'\n{worker}{WORKER_END}\n}}"]
+        return "\n".join(head) + "\n" + _shell("slurm.sh")
+
+    def _worker_script(self, name: str, request: Request) -> str:
+        """The batch script of a worker job. The driver's job writes the script beside its token."""
+        options = {**self._place(), **self._host_options(), "open-mode": "append"}
+        options |= {"signal": f"B:USR1@{LEAVE_SECONDS}"}
+        words = [f"--{key}={value}" for key, value in options.items() if value is not None]
+        head = ["#!/bin/bash", *(f"#SBATCH {shlex.quote(word)}" for word in [*words, "--no-requeue"])]
+        head += [f"#SBATCH {shlex.quote(option)}" for option in self.options]
+        head += [f"{key}={shlex.quote(str(value))}" for key, value in self._values(request).items()]
+        storage = str(self._resolved(name, request).storage)
+        head += [f"check=({shlex.join(['--storage', storage])})", *self._container_words(), *self.setup]
+        return "\n".join(head) + "\n" + _shell("slurm_worker.sh")
+
+    def _resolved(self, name: str, request: Request) -> "Slurm":
+        """The settings with the store, the storage and the number of trials that the driver uses."""
+        return self.model_copy(
             update={
                 "store": self.store or f"{self.folder}/records",
                 "storage": self.storage or f"{self.folder}/storage",
-                "workers": self.workers or max(1, capacity),
+                "workers": self.workers or trials_on(self.hosts(name, request.resources)),
             }
         )
-        head += [f"study=({shlex.join(resolved.command(request, self.python, address=None))})", *self.setup]
-        return "\n".join(head) + "\n" + files("loopscale.cluster").joinpath("slurm.sh").read_text()
+
+    def _values(self, request: Request) -> dict[str, object]:
+        """The variables of both scripts."""
+        return {
+            "folder": self.folder,
+            "code": self._code(request),
+            "python": self.python,
+            "cpus": self.cpus_per_task,
+            "gpus": self.gpus,
+            "gres": self.gpu or self.gpus_per_node or "",
+            "mem": self.mem or "",
+            "runtime": self.container.runtime if self.container else "none",
+            "image": self.container.image if self.container else "",
+        }
+
+    def _container_words(self) -> list[str]:
+        return [f"container=({shlex.join(self.container.options)})"] if self.container else ["container=()"]
+
+    def _place(self) -> dict[str, object]:
+        return {"partition": self.partition, "account": self.account, "qos": self.qos, "time": self.time}
+
+    def _host_options(self) -> dict[str, object]:
+        options: dict[str, object] = {"ntasks-per-node": 1, "cpus-per-task": self.cpus_per_task}
+        return options | {"gpus-per-node": self.gpu or self.gpus_per_node or None, "mem": self.mem}
 
     def _options(self, request: Request) -> Iterator[str]:
         """The options of sbatch. A quoted value is one word there, and % is escaped by another %."""
         output = self.folder.replace("%", "%%") + "/logs/%j.log"
-        options = {"job-name": request.study, "output": output, "open-mode": "append"}
-        options |= {"partition": self.partition, "account": self.account, "qos": self.qos, "time": self.time}
-        options |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus_per_task}
-        options |= {"gpus-per-node": self.gpus_per_node or None, "mem": self.mem}
+        options: dict[str, object] = {"job-name": request.study, "output": output, "open-mode": "append"}
+        if self.mode == "gang":
+            options |= {**self._place(), "nodes": self.nodes, **self._host_options()}
+        else:
+            options |= {**self._driver_place(), "nodes": 1, "ntasks-per-node": 1}
+            options |= {"cpus-per-task": self.driver.cpus, "mem": self.driver.mem}
         options |= {"signal": f"B:USR1@{WARNING_SECONDS}"}
         yield from (shlex.quote(f"--{key}={value}") for key, value in options.items() if value is not None)
         yield from ("--no-kill", "--requeue" if self.requeue else "--no-requeue")
-        yield from map(shlex.quote, self.options)
+        yield from map(shlex.quote, self.options if self.mode == "gang" else self.driver.options)
 
     def _code(self, request: Request) -> str:
         digest = request.digest or hashlib.sha256(request.text.encode()).hexdigest()[:16]
@@ -140,14 +313,15 @@ class Slurm(Cluster, kind="slurm"):
             return replace(latest, attached=True)
         folder = Path(self.folder)
         try:
-            for part in ("code", "jobs", "logs"):
+            for part in ("code", "jobs", "logs", *([] if self.storage else ["storage"])):
                 (folder / part).mkdir(parents=True, exist_ok=True)
             unpack(request, Path(self._code(request)))
         except OSError as problem:
             raise ClusterError(
                 f"cannot write below {self.folder} ({problem.strerror})", "correct `folder`"
             ) from None
-        answer = run_command(["sbatch", "--parsable"], self.render(name, request))
+        # sbatch hands its environment to the job. The script, which shows no password, stays readable for everyone.
+        answer = run_command(["sbatch", "--parsable"], self.render(name, request), environment=self.secrets)
         job = answer.strip().partition(";")[0]
         (folder / "jobs" / job).mkdir(exist_ok=True)
         about = {"study": request.study, "submitted": time.time()}
@@ -173,6 +347,8 @@ class Slurm(Cluster, kind="slurm"):
         if code.exists():
             text = code.read_text().strip()
             state, detail = EXIT_STATES.get(text, ("failed", f"exit code {text}"))
+            if (problem := path.with_name("problem")).exists():  # of the check in the first minute
+                detail = problem.read_text().strip()
             return replace(submission, state=state, detail=detail, ended=code.stat().st_mtime)
         return replace(submission, state="failed", detail=_reason_without_exit_code(submission.id))
 
@@ -193,6 +369,11 @@ class Slurm(Cluster, kind="slurm"):
             return
         run_command(["scancel", "--signal=INT", "--batch", submission.id])
         self.wait_until_stopped(submission, STOP_SECONDS, pause=1.0)
+
+
+def _shell(name: str) -> str:
+    """The part of a script that is the same for every study."""
+    return files("loopscale.cluster").joinpath(name).read_text()
 
 
 def _reason_without_exit_code(job: str) -> str:

@@ -2,20 +2,23 @@
 # --- the lines below are the same for every study ---
 set -u -m  # -m: every process below has its own group, and receives SIGINT
 job=$SLURM_JOB_ID run=$folder/jobs/$SLURM_JOB_ID temporary=/tmp/loopscale-$SLURM_JOB_ID
-stopping='' head='' driver='' workers=()
+stopping='' head='' driver='' tender='' workers=()
 
 say() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
 
-stop() {  # argument: user or limit; the driver saves its state and ends
+stop() {  # argument: user, limit or problem; the driver saves its state and ends
   stopping=$1
   say "stopping: asked by $stopping"
   if [ -n "$driver" ]; then kill -INT -- "-$driver" 2> /dev/null; fi
 }
 trap 'stop user' INT TERM
 trap 'stop limit' USR1  # from --signal above
+trap 'stop problem' USR2  # from tend below
 
-quit() {  # argument: exit code; removes the job's processes, its token and its temporary files
-  trap '' INT TERM USR1
+quit() {  # argument: exit code; removes the job's processes, its worker jobs, its token and its temporary files
+  trap '' INT TERM USR1 USR2
+  if [ -n "$tender" ]; then kill -KILL -- "-$tender" 2> /dev/null; fi
+  if [ "$mode" = elastic ]; then end_worker_jobs; fi
   for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM "$pid" 2> /dev/null; done
   for pid in ${workers[@]+"${workers[@]}"} $head; do
     for _ in {1..100}; do kill -0 "$pid" 2> /dev/null || break; sleep 0.1; done
@@ -23,13 +26,16 @@ quit() {  # argument: exit code; removes the job's processes, its token and its 
   done
   timeout 30 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
     rm -rf -- "$temporary" 2> /dev/null || rm -rf -- "$temporary"
+  if flock --exclusive --nonblock 9; then rm -f -- "$temporary.lock"; fi  # else by the last worker job here
   rm -f -- "$run/token"
   if [ "$stopping" = limit ] && [ "$requeue" = 1 ] && [ "$1" = 3 ] && scontrol requeue "$job"; then
     say "time limit: the job is queued again and resumes the study"
     sleep 60  # Slurm ends the job
   fi
-  echo "$1" > "$run/exit"
-  exit "$1"
+  code=$1
+  [ "$stopping" != problem ] || code=1
+  echo "$code" > "$run/exit"
+  exit "$code"
 }
 
 finish() {  # wait for the driver, also through signals
@@ -38,26 +44,80 @@ finish() {  # wait for the driver, also through signals
   driver=''
 }
 
+end_worker_jobs() {  # running worker jobs leave Ray by themselves, and waiting ones are removed
+  scancel --quiet "--name=loopscale-worker-$job" --state=PENDING
+  scancel --quiet "--name=loopscale-worker-$job" --signal=USR1 --batch
+}
+
+look() {  # argument: number of the look; writes the worker jobs and the drained hosts for worker_jobs.py
+  until
+    {
+      echo "look $1"
+      squeue --me --array --noheader "--name=loopscale-worker-$job" --format='job|%i|%A|%T|%N' &&
+        sinfo --noheader --Node --states=drain --format='drained|%N'
+    } > "$run/queue.part"
+  do sleep 5; done
+  mv -- "$run/queue.part" "$run/queue"
+}
+
+submit_workers() {  # argument: number of jobs
+  for name in ${!SLURM_@} ${!SBATCH_@}; do [ "$name" = SLURM_CONF ] || unset "$name"; done
+  sbatch --parsable "--job-name=loopscale-worker-$job" "--output=$run/worker-%A-%a.log" \
+    "--array=1-$1${array_limit:+%$array_limit}" "$run/worker.sh" "$job"
+}
+
+tend() {  # starts and ends worker jobs, as worker_jobs.py says
+  look 0
+  ${here[@]+"${here[@]}"} "$python" -m loopscale.cluster.worker_jobs --address "$ip:$port" --queue "$run/queue" \
+    "${elastic[@]}" 2>> "$run/worker_jobs.log" < /dev/null | while IFS=' ' read -r verb word; do
+    case $verb in
+      look) look "$word" ;;
+      start) say "starts $word worker jobs: $( (submit_workers "$word") 2>&1)" ;;
+      leave) say "ends worker job $word"; scancel --signal=USR1 --batch "$word" ;;
+      cancel) say "removes worker job $word"; scancel "$word" ;;
+      problem)
+        [ ! -s "$run/worker-problem" ] || word=$(< "$run/worker-problem")  # the reason of a worker job
+        say "$word"
+        echo "$word" > "$run/problem"
+        kill -USR2 $$ ;;
+    esac
+  done
+}
+
 mkdir -p -- "$run" && cd -- "$code" || { say "cannot use $folder or $code on $(hostname)"; exit 1; }
-rm -f -- "$run/exit"
+exec 9> "$temporary.lock" && flock --shared 9  # a worker job that leaves this host keeps the files of Ray's head
+rm -f -- "$run/exit" "$run/problem" "$run/worker-problem"
 export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$run/token" RAY_USAGE_STATS_ENABLED=0
 rm -f -- "$run/token"
 (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "$run/token") || quit 1
 
+here=() there=() step=()  # the words before a command: on this host, after srun, and the options of srun
+case $runtime in
+  apptainer)
+    here=(apptainer exec ${gres:+--nv} --bind "$folder" ${container[@]+"${container[@]}"} "$image")
+    there=("${here[@]}") ;;
+  pyxis)
+    step=("--container-image=$image" "--container-mounts=$folder:$folder,/tmp:/tmp" ${container[@]+"${container[@]}"})
+    here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
+esac
+
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address=$(scontrol show node -o "${hosts[0]}" | grep -o ' NodeAddr=[^ ]*')
 ip=$(getent ahostsv4 "${address#*=}" | awk 'NR == 1 {print $1}')
-if [[ -z $ip || $ip == 127.* && ${#hosts[@]} -gt 1 ]]; then  # /etc/hosts may map a host's own name to loopback
-  own=$(hostname -I | awk '{print $1}') && ip=${own:-$ip}
+if [[ -z $ip || $ip == 127.* && (${#hosts[@]} -gt 1 || $mode == elastic) ]]; then
+  own=$(hostname -I | awk '{print $1}') && ip=${own:-$ip}  # /etc/hosts may map a host's own name to loopback
 fi
 port=$((20000 + job % 10000))
-ray=("$python" -m ray.scripts.scripts start --block --disable-usage-stats "--num-cpus=$cpus" "--num-gpus=$gpus"
-  --object-store-memory=500000000)
+ray=("$python" -m ray.scripts.scripts start --block --disable-usage-stats --object-store-memory=500000000)
+size=("--num-cpus=$cpus" "--num-gpus=$gpus")
+on_head=("${size[@]}")
+[ "$mode" = gang ] || on_head=(--num-cpus=0 --num-gpus=0)
 
 say "job $job on ${hosts[*]}; Ray at $ip:$port"
-"${ray[@]}" --head "--node-ip-address=$ip" "--port=$port" "--ray-client-server-port=$((port + 10000))" \
-  "--node-name=${hosts[0]}" --include-dashboard=false "--temp-dir=$temporary" > "$run/ray-${hosts[0]}.log" 2>&1 &
+${here[@]+"${here[@]}"} "${ray[@]}" "${on_head[@]}" --head "--node-ip-address=$ip" "--port=$port" \
+  "--ray-client-server-port=$((port + 10000))" "--node-name=${hosts[0]}" --include-dashboard=false \
+  "--temp-dir=$temporary" > "$run/ray-${hosts[0]}.log" 2>&1 &
 head=$!
 for _ in {1..240}; do
   (exec 3<> "/dev/tcp/$ip/$port") 2> /dev/null && break
@@ -66,19 +126,29 @@ for _ in {1..240}; do
 done
 for host in ${hosts[@]+"${hosts[@]:1}"}; do  # one step per host, so that the loss of a host ends no other step
   srun --no-kill --nodes=1 --ntasks=1 "--nodelist=$host" "--cpus-per-task=$cpus" ${mem:+"--mem=$mem"} \
-    ${gres:+"--gpus-per-node=$gres"} "${ray[@]}" "--address=$ip:$port" "--node-name=$host" \
-    > "$run/ray-$host.log" 2>&1 < /dev/null &
+    ${gres:+"--gpus-per-node=$gres"} ${step[@]+"${step[@]}"} ${there[@]+"${there[@]}"} \
+    "${ray[@]}" "${size[@]}" "--address=$ip:$port" "--node-name=$host" > "$run/ray-$host.log" 2>&1 < /dev/null &
   workers+=($!)
 done
 
 [ -z "$stopping" ] || quit 3
-"$python" -m loopscale.cluster.joined "$ip:$port" "$seconds" "${hosts[@]}" &
+${here[@]+"${here[@]}"} "$python" -m loopscale.cluster.job_check --address "$ip:$port" --seconds "$seconds" \
+  "${check[@]}" --problem "$run/problem" --hosts "${hosts[@]}" < /dev/null &
 driver=$!
 finish
 [ -z "$stopping" ] || quit 3
-[ "$code" = 0 ] || { say "Ray does not answer; see $run/ray-${hosts[0]}.log"; quit 1; }
+[ "$code" != 1 ] || say "Ray does not answer; see $run/ray-${hosts[0]}.log"
+[ "$code" = 0 ] || quit "$code"
 
-"${study[@]}" --address "$ip:$port" < /dev/null &
+if [ "$mode" = elastic ]; then
+  end_worker_jobs  # of this job before it was queued again
+  echo "$ip:$port" > "$run/address"
+  write_worker_job > "$run/worker.sh"
+  tend &
+  tender=$!
+  disown "$tender"  # so that the shell prints nothing at its end
+fi
+${here[@]+"${here[@]}"} "${study[@]}" --address "$ip:$port" < /dev/null &
 driver=$!
 finish
 say "the driver ended with code $code"

@@ -12,8 +12,8 @@ import sys
 def search_rarely() -> None:
     """Search new objects after 200,000 of them, all objects seldom, and none at the end of the process.
 
-    Processor time saved: .6 s at the start of `loopscale plan`, .25 s at the start of a worker, and .4 s at the end of
-    every process with torch. At the end the operating system frees the memory anyway.
+    Processor time saved at the start: .6 s for `loopscale plan`, and .25 s for a worker. At the end: .4 s for every
+    process with torch. The operating system frees the memory at the end anyway.
     """
     gc.set_threshold(200_000, 20, 100)
     atexit.unregister(_end)

@@ -1,6 +1,10 @@
 """Safe display of text from other people. A terminal would execute control characters in such text."""
 
+import contextlib
 import re
+import sys
+
+from loopscale.redaction import redacted
 
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]")
 """Control characters except tab and newline, marks that change the reading direction, and lone surrogates."""
@@ -14,3 +18,12 @@ def visible(text: str) -> str:
 def shortened(text: str, most: int) -> str:
     """The text, cut to `most` characters with `...` at the end."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def tell(text: str) -> None:
+    """Print a line of progress or a warning on standard error, without passwords.
+
+    A closed terminal or a full disk of standard error ends no study.
+    """
+    with contextlib.suppress(OSError):
+        print(visible(redacted(text)), file=sys.stderr, flush=True)

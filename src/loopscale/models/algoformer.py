@@ -13,7 +13,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
 from loopscale.models.attention import Positions
 from loopscale.models.base import Answers, Net, States, Tokens
-from loopscale.models.layers import Loop, ReadOut, Stack, TransformerNet, fresh
+from loopscale.models.layers import Loop, ReadOut, Stack, TransformerNet, after_loops, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer"):
@@ -65,20 +65,13 @@ class AlgoformerNet(TransformerNet):
     def outputs(
         self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
     ) -> Answers:
-        """The post-transformer runs after supervised loops only, as in eq. 6. In training it runs once for all of them.
-
-        Without gradients it runs loop by loop, so that an evaluation of many loops keeps the state of one loop.
-        """
+        """The post-transformer runs after supervised loops only, as in eq. 6."""
         prompt = self.pre(self.read_in(tokens))
         if not self.has_post:
-            return torch.stack(
-                [self.read_out(state, at) for state in self.loop(prompt, steps, first, truncate, at)]
-            )
+            states = self.loop(prompt, steps, first, truncate, at)
+            return after_loops(states, lambda state: self.read_out(state, at), len(tokens))
         states = self.loop(prompt, steps, first, truncate)
-        if not torch.is_grad_enabled():
-            return torch.stack([self.read_out(self.post(state, at), at) for state in states])
-        together = torch.cat(list(states))
-        return self.read_out(self.post(together, at), at).unflatten(0, (-1, len(tokens)))
+        return after_loops(states, lambda state: self.read_out(self.post(state, at), at), len(tokens))
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:

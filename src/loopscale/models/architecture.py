@@ -57,6 +57,12 @@ class Architecture(Model):
         return not self.causal
 
     @property
+    @override
+    def reads_in_parts(self) -> bool:
+        """True if no token sees later tokens, or their number."""
+        return self.causal and self.normaliser != "length"
+
+    @property
     def head_width(self) -> int:
         return self.head_dim or self.width // self.heads
 

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from loopscale.models.architecture import Architecture, Kind
+from loopscale.models.key_values import KeyValues
 from loopscale.models.linear import Linear
 
 VECTOR = 16
@@ -27,6 +28,9 @@ class Attention(nn.Module):
     Head h reads rows [h K, (h+1) K) of each third of `qkv` (queries, keys, values) and writes through columns
     [h K, (h+1) K) of `out`. With K = D these are the full matrices of the theorems.
     """
+
+    past: KeyValues | None = None
+    """The keys and values of earlier tokens; None if the input has all tokens."""
 
     def __init__(self, settings: Architecture, kind: Kind) -> None:
         super().__init__()
@@ -46,9 +50,17 @@ class Attention(nn.Module):
             inner = self.out.in_features
             q = self._heads(self.qkv.rows(x.index_select(1, at), 0, inner))
             k, v = (self._heads(part) for part in self.qkv.rows(x, inner, 3 * inner).chunk(2, -1))
+        if self.past is not None:
+            at = at + self.past.length
+            k, v = self.past.extended(k, v)
         attend = self._softmax if self.kind == "softmax" else self._without_softmax
         y = attend(q, k, v, at)
         return self.out(y.transpose(1, 2).flatten(-2))
+
+    @staticmethod
+    def short(x: Float[Tensor, "... L D"]) -> bool:
+        """True if attention over the L tokens is faster as plain products than as torch's fused kernel."""
+        return x.shape[-2] in SHORT and not x.is_cuda and not torch.is_autocast_enabled("cpu")
 
     def _heads(self, x: Float[Tensor, "B L I"]) -> Float[Tensor, "B H L K"]:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -61,11 +73,11 @@ class Attention(nn.Module):
         at: Positions,
     ) -> Float[Tensor, "B H M K"]:
         length = k.shape[-2]
-        if length in SHORT and not q.is_cuda and not torch.is_autocast_enabled("cpu"):
-            return _Plain.apply(q, k, v, _later(at, length) if self.causal else None, self.scale)
+        if self.short(k):
+            return _Plain.apply(q, k, v, later(at, length) if self.causal else None, self.scale)
         if len(at) == length:
             return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
-        mask = ~_later(at, length) if self.causal else None
+        mask = ~later(at, length) if self.causal else None
         return F.scaled_dot_product_attention(q, k, v, mask, scale=self.scale)
 
     def _without_softmax(
@@ -79,7 +91,7 @@ class Attention(nn.Module):
         if self.kind == "relu":
             scores = scores.relu()
         length = k.shape[-2]
-        y = (scores.masked_fill(_later(at, length), 0.0) if self.causal else scores) @ v
+        y = (scores.masked_fill(later(at, length), 0.0) if self.causal else scores) @ v
         if self.normaliser == "position":
             return y / (at + 1).to(y.dtype).unsqueeze(-1)
         return y / length if self.normaliser == "length" else y
@@ -91,7 +103,7 @@ def fast_length(needed: int, length: int) -> int:
     return rounded if rounded <= length else needed
 
 
-def _later(at: Positions, length: int) -> Bool[Tensor, "M L"]:
+def later(at: Positions, length: int) -> Bool[Tensor, "M L"]:
     """True where the key comes after the query, so that a causal query does not see the key."""
     return torch.arange(length, device=at.device) > at.unsqueeze(-1)
 

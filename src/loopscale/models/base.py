@@ -1,6 +1,7 @@
 """The base classes of models. A model is a config that builds a net for prompts of a given shape."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -35,6 +36,11 @@ class Net(nn.Module, Predictor):
     def answers(self, batch: Batch, steps: int, first: int = 1, truncate: bool = False) -> Answers:
         """`forward` at the queries alone. A net overrides this method if fewer positions cost less."""
         return self(batch.tokens, steps, first, truncate)[:, :, batch.queries]
+
+    def answerer(self, steps: int) -> Callable[[Batch], Float[Tensor, "batch points dim_out"]]:
+        """A function that answers prompts after the last of `steps`. A net overrides this method if prompts that grow
+        from call to call cost less. The function then keeps values of the prompts, so use it for one game only."""
+        return lambda batch: self.answers(batch, steps, first=steps)[0]
 
     @abstractmethod
     def states(self, tokens: Tokens, steps: int) -> States:
@@ -83,6 +89,16 @@ class Model(Family, package="loopscale.models"):
     @property
     def looks_ahead(self) -> bool:
         """Whether a token sees later tokens, as in an encoder."""
+        return False
+
+    @property
+    def reads_in_parts(self) -> bool:
+        """Whether `Net.answerer` reads a growing prompt in parts, so that a token costs once and not in every call."""
+        return False
+
+    @property
+    def recurrent(self) -> bool:
+        """True if the net takes the tokens one after the other, so that each further token costs the same."""
         return False
 
     @property

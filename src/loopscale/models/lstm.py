@@ -32,6 +32,11 @@ class Lstm(Model, kind="lstm"):
 
     @property
     @override
+    def recurrent(self) -> bool:
+        return True
+
+    @property
+    @override
     def kept_factor(self) -> float:
         """For oneDNN's workspace, measured at width 64, 60 tokens and batches of 64.
 

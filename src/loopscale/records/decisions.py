@@ -6,94 +6,96 @@ tags and replaces none.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from loopscale.records.model import STUDY, Note
+from loopscale.records.model import DECISION, STUDY, Note, tags_below
 
-DECISION = "decision/"
-"""Prefix of the tags `decision/<seeds>/<question>`."""
 LONGEST_TEXT = 500
 """Characters of a question's text in a tag. MLflow keeps 8,000 characters of a tag."""
 DIGITS = 10
 """Significant digits of recorded numbers."""
 Kind = Literal["claim", "law"]
-Step = Literal["train", "decided", "futile", "not learnt", "most", "no data"]
-"""What follows a look. train: more replicates. The other steps end the question: its verdict, no chance of a verdict,
-nets on the plateau, the most replicates, or too few replicates with a value."""
-FINAL: frozenset[str] = frozenset({"decided", "futile", "not learnt", "no data"})
+Step = Literal["train", "longer", "values", "decided", "futile", "not learnt", "most", "no data"]
+"""The step after a look. `train` orders more replicates. `longer` orders trainings of twice the steps. `values` orders
+the cells in reserve; the law's second question takes the place of the first one. The other steps end the question. The
+reasons are a verdict, no chance of a verdict, nets on the plateau, the largest number of replicates, or missing
+values."""
+FINAL: frozenset[str] = frozenset({"values", "decided", "futile", "not learnt", "no data"})
 """Steps after which a question gets no more replicates. After `most`, a larger `until.most` gives more."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One look at one claim or law.
-
-    Attributes
-    ----------
-    question
-        The identity of the claim or law, with the evaluation that it is judged by.
-    text
-        The claim in words, or the name of the law.
-    seeds
-        The planned replicates of this look.
-    runs
-        The replicates with a value so far: the smallest number among the cells.
-    estimate, low, high
-        The ratio of a claim or the rate of a law, with the interval of this look; NaN without an interval.
-    p, adjusted_p
-        The p-value of a claim over all looks, without and with the correction for the number of claims. NaN for a law.
-    word
-        The verdict of the look, corrected for the number of claims.
-    chance
-        The chance of a verdict at the last look; NaN if it is not known.
-    step
-        What follows.
-    replicates
-        The replicates that each of `cells` gets in total from now on, with replacements of replicates without an error.
-        0 if the look ordered none.
-    cells
-        The keys of the cells that the question concerns.
-    ordered
-        The new trainings that the question asks for.
-    needed
-        The further trainings that would decide the question if the estimate stays; NaN if the number is not known, and
-        infinite above 1,000 replicates of a cell.
-    family
-        A hash of all claims and looks that were judged together.
-    at
-        The time of the record, in milliseconds since 1970.
-    """
+    """One look at one claim or law."""
 
     question: str
+    """The identity of the claim or law. The identity contains the evaluation by which the claim or law is judged."""
     kind: Kind
     text: str
+    """The claim in words, or the name of the law."""
     seeds: int
+    """The planned replicates of this look."""
     runs: int
+    """The replicates with a value so far: the smallest number among the cells."""
     estimate: float
+    """The ratio of a claim, or the rate of a law."""
     low: float
+    """The lower end of the interval of this look; NaN without an interval."""
     high: float
+    """The upper end of this interval."""
     p: float
+    """The p-value of a claim over all looks, without correction. NaN for a law."""
     adjusted_p: float
+    """The same p-value, corrected for the number of claims."""
     word: str
+    """The verdict of the look, corrected for the number of claims."""
     chance: float
+    """The chance of a verdict at the last look; NaN if the chance is unknown."""
     step: Step
+    """The step that follows the look."""
     replicates: int
+    """The total number of replicates of each cell in `cells` from now on. Replacements of replicates without an error
+    count. 0 if the look orders none."""
     cells: tuple[str, ...]
+    """The keys of the cells of the question. After `longer`, the keys of all cells that are trained for longer. After
+    `values`, the keys of the cells in reserve."""
     ordered: int
+    """The new trainings that the question asks for."""
     needed: float
+    """The further trainings that would decide the question if the estimate stays the same. NaN if the number is
+    unknown. Infinite above 1,000 replicates of a cell."""
     family: str
+    """A hash of all claims and looks that were judged together."""
+    steps_factor: int = 1
+    """The steps of the judged runs over the steps of the study; see `until.steps`."""
     at: int = 0
+    """The time of the record, in milliseconds since 1970."""
 
     @property
     def tag(self) -> str:
-        return f"{DECISION}{self.seeds}/{self.question}"
+        longer = f"x{self.steps_factor}" if self.steps_factor > 1 else ""
+        return f"{DECISION}{self.seeds}{longer}/{self.question}"
+
+    @property
+    def next_factor(self) -> int:
+        """The factor of the steps of the runs at the next look."""
+        return self.steps_factor * (2 if self.step == "longer" else 1)
 
     @property
     def over(self) -> bool:
         """True if the question gets no more replicates."""
         return self.step in FINAL
+
+    @property
+    def why_futile(self) -> str:
+        """Why a claim or law was given up, and what its verdict would cost."""
+        chance = f"the chance of a verdict was {self.chance:.0%} after {self.runs} replicates"
+        if not math.isfinite(self.needed):
+            return f"Futile: {chance}, and the estimate names no number of runs that would decide"
+        return f"Futile: {chance}. A verdict would take about {self.needed:,.0f} more runs"
 
 
 def decision_note(decisions: Iterable[Decision]) -> Note:
@@ -103,26 +105,84 @@ def decision_note(decisions: Iterable[Decision]) -> Note:
     return Note(STUDY, tags=tags, at=empty.at)
 
 
-def decision_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that hold a decision."""
-    return {name: text for name, text in tags.items() if name.startswith(DECISION)}
-
-
 def recorded_decisions(tags: Mapping[str, str]) -> tuple[Decision, ...]:
     """The decisions among the tags of a parent run, in the order of the looks. Damaged tags are left out."""
     found: list[Decision] = []
-    for text in decision_tags(tags).values():
+    for text in tags_below(DECISION, tags).values():
         try:
             content = json.loads(text)
             numbers = {name: float(content[name]) for name in NUMBERS}
-            counts = {name: int(content[name]) for name in COUNTS}
+            counts = {name: int(content[name]) for name in COUNTS} | {
+                "steps_factor": int(content.get("steps_factor", 1))
+            }
             words = {
                 name: str(content[name]) for name in ("question", "kind", "text", "word", "step", "family")
             }
             found.append(Decision(**words, **numbers, **counts, cells=tuple(map(str, content["cells"]))))  # pyright: ignore[reportArgumentType]: texts stand for literals
         except (ValueError, KeyError, TypeError):
             continue
-    return tuple(sorted(found, key=lambda decision: (decision.seeds, decision.kind, decision.at)))
+    return tuple(sorted(found, key=_order))
+
+
+def _order(decision: Decision) -> tuple[int, int, str, int]:
+    return decision.steps_factor, decision.seeds, decision.kind, decision.at
+
+
+def order_words(decisions: Sequence[Decision], replicates: int) -> str:
+    """The runs that looks have ordered, and why: `looks ordered 4 replicates for 1 open question`.
+
+    Parameters
+    ----------
+    replicates
+        The replicates of a cell before the first look.
+    """
+    ordered = Counter[tuple[int, str]]()
+    for decision in decisions:
+        for key in decision.cells:
+            of_cell = decision.next_factor, key
+            ordered[of_cell] = max(ordered[of_cell], decision.replicates)
+    parts = list[str]()
+    reserve = {key: each.replicates for each in decisions if each.step == "values" for key in each.cells}
+    if reserve:
+        laws = len({each.question for each in decisions if each.step == "values"})
+        parts.append(
+            f"{len(reserve)} cells in reserve with {sum(reserve.values()):,} replicates for {laws} open "
+            f"law{'s' * (laws > 1)}"
+        )
+    for factor in sorted({factor for factor, _ in ordered}):
+        first = replicates if factor == 1 else 0
+        runs = sum(max(0, count - first) for (each, _), count in ordered.items() if each == factor)
+        step = "train" if factor == 1 else "longer"
+        asking = [each for each in decisions if each.next_factor == factor and each.step in ("train", step)]
+        words = {each.question: each.word for each in reversed(asking)}  # the word of the first order
+        reasons = Counter("not learnt" if word == "not learnt" else "open" for word in words.values())
+        named = " and ".join(f"{count} {word}" for word, count in sorted(reasons.items()))
+        kind = "replicates" if factor == 1 else f"trainings of {factor} times the steps"
+        if runs:
+            parts.append(f"{runs:,} {kind} for {named} question{'s' * (len(words) > 1)}")
+    return f"looks ordered {'; '.join(parts)}" if parts else ""
+
+
+def answering_factors(
+    decisions: Iterable[Decision], finished: Mapping[str, Collection[int]]
+) -> dict[str, int]:
+    """The steps of the runs that answer for each cell, over the steps of the study.
+
+    The longest ordered trainings answer, as soon as every cell of their order has a finished one. Before, the cells of
+    the order would be compared after unequal steps.
+
+    Parameters
+    ----------
+    finished
+        The factors of the finished replicates, by the key of the cell.
+    """
+    factors = dict.fromkeys(finished, 1)
+    orders = [decision for decision in decisions if decision.step == "longer"]
+    for order in sorted(orders, key=lambda decision: decision.next_factor):
+        cells = [key for key in order.cells if key in finished]
+        if all(order.next_factor in finished[key] for key in cells):
+            factors |= {key: max(factors[key], order.next_factor) for key in cells}
+    return factors
 
 
 NUMBERS = ("estimate", "low", "high", "p", "adjusted_p", "chance", "needed")
@@ -130,7 +190,7 @@ COUNTS = ("seeds", "runs", "replicates", "ordered", "at")
 
 
 def _plain(decision: Decision) -> dict[str, Any]:
-    """JSON has neither NaN nor infinity, so such a number is its text, which `float` reads."""
+    """The decision as JSON. JSON has neither NaN nor infinity, so both become texts, and `float` reads these texts."""
     content = asdict(decision)
     numbers = {name: content[name] for name in NUMBERS}
     rounded = {

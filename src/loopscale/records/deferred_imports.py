@@ -1,13 +1,13 @@
 """Heavy packages, each imported at its first use: MLflow needs 2 s, pyarrow and DuckDB 0.2 s.
 
 `loopscale --help` and `loopscale best` do not wait for packages that they do not need. Modules import the names below
-at their top and use them like the packages (as in SPEC 1 of Scientific Python). While a module is loaded, it must not
-read an attribute of these names. Annotations with these names stand in quotes.
+at their top and use them like the packages. Annotations with these names stand in quotes (see `core.deferred`).
 """
 
-import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
+
+from loopscale.core.deferred import Deferred
 
 MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `Delivery` retries instead
@@ -18,19 +18,6 @@ MLFLOW_SETTINGS = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """Defaults for the environment. MLflow reads them while it is imported."""
-
-
-class _Deferred:
-    """Stands for a module, and imports the module when an attribute is read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        if self._name.startswith("mlflow"):
-            for name, value in MLFLOW_SETTINGS.items():
-                os.environ.setdefault(name, value)
-        return getattr(import_module(self._name), attribute)
 
 
 if TYPE_CHECKING:  # for the types alone
@@ -48,10 +35,12 @@ if TYPE_CHECKING:  # for the types alone
     import sqlalchemy.orm as sqlalchemy_orm
     from pyarrow import csv, dataset, parquet
 else:
-    duckdb, mlflow, pa, sqlalchemy = map(_Deferred, ("duckdb", "mlflow", "pyarrow", "sqlalchemy"))
-    mlflow_database, sqlalchemy_orm = _Deferred("mlflow.store.db.utils"), _Deferred("sqlalchemy.orm")
-    mlflow_credentials = _Deferred("mlflow.utils.credentials")
-    mlflow_rest = _Deferred("mlflow.utils.rest_utils")
-    mlflow_sql_store = _Deferred("mlflow.store.tracking.sqlalchemy_store")
-    mlflow_tracking_utils = _Deferred("mlflow.tracking._tracking_service.utils")
-    csv, dataset, parquet = (_Deferred(f"pyarrow.{name}") for name in ("csv", "dataset", "parquet"))
+    duckdb, pa, sqlalchemy = map(Deferred, ("duckdb", "pyarrow", "sqlalchemy"))
+    sqlalchemy_orm = Deferred("sqlalchemy.orm")
+    csv, dataset, parquet = map(Deferred, ("pyarrow.csv", "pyarrow.dataset", "pyarrow.parquet"))
+    of_mlflow = partial(Deferred, environment=MLFLOW_SETTINGS)
+    mlflow, mlflow_database = of_mlflow("mlflow"), of_mlflow("mlflow.store.db.utils")
+    mlflow_credentials = of_mlflow("mlflow.utils.credentials")
+    mlflow_rest = of_mlflow("mlflow.utils.rest_utils")
+    mlflow_sql_store = of_mlflow("mlflow.store.tracking.sqlalchemy_store")
+    mlflow_tracking_utils = of_mlflow("mlflow.tracking._tracking_service.utils")

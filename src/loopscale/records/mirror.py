@@ -5,30 +5,49 @@ has changed. For other stores one search per study tells which runs have changed
 these runs are fetched.
 """
 
-import atexit
+import errno
 import fcntl
 import json
 import os
 import re
 import shutil
-import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from loopscale.core import durable
+from loopscale.core.file_locks import NoLocks, take
+from loopscale.core.temporary import lasting_folder
+from loopscale.core.visible import tell
+from loopscale.errors import QueryError as QueryError
 from loopscale.records.deferred_imports import duckdb, pa, parquet
 from loopscale.records.model import STUDY_JSON, Run, StoreError, parent_among
+from loopscale.records.query_limits import TOO_LARGE, has_stuck_query, run_query, spilling
 from loopscale.records.stores.base import Store, file_lock
-from loopscale.records.tables import HIDDEN, MIRRORED, TABLES, merged_trials, study_row, trial_row
+from loopscale.records.tables import (
+    HIDDEN,
+    LATER,
+    MALFORMED,
+    MIRRORED,
+    TABLES,
+    merged_trials,
+    study_row,
+    trial_row,
+)
 
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 STATE, LOCK, ALL = "state.json", "lock", "*"
 MERGED = "merged.parquet"
 """The trials of all studies with one column per setting. The types of the columns depend on all studies."""
 LAYOUT = 4
 """Raised when the files change their shape. A mirror with an older layout is made anew."""
+DAMAGED = ""
+"""In the place of a run's fingerprint: an artifact of the run is damaged."""
 RUNS_PER_FILE = 64
 RUNS_PER_TABLE = 5000
 """Rows that exist as Python objects at a time."""
@@ -42,10 +61,6 @@ VIEWS = {
     "curves": "SELECT * EXCLUDE run FROM _curves SEMI JOIN _runs USING (run)",
 }
 """SQL of the tables over the mirror's files."""
-
-
-class QueryError(ValueError):
-    """A query is wrong. The text is one line."""
 
 
 class StudyMirror:
@@ -67,7 +82,7 @@ class StudyMirror:
         if state == known:
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
-        changed = {run for run, entry in state.items() if known.get(run) != entry}
+        changed, damaged = {run for run, entry in state.items() if known.get(run) != entry}, dict[str, str]()
         touched = {state[run][1] for run in changed} | {known[run][1] for run in known.keys() - state.keys()}
         trials = [run for run in runs if run.is_trial]
         for file in sorted(touched - {None}):
@@ -75,15 +90,53 @@ class StudyMirror:
             fresh = [run for run in members if run.id in changed]
             kept = [run.id for run in members if run.id not in changed]
             self._merge(f"history-{file:04}", kept, store.history_table(fresh))
-            self._merge(f"curves-{file:04}", kept, store.curve_table(fresh))
+            curves = store.read_curves(fresh)
+            damaged |= curves.damaged
+            self._merge(f"curves-{file:04}", kept, curves.table)
         blocks = [trials[start : start + RUNS_PER_TABLE] for start in range(0, len(trials), RUNS_PER_TABLE)]
         tables = [self._table("trials", [trial_row(run, study) for run in block]) for block in blocks]
         self._replace("trials", pa.concat_tables([self._table("trials", []), *tables]))
         parent = parent_among(runs)
-        rows = [study_row(study, parent, study_description(store, study, parent))]
-        self._replace("study", self._table("study", rows))
-        _save_json(self.folder / "state.json", state)
+        if damaged:
+            store.warn(
+                _damage_line(study, [run.tags["trial"] for run in trials if run.id in damaged], damaged)
+            )
+        try:
+            description = study_description(store, study, parent, expected=bool(self.description))
+        except StoreError as problem:
+            store.warn(str(problem))
+            description = self.description
+            damaged |= {parent.id: ""} if parent else {}
+        self._replace("study", self._table("study", [study_row(study, parent, description)]))
+        # The next reader looks at a damaged artifact again, because somebody may have mended the artifact.
+        sound = {run: entry if run not in damaged else [DAMAGED, entry[1]] for run, entry in state.items()}
+        _save_json(self.folder / "state.json", sound)
         return True
+
+    @property
+    def damaged(self) -> set[str]:
+        """The ids of the runs with a damaged artifact, as the last reader saw the artifacts."""
+        known = _sound_state(_load_json(self.folder / "state.json"))
+        return {run for run, (fingerprint, _) in known.items() if fingerprint == DAMAGED}
+
+    def curve(self, run: Run) -> "pa.Table | None":
+        """The curve of a run without its keys; None unless the mirror holds the curve of the run's present record."""
+        fingerprint, file = _sound_state(_load_json(self.folder / "state.json")).get(run.id, (DAMAGED, None))
+        if fingerprint != run.fingerprint or file is None:
+            return None
+        path, schema = self.folder / f"curves-{file:04}.parquet", _schema("curves")
+        table = parquet.read_table(path, filters=[("run", "==", run.id)], schema=schema)
+        empty = [name for name in LATER if table[name].null_count == len(table)]
+        return table.drop_columns(["run", "trial", *empty]) if len(table) else None
+
+    @property
+    def description(self) -> str:
+        """The description of the study at the last update; empty if there is none."""
+        try:
+            [row] = parquet.read_table(self.folder / "study.parquet", columns=["json"]).to_pylist()
+        except (pa.ArrowException, *MALFORMED):
+            return ""
+        return row["json"] or ""
 
     @property
     def trials(self) -> "pa.Table":
@@ -100,7 +153,7 @@ class StudyMirror:
             return all(
                 parquet.read_schema(file).equals(_schema(file.stem)) for file in self.folder.glob("*.parquet")
             )
-        except (pa.ArrowException, OSError, KeyError):
+        except (pa.ArrowException, *MALFORMED):
             return False
 
     def _assign_files(self, runs: Sequence[Run], known: dict[str, list[Any]]) -> list[tuple[Run, int | None]]:
@@ -142,48 +195,75 @@ class Mirror:
         """Bring the copy of one study, or of all studies, up to date. Fast if nothing has changed."""
         stamp, state = self.store.change_stamp(), self._state
         stamps = state.get("stamps", {})
-        # Damage to a file of the mirror changes the file's size or time.
         if (
             stamp
             and stamp in (stamps.get(study or ALL), stamps.get(ALL))
             and state.get("files") == self._files()
         ):
             return
-        if self.store.read_only or not _writable(self.folder):
-            self.folder = Path(tempfile.mkdtemp(prefix="loopscale-mirror-"))
-            atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        if not self.store.read_only and _writable(self.folder):
+            try:
+                self._sync(study, stamp)
+                return
+            except (OSError, StoreError) as problem:
+                if not _blames_disk(problem):
+                    raise
+                tell(
+                    f"note: {self.folder} takes no files ({_reason(problem)}); a temporary folder has the tables"
+                )
+        self.folder = lasting_folder("mirror")
+        self._sync(study, stamp)
+
+    def _sync(self, study: str | None, stamp: str | None) -> None:
+        """Bring the files in the folder up to date. Raises OSError or StoreError if the folder takes no files."""
         with file_lock(self.folder, LOCK):
             state, studies = self._state, {_folder_name(name): name for name in self.store.studies()}
-            changed = state.get("files", {}).get(MERGED) != self._files().get(MERGED)
+            files, known = self._files(), state.get("files", {})
+            spoilt = {name for name, text in known.items() if files.get(name) != text}
+            changed = MERGED in spoilt or MERGED not in known
             for mirrored in self._study_mirrors():
-                if not (state and mirrored.folder.name in studies and mirrored.sound):
-                    shutil.rmtree(mirrored.folder)
+                whole = mirrored.sound and not any(f"{mirrored.folder.name}/" in name for name in spoilt)
+                if not (state and mirrored.folder.name in studies and whole):
+                    _remove(mirrored.folder)
                     changed = True
+            damaged = False
             for folder, name in studies.items():
                 if study in (None, name):
-                    changed |= StudyMirror(self.folder / folder).sync(self.store, name)
+                    mirrored = StudyMirror(self.folder / folder)
+                    changed |= mirrored.sync(self.store, name)
+                    damaged |= bool(mirrored.damaged)
             if changed or not (self.folder / MERGED).exists():
                 tables = [mirrored.trials for mirrored in self._study_mirrors()]
                 _write_parquet(merged_trials(tables), self.folder / MERGED)
             stamps = {ALL: stamp} if study is None else state.get("stamps", {}) | {study: stamp}
+            if damaged:
+                stamps = {name: text for name, text in stamps.items() if name not in (ALL, study)}
             _save_json(self.folder / STATE, {"layout": LAYOUT, "stamps": stamps, "files": self._files()})
 
     @contextmanager
-    def database(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+    def database(
+        self, limits: "Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[None]] | None" = None
+    ) -> "Iterator[duckdb.DuckDBPyConnection]":
         """A database in memory with the four tables. Its SQL reaches no file but the mirror's, and no network.
+
+        `limits` holds for a query that somebody else has written.
 
         `sync` waits until the context ends, in every process: DuckDB opens a file several times to answer a query, and
         must find the same file each time.
         """
         with self._read_lock():
-            connection = self._connect()
+            connection = duckdb.connect(":memory:")
             try:
-                yield connection
-            finally:
-                connection.close()
+                with limits(connection) if limits else nullcontext():
+                    self._make_views(connection)
+                    yield connection
+            except BaseException:
+                if not has_stuck_query():  # DuckDB closes a connection after its query
+                    connection.close()
+                raise
+            connection.close()
 
-    def _connect(self) -> "duckdb.DuckDBPyConnection":
-        connection = duckdb.connect(":memory:")
+    def _make_views(self, connection: "duckdb.DuckDBPyConnection") -> None:
         patterns = {"merged": MERGED, "study": "*/study.parquet"}
         patterns |= {"history": "*/history-*.parquet", "curves": "*/curves-*.parquet"}
         files = {name: sorted(self.folder.glob(pattern)) for name, pattern in patterns.items()}
@@ -201,20 +281,34 @@ class Mirror:
         for view, query in VIEWS.items():
             connection.execute(f"CREATE VIEW {view} AS {query}")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-        return connection
 
-    def query(self, sql: str) -> "pa.Table":
-        """The answer to one SELECT. Raises QueryError for any other statement and for mistakes."""
-        with self.database() as connection:
-            try:
+    def query(self, sql: str, timeout: float | None = None) -> "pa.Table":
+        """The answer to one SELECT. Raises QueryError for any other statement, for mistakes, and after a timeout.
+
+        Parameters
+        ----------
+        timeout
+            Seconds for the query. None for no limit.
+        """
+        if lone := LONE_SURROGATE.search(sql):  # a byte of the command line that is not UTF-8
+            byte = f"\\x{ord(lone[0]) & 0xFF:02x}"
+            raise QueryError(f"the query holds {byte}, which is not UTF-8; type the query again as UTF-8")
+        with self.database(spilling) as connection:
+
+            def ask() -> "pa.Table":
                 statements = connection.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise QueryError(
                         "a query is one SELECT; write one over trials, curves, history and studies"
                     )
                 return connection.sql(statements[0].query).to_arrow_table()
+
+            try:
+                return run_query(ask, connection, timeout)
+            except duckdb.OutOfMemoryException as problem:
+                raise QueryError(TOO_LARGE) from problem
             except duckdb.Error as problem:
-                raise QueryError(" ".join(str(problem).split())) from problem
+                raise QueryError(_query_message(" ".join(str(problem).split()))) from problem
 
     def columns(self) -> dict[str, list[tuple[str, str]]]:
         """Every column of every table, settings too, with DuckDB's name of its type."""
@@ -229,11 +323,42 @@ class Mirror:
         return state if state.get("layout") == LAYOUT and isinstance(state.get("stamps"), dict) else {}
 
     def _files(self) -> dict[str, str]:
-        found = [*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet")]
-        files = {file: file.stat() for file in sorted(found)}
-        return {
-            str(file.relative_to(self.folder)): f"{s.st_size} {s.st_mtime_ns}" for file, s in files.items()
-        }
+        """The checksum of every file. After a power cut a damaged file may have its size and time."""
+        found = sorted([*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet")])
+        return {str(file.relative_to(self.folder)): _checksum(file) for file in found}
+
+    @property
+    def damage(self) -> list[str]:
+        """The files that differ from the files of the last reader, and files that nobody can write."""
+        if not self.folder.exists() and not self.folder.is_symlink():
+            return []
+        if not self.folder.is_dir() or not self._state:
+            return [STATE]
+        found, known = self._files(), self._state.get("files", {})
+        return sorted(name for name in found.keys() | known.keys() if found.get(name) != known.get(name))
+
+    def remove(self) -> None:
+        """Remove the mirror. The next reader makes the mirror anew."""
+        if self.folder.is_dir():
+            _remove(self.folder)
+        else:
+            self.folder.unlink(missing_ok=True)
+
+    def kept_curve(self, study: str, run: Run) -> "pa.Table | None":
+        """The curve of a run as the mirror holds the curve of the run's present record; None if there is none."""
+        mirrored = StudyMirror(self.folder / _folder_name(study))
+        return None if self.damage else mirrored.curve(run)
+
+    def kept_description(self, study: str) -> str:
+        """The description of a study as the mirror holds the description; empty if there is none."""
+        described = "" if self.damage else StudyMirror(self.folder / _folder_name(study)).description
+        content = json.loads(described or "{}")
+        own = {name: part for name, part in content.items() if name not in ("predictions", "decisions")}
+        return json.dumps(own, indent=1) if own else ""
+
+    def damaged_runs(self, study: str) -> set[str]:
+        """The ids of the study's runs with a damaged artifact, as the last reader saw the artifacts."""
+        return StudyMirror(self.folder / _folder_name(study)).damaged
 
     @contextmanager
     def _read_lock(self) -> Iterator[None]:
@@ -244,12 +369,29 @@ class Mirror:
             yield
             return
         with handle:
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            with suppress(NoLocks):  # then `sync` has made the copy for this process alone
+                take(handle, fcntl.LOCK_SH)
             yield
 
     def _study_mirrors(self) -> list[StudyMirror]:
         folders = sorted(self.folder.glob("*/")) if self.folder.is_dir() else []
         return [StudyMirror(folder) for folder in folders]
+
+
+def damaged_curves(store: Store, study: str, runs: Iterable[Run]) -> dict[str, Run]:
+    """The runs whose curve is damaged or missing, by the key of the trial.
+
+    A folder is looked through quickly. On a server a look takes a request for each run, so only the runs count whose
+    damage a reader of the records has met.
+    """
+    met = Mirror(store).damaged_runs(study)
+    suspects = [
+        run
+        for run in runs
+        if run.is_trial and (run.id in met or (run.has_curve and store.looks_damaged(run)))
+    ]
+    damaged = store.read_curves(suspects).damaged if suspects else {}
+    return {run.tags["trial"]: run for run in suspects if run.id in damaged}
 
 
 def _schema(file: str) -> "pa.Schema":
@@ -259,9 +401,35 @@ def _schema(file: str) -> "pa.Schema":
 
 def _write_parquet(table: "pa.Table", file: Path) -> None:
     """Replace the file as a whole."""
+    part = _part_of(file)
+    try:
+        parquet.write_table(table, part, compression="zstd")
+        durable.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _part_of(file: Path) -> Path:
+    """The partial file of a file. A folder in the place of either is removed, because a mirror can be made anew."""
     part = file.with_suffix(".part")
-    parquet.write_table(table, part, compression="zstd")
-    os.replace(part, file)
+    for place in (part, file):
+        if place.is_dir():
+            _remove(place)
+    return part
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
+def _checksum(file: Path) -> str:
+    try:
+        return f"{zlib.crc32(file.read_bytes()):08x}"
+    except OSError as problem:
+        return str(problem)
 
 
 def _sql_list(texts: Iterable[str]) -> str:
@@ -280,11 +448,31 @@ def _folder_name(study: str) -> str:
 
 
 def _writable(folder: Path) -> bool:
+    """True if the mirror can lie in the folder, which also needs locks: readers and writers share the files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            return False
+        with (folder / LOCK).open("a") as handle, suppress(BlockingIOError):
+            take(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except NoLocks:
+        tell(f"note: the file system of {folder} has no locks; a temporary folder has the tables")
+        return False
     except OSError:
         return False
-    return os.access(folder, os.W_OK)
+    return True
+
+
+def _blames_disk(problem: OSError | StoreError) -> bool:
+    """True if the folder of the mirror cannot be written: its disk is full, read only, or has no locks."""
+    cause = problem.__cause__ if isinstance(problem, StoreError) else problem
+    return isinstance(cause, OSError) and cause.errno in DISK_ERRORS
+
+
+def _reason(problem: OSError | StoreError) -> str:
+    cause = problem.__cause__ if isinstance(problem, StoreError) else problem
+    number = getattr(cause, "errno", None)
+    return os.strerror(number).lower() if number else str(cause)
 
 
 def _load_json(path: Path) -> dict[str, Any]:
@@ -297,9 +485,7 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 
 def _save_json(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content))
-    os.replace(part, path)
+    durable.write(path, json.dumps(content).encode(), _part_of(path))
 
 
 def _sound_state(state: dict[str, Any]) -> dict[str, list[Any]]:
@@ -309,10 +495,23 @@ def _sound_state(state: dict[str, Any]) -> dict[str, list[Any]]:
     return state if sound else {}
 
 
-def study_description(store: Store, study: str, parent: Run | None) -> str:
-    """The text of the study's description (study.json), or an empty text. Raises StoreError for damage."""
+def _damage_line(study: str, trials: Sequence[str], damage: Mapping[str, str]) -> str:
+    """The warning about the damaged curves of trials."""
+    more = f" and {len(trials) - 1:,} more" if len(trials) > 1 else ""
+    reason = next(iter(damage.values()))[:200]
+    remedy = f"`loopscale doctor --repair` or `loopscale run {study}` makes the missing curves again"
+    return f"the curve of trial {trials[0]}{more} of {study} cannot be read ({reason}); {remedy}"
+
+
+def study_description(store: Store, study: str, parent: Run | None, expected: bool = False) -> str:
+    """The text of the study's description (study.json), or an empty text.
+
+    Raises StoreError for damage, and for an absent description that is `expected`.
+    """
     try:
         content = store.read_artifact(parent.id, STUDY_JSON) if parent else None
+        if content is None and expected:
+            raise FileNotFoundError("it is missing")
         if content is None:
             return ""
         text = content.decode()
@@ -320,5 +519,19 @@ def study_description(store: Store, study: str, parent: Run | None) -> str:
             raise ValueError("it is no JSON object")
     except (OSError, ValueError, RecursionError) as problem:
         what = f"the description {STUDY_JSON} of {study} in {store.name} is damaged ({str(problem)[:200]})"
-        raise StoreError(what, "`loopscale run` of the study writes it again") from problem
+        remedy = f"`loopscale doctor --repair` or `loopscale run {study}` writes it again"
+        raise StoreError(what, remedy) from problem
     return text
+
+
+def _query_message(text: str) -> str:
+    """DuckDB's message with a remedy. DuckDB takes an unquoted `model.kind` for column `kind` of a table `model`."""
+    if "Referenced table" in text and "not found" in text:
+        return f'{text}; a setting is written in double quotes, as in "model.kind"'
+    if "Referenced column" in text and "not found" in text:
+        return (
+            f"{text}; text is written in single quotes, and `loopscale query 'DESCRIBE trials'` lists columns"
+        )
+    if "Table with name" in text:
+        return f"{text}; there are trials, curves, history and studies"
+    return f"{text}; `loopscale query --help` has an example"

@@ -4,18 +4,24 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Outcome = Literal["finished", "pruned", "diverged", "out_of_memory", "failed", "lost", "interrupted"]
+from loopscale.errors import NoRecords as NoRecords
+from loopscale.errors import StoreError as StoreError
+from loopscale.redaction import redacted
+
+Outcome = Literal[
+    "finished", "pruned", "diverged", "out_of_memory", "stopped", "failed", "lost", "interrupted"
+]
 Role = Literal["tuning", "replicate", "baseline"]
 
-OVER: frozenset[str] = frozenset({"finished", "pruned", "diverged", "out_of_memory"})
+OVER: frozenset[str] = frozenset({"finished", "pruned", "diverged", "out_of_memory", "stopped"})
 """Outcomes that are results. The other outcomes come from the machine or from a bug: the trial is run again."""
 
-STATUS = {"finished": "FINISHED", "pruned": "KILLED", "interrupted": "KILLED"}
+STATUS = {"finished": "FINISHED", "pruned": "KILLED", "stopped": "KILLED", "interrupted": "KILLED"}
 """MLflow's status of a run, by the trial's outcome. All other outcomes are FAILED."""
 
 RUNG = "rung/"
@@ -35,6 +41,18 @@ LEARNING = (
     "still_falling_high",
 )
 """Metrics that a finished training records of itself. `emerged_at` is absent if the training never emerged."""
+PREDICTION = "prediction/"
+"""Prefix of the tags `prediction/<measure>/<axis>/<cell>` (`records.predictions`)."""
+DECISION = "decision/"
+"""Prefix of the tags `decision/<seeds>/<question>` (`records.decisions`)."""
+STOP = "stop/"
+"""Prefix of the tags `stop/<trial>` of the parent run: when somebody has asked to stop the trial. Empty: withdrawn."""
+STOPPED_BY = "stopped_by"
+"""Tag of a trial with the outcome `stopped`: `user` or `trial_hours`."""
+ENDED_EARLY = "ended_early"
+"""Tag of the parent run: what the rules of `stop` have ended, one line each."""
+STEPS_FACTOR = "steps_factor"
+"""Tag of a longer training: its steps over the steps of the study (`until.steps`)."""
 FLOOR = "floor"
 """Tag: how the floor of the evaluation prompts is known, and the algorithm, such as `bayes ridge`."""
 STUDY = "study"
@@ -44,6 +62,13 @@ CURVE, WEIGHTS = "curve.parquet", "weights.safetensors"
 regret, regret_sem."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
+PLUGINS = "plugins"
+"""Tag of the parent run with the name and the hash of every plugin, and folder of artifacts with their files."""
+
+
+def tags_below(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags whose names begin with the prefix."""
+    return {name: text for name, text in tags.items() if name.startswith(prefix)}
 
 
 def now() -> int:
@@ -88,6 +113,11 @@ class Run:
         return self.tags.get("trial", STUDY) != STUDY
 
     @property
+    def has_curve(self) -> bool:
+        """True if a curve was recorded. Records of older versions do not always say so."""
+        return self.is_trial and bool(self.tags.get("evaluation"))
+
+    @property
     def fingerprint(self) -> str:
         """A hash that changes with every note, because a note changes a metric, a tag or the status."""
         text = repr((self.status, self.end, sorted(self.tags.items()), sorted(self.metrics.items())))
@@ -125,6 +155,12 @@ class Record:
     tags: dict[str, str]
     metrics: dict[str, float]
 
+    @property
+    def steps_factor(self) -> int:
+        """The steps of the trial over the steps of the study, 1 unless `until.steps` ordered a longer training."""
+        text = self.tags.get(STEPS_FACTOR, "")
+        return int(text) if text.isascii() and text.isdecimal() else 1
+
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Turn {"model": {"width": 8}} into {"model.width": 8}, with the same dotted paths as a search space."""
@@ -146,17 +182,6 @@ def decode(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return text if isinstance(value, (list, dict, str)) else value
-
-
-class StoreError(Exception):
-    """Something is wrong with a store. The text is `<what is wrong>; <remedy>`."""
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{' '.join(what.split())}; {remedy}")
-
-
-class NoRecords(StoreError):
-    """The store has no such records: the study has not been run, or was run with another store."""
 
 
 def explain_denial(message: str, action: str = "do this") -> str | None:
@@ -183,3 +208,12 @@ def user_name() -> str:
     """The user that the tracking server sees, as far as the environment tells."""
     name = os.environ.get("MLFLOW_TRACKING_USERNAME")
     return f"the user {name}" if name else "you"
+
+
+TEXTS = ("command", "detail", ENDED_EARLY, "source")
+"""Tags of free text, which may repeat an address or an error with a password."""
+
+
+def safe_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags without passwords."""
+    return {name: redacted(text) if name in TEXTS else text for name, text in tags.items()}

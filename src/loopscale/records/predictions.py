@@ -2,21 +2,23 @@
 
 A tag holds the prediction and the fitted log errors. If fewer runs finish than were planned, the interval for their
 number follows from the recorded errors, and never from errors that came later.
+
+For a law of the step of emergence, each fitted run has two numbers in place of a log error: the last report before the
+emergence, and the first report after. The second number of a run that never emerges is infinite.
 """
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from loopscale.records.model import STUDY, Note
+from loopscale.records.model import PREDICTION, STUDY, Note, tags_below
 from loopscale.stats.prediction import FormPrediction, Prediction, predict
 
-PREDICTION = "prediction/"
-"""Prefix of the tags `prediction/<measure>/<axis>/<cell>`."""
+EMERGED_AT = "emerged_at"
 LONGEST_TAG = 7_500
 """Characters. MLflow keeps 8,000. A longer tag is written without the fitted errors."""
 DIGITS = 10
@@ -25,28 +27,21 @@ DIGITS = 10
 
 @dataclass(frozen=True)
 class RecordedPrediction:
-    """A prediction of one cell.
-
-    Attributes
-    ----------
-    of, along
-        The measure and the axis of the law.
-    cell
-        The key of the predicted cell.
-    prediction
-        The prediction for the planned number of replicates.
-    fitted
-        The log errors of the fitted runs, by the value on the axis. Empty if the tag would be too long.
-    at
-        The time of the record, in milliseconds since 1970.
-    """
+    """A prediction of one cell."""
 
     of: str
+    """The measure of the law."""
     along: str
+    """The axis of the law."""
     cell: str
+    """The key of the predicted cell."""
     prediction: Prediction
+    """The prediction for the planned number of replicates."""
     fitted: Mapping[float, tuple[float, ...]]
+    """The log errors of the fitted runs, by the value on the axis. Empty if the tag would be too long. For the step of
+    emergence, the two ends of each run's interval."""
     at: int = 0
+    """The time of the record, in milliseconds since 1970."""
 
     @property
     def tag(self) -> str:
@@ -56,7 +51,9 @@ class RecordedPrediction:
         """The prediction of the mean of `count` runs, from the recorded errors; None if there are no such errors."""
         if count == self.prediction.replicates:
             return self.prediction
-        return predict_from(self.fitted, self.prediction.at, count)
+        made = predict_from(self.fitted, self.prediction.at, count, self.of)
+        # A prediction that was recorded without a level stays without a level.
+        return made and replace(made, reason=self.prediction.reason or made.reason)
 
     def note(self) -> Note:
         """The note that records the prediction."""
@@ -73,22 +70,29 @@ def tag_of(of: str, along: str, cell: str) -> str:
     return f"{PREDICTION}{of}/{along}/{cell}"
 
 
-def prediction_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that hold a prediction."""
-    return {name: text for name, text in tags.items() if name.startswith(PREDICTION)}
+def predict_from(
+    fitted: Mapping[float, tuple[float, ...]], at: float, replicates: int, of: str = "error"
+) -> Prediction | None:
+    """The prediction of a measure at a value of the axis, from fitted runs by value; None if they determine no form.
 
+    A run is a log error or, for `emerged_at`, both ends of the interval of its emergence.
+    """
+    width = 2 if of == EMERGED_AT else 1
+    runs = np.array([number for numbers in fitted.values() for number in numbers]).reshape(-1, width)
+    if not len(runs):
+        return None
+    x = np.repeat(np.array(list(fitted), dtype=np.float64), [len(each) // width for each in fitted.values()])
+    if of == EMERGED_AT:
+        from loopscale.stats.emergence_prediction import predict_emergence  # few laws are of the emergence
 
-def predict_from(fitted: Mapping[float, tuple[float, ...]], at: float, replicates: int) -> Prediction | None:
-    """The prediction at a value of the axis from log errors by value; None if they determine no form."""
-    x = np.array([value for value, logs in fitted.items() for _ in logs], dtype=np.float64)
-    logs = np.array([log for logs in fitted.values() for log in logs], dtype=np.float64)
-    return predict(x, logs, at, replicates) if len(x) else None
+        return predict_emergence(x, runs[:, 0], runs[:, 1], at, replicates)
+    return predict(x, runs[:, 0], at, replicates)
 
 
 def recorded_predictions(tags: Mapping[str, str]) -> dict[str, RecordedPrediction]:
     """The predictions among the tags of a parent run, by tag. Damaged tags are left out."""
     found: dict[str, RecordedPrediction] = {}
-    for tag, text in prediction_tags(tags).items():
+    for tag, text in tags_below(PREDICTION, tags).items():
         try:
             of, along, cell = tag.removeprefix(PREDICTION).split("/")
             found[tag] = _read(of, along, cell, json.loads(text))

@@ -2,14 +2,17 @@
 
 import json
 import math
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from loopscale.records.decisions import DECISION
 from loopscale.records.model import (
+    DECISION,
+    PREDICTION,
     RUNG,
+    STOP,
     STUDY,
     STUDY_FILE,
     STUDY_JSON,
@@ -18,10 +21,12 @@ from loopscale.records.model import (
     Run,
     StoreError,
     parent_among,
+    safe_tags,
+    tags_below,
 )
-from loopscale.records.predictions import PREDICTION
 from loopscale.records.stores.base import Store
 
+AnyRun = TypeVar("AnyRun")
 SPENT = "spent"
 """Tag of the parent run: hours used, and the budget in force."""
 VERSION = "version."
@@ -60,7 +65,9 @@ def recorded_description(store: Store, study: str) -> dict[str, Any]:
         return dict(json.loads(content or "{}"))
     except (ValueError, TypeError) as problem:
         what = f"the description {STUDY_JSON} of {study} in {store.name} is damaged ({str(problem)[:200]})"
-        raise StoreError(what, "mend the artifact of the parent run") from problem
+        raise StoreError(
+            what, "`loopscale doctor --repair` restores the description if a copy exists"
+        ) from problem
 
 
 def wanted_elsewhere(store: Store, study: str) -> tuple[set[str], set[str]]:
@@ -190,7 +197,7 @@ def origin_of(store: Store, study: str) -> Origin:
     tags = parent.tags if parent else {}
     file = store.read_artifact(parent.id, STUDY_FILE) if parent else None
     return Origin(
-        tags={name: text for name, text in tags.items() if not _shown_elsewhere(name)},
+        tags={name: text for name, text in safe_tags(tags).items() if not _shown_elsewhere(name)},
         text=(file or b"").decode(errors="replace"),
         commits=dict(Counter(map(_commit, trained))),
         hardware=_counts(trials, "hardware"),
@@ -201,7 +208,7 @@ def origin_of(store: Store, study: str) -> Origin:
 
 
 def _shown_elsewhere(tag: str) -> bool:
-    return tag in SHOWN_ELSEWHERE or "mlflow." in tag or tag.startswith((PREDICTION, DECISION))
+    return tag in SHOWN_ELSEWHERE or "mlflow." in tag or tag.startswith((PREDICTION, DECISION, STOP))
 
 
 def _counts(runs: Iterable[Run], tag: str) -> dict[str, int]:
@@ -211,3 +218,59 @@ def _counts(runs: Iterable[Run], tag: str) -> dict[str, int]:
 def _commit(run: Run) -> str:
     changed = ", with changes that were not committed" * (run.tags.get("git_changed") == "yes")
     return commit + changed if (commit := run.tags.get("git_commit")) else NOT_RECORDED
+
+
+def stopped_trials(tags: Mapping[str, str]) -> frozenset[str]:
+    """The keys of the trials that somebody has stopped, from the tags of the parent run."""
+    return frozenset(name.removeprefix(STOP) for name, text in tags_below(STOP, tags).items() if text)
+
+
+def answering_runs(
+    replicates: Sequence[AnyRun],
+    tuned: Sequence[AnyRun],
+    point: Callable[[AnyRun], object],
+    error: Callable[[AnyRun], float],
+) -> tuple[AnyRun, ...]:
+    """The trials that answer for a cell: the finished replicates of one point, else the best tuning trial.
+
+    The driver, which predicts, and the analysis, which reports, follow this one rule.
+
+    If a study was extended and its best point changed, there are replicates of several points. The point with most
+    finished replicates answers. If two points have equally many, the later point answers.
+
+    Parameters
+    ----------
+    replicates, tuned
+        The finished trials of each role, in the order of their numbers.
+    point
+        The identity of a trial's settings without the seed.
+    """
+    if not replicates:
+        return _best_tuned(tuned, point, error)
+    points = [point(run) for run in replicates]
+    most = max(points.count(each) for each in points)
+    answering = next(each for each in reversed(points) if points.count(each) == most)
+    return tuple(run for run, each in zip(replicates, points, strict=True) if each == answering)
+
+
+def _best_tuned(
+    tuned: Sequence[AnyRun], point: Callable[[AnyRun], object], error: Callable[[AnyRun], float]
+) -> tuple[AnyRun, ...]:
+    """The first trial of the best point. With several seeds only points that have finished all of them count."""
+    runs: dict[object, list[AnyRun]] = {}
+    for run in tuned:
+        runs.setdefault(point(run), []).append(run)
+    most = max(map(len, runs.values()), default=0)
+    finished = [of_point for of_point in runs.values() if len(of_point) == most]
+    best = min(finished, key=lambda of_point: geometric_mean([error(run) for run in of_point]), default=[])
+    return tuple(best[:1])
+
+
+def geometric_mean(errors: Sequence[float]) -> float:
+    """The value of a point with these errors, one for each seed. An error of 0 or less has no logarithm.
+
+    With one of these errors the value is the mean of the errors.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    return statistics.geometric_mean(errors) if min(errors) > 0 else statistics.fmean(errors)

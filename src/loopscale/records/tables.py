@@ -2,18 +2,30 @@
 
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loopscale.records.decisions import decision_tags
 from loopscale.records.deferred_imports import pa, parquet
-from loopscale.records.model import EVALUATE, EVALUATED, LEARNING, Outcome, Run, decode, encode
-from loopscale.records.predictions import prediction_tags
+from loopscale.records.model import (
+    DECISION,
+    EVALUATE,
+    EVALUATED,
+    LEARNING,
+    PREDICTION,
+    STEPS_FACTOR,
+    Outcome,
+    Run,
+    decode,
+    encode,
+    tags_below,
+)
 
 Grid = NDArray[np.float64]
+MALFORMED = (OSError, ValueError, TypeError, LookupError, OverflowError, MemoryError, NotImplementedError)
+"""Exceptions of pyarrow for damaged Parquet, besides pyarrow's ArrowException."""
 LATER = ("median", "regret", "regret_sem")
 """Columns that older records lack. They are NULL there."""
 
@@ -44,6 +56,11 @@ TABLES: dict[str, tuple[str, dict[str, RecordColumn]]] = {
             "role": RecordColumn("string", "", "tuning, replicate or baseline"),
             "number": RecordColumn("int64", "", "number of the trial within its role and cell"),
             "seed": RecordColumn("int64", "", "0 in tuning, 1 and up for replicates, NULL for a baseline"),
+            "steps_factor": RecordColumn(
+                "int64",
+                "",
+                "steps over the steps of the study; NULL except for trainings that until.steps ordered",
+            ),
             "outcome": RecordColumn("string", "", "running, " + ", ".join(get_args(Outcome))),
             "detail": RecordColumn("string", "", "the reason, if the trial did not finish"),
             "commit": RecordColumn(
@@ -186,7 +203,7 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
         **{name: (metrics | evaluated).get(name) for name in ("error", "error_last")},
         **{name: evaluated.get(name) for name in ("raw_error", "excess", *REGRETS)},
         **{name: metrics.get(name) for name in ("seconds", "flops", *LEARNING)},
-        **{name: _integer(tags.get(name)) for name in ("number", "seed")},
+        **{name: _integer(tags.get(name)) for name in ("number", "seed", STEPS_FACTOR)},
         "study": study,
         "commit": _commit(tags),
         "validate_error": metrics.get("error"),
@@ -203,7 +220,7 @@ def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any
     """
     described = json.loads(description or "{}")
     recorded = (parent.params | parent.tags) if parent else {}
-    added = {"predictions": prediction_tags(recorded), "decisions": decision_tags(recorded)}
+    added = {"predictions": tags_below(PREDICTION, recorded), "decisions": tags_below(DECISION, recorded)}
     if described and any(added.values()):
         description = json.dumps(described | {name: tags for name, tags in added.items() if tags})
     cells = described.get("cells")
@@ -287,16 +304,18 @@ def encode_curve(
     median: Grid | None = None,
     seen: Sequence[int] | None = None,
     regret: tuple[Grid, Grid] | None = None,
+    measures: Mapping[str, Grid] | None = None,
 ) -> bytes:
-    """Write arrays [loops, points] as a Parquet file with the columns of `CURVES`, from loop (counted from 1) on.
+    """A Parquet file of arrays [loops, points], with the columns of `CURVES` from `loop` on. Loops count from 1.
 
-    Without a median or a regret (with its standard error) the file lacks these columns. `seen` has the number of pairs
-    before every point, by default 0, 1, ...
+    Without a median or a regret, the file lacks these columns. `seen` has the number of pairs before every point. The
+    default is 0, 1, 2 and so on. Further measures have one value per loop, [loops], and columns of their own.
     """
     loops, points = error.shape
     pairs = np.arange(points) if seen is None else np.array(seen)
     grids = {"error": error, "sem": sem, "raw": raw} | ({} if median is None else {"median": median})
     grids |= dict(zip(("regret", "regret_sem"), regret or (), strict=False))
+    grids |= {name: np.repeat(values, points) for name, values in (measures or {}).items()}
     columns = {
         "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
         "point": pa.array(np.tile(pairs, loops), pa.int32()),
@@ -306,7 +325,7 @@ def encode_curve(
 
 def decode_curve(content: bytes) -> dict[str, Grid]:
     """The arrays [loops, points] of a curve's file by column: the inverse of `encode_curve`."""
-    table = parquet.read_table(io.BytesIO(content))
+    table = parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
     loop, point = (table[name].to_numpy() for name in ("loop", "point"))
     loops, row = np.unique(loop, return_inverse=True)
     points, column = np.unique(point, return_inverse=True)
@@ -320,7 +339,7 @@ def decode_curve(content: bytes) -> dict[str, Grid]:
 
 def parquet_bytes(table: "pa.Table") -> bytes:
     file = io.BytesIO()
-    parquet.write_table(table, file, compression="zstd")
+    parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
     return file.getvalue()
 
 

@@ -7,22 +7,34 @@ finished and is not trained again. An export does not tell the folders of the ma
 
 import datetime
 import json
+import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import loopscale
-from loopscale.records.decisions import decision_tags
+from loopscale.core.output_files import open_output, write_output
+from loopscale.core.temporary import temporary_folder
 from loopscale.records.deferred_imports import csv, dataset, pa, parquet
+from loopscale.records.exported_rows import (
+    check_curves,
+    check_name,
+    check_owners,
+    check_study,
+    gather_history,
+)
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import (
     CURVE,
+    DECISION,
     OVER,
+    PREDICTION,
+    STATUS,
     STUDY,
     STUDY_FILE,
     STUDY_JSON,
@@ -32,14 +44,23 @@ from loopscale.records.model import (
     StoreError,
     decode,
     parent_among,
+    safe_tags,
+    tags_below,
 )
-from loopscale.records.predictions import prediction_tags
 from loopscale.records.stores.base import Store, unwritable
-from loopscale.records.stores.exported import ABOUT, FORMAT, WEIGHTS_FOLDER, ExportedStore, damage_as_error
-from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.exported import (
+    ABOUT,
+    AGAIN,
+    FORMAT,
+    WEIGHTS_FOLDER,
+    ExportedStore,
+    damage_as_error,
+)
+from loopscale.records.stores.folder import require_outside_stores
 from loopscale.records.study_records import recorded_studies, recorded_trials
 from loopscale.records.tables import TABLES, parquet_bytes
-from loopscale.records.writing.mlflow_writer import FORGET, MlflowWriter
+from loopscale.records.writing.mlflow_writer import MlflowWriter
+from loopscale.records.writing.run_account import FORGET
 
 
 @dataclass(frozen=True)
@@ -67,8 +88,10 @@ def export_records(
     """
     folder = Path(folder)
     names = recorded_studies(store, study)
-    if FolderStore.lies_in(folder):
-        raise StoreError(f"{folder} is a store", "give a folder of its own")
+    require_outside_stores(folder, "a folder")
+    if isinstance(store, ExportedStore) and folder.exists() and folder.samefile(store.folder):
+        # The export of one study would replace the others, and an export without weights would delete all weights.
+        raise StoreError(f"{folder} is the store itself", "give another folder")
     studies, trials, histories, curves, with_weights = [], [], [], [], {}
     for name in names:
         runs = store.runs(store.require_experiment(name))
@@ -76,7 +99,11 @@ def export_records(
         studies.append(_study_row(store, name, parent_among(runs)))
         trials += [_trial_row(name, run) for run in over]
         histories.append(store.history_table(over))
-        curves.append(store.curve_table(over))
+        read = store.read_curves(over)
+        if read.damaged:
+            remedy = f"`loopscale run {name}` makes them again"
+            store.warn(f"{len(read.damaged):,} curves of {name} are damaged and not exported; {remedy}")
+        curves.append(read.table)
         with_weights |= {run.tags["trial"]: run.id for run in over if run.tags.get("weights") != "dropped"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,24 +112,33 @@ def export_records(
         for name, parts in (("history", histories), ("curves", curves)):
             if parts:
                 _write(folder / f"{name}.parquet", pa.concat_tables(parts))
-        # An earlier export into the same folder may have left weights.
-        shutil.rmtree(folder / WEIGHTS_FOLDER, ignore_errors=True)
+        _delete_weights(folder / WEIGHTS_FOLDER)
         copied = _copy_weights(store, with_weights, folder / WEIGHTS_FOLDER) if weights else 0
         about = {"format": FORMAT, "made_by": loopscale.__version__, "trials": len(trials)}
-        (folder / ABOUT).write_text(json.dumps(about) + "\n")
+        write_output(folder / ABOUT, f"{json.dumps(about)}\n".encode())
     except OSError as problem:
         raise unwritable(folder, problem, "give another folder") from problem
     return ExportCounts(len(trials), copied)
+
+
+def _delete_weights(folder: Path) -> None:
+    """Delete the weights that an earlier export has left in the folder, and no other file."""
+    for file in folder.glob("*.safetensors"):
+        if file.is_symlink() or file.is_file():
+            file.unlink()
+    with suppress(OSError):  # the folder holds a user's own files, or there is none
+        folder.rmdir()
 
 
 def _copy_weights(store: Store, runs: dict[str, str], folder: Path) -> int:
     """Copy the recorded weights of the trials, and return their number. A study that has ended records weights."""
     copied = 0
     for trial, run in runs.items():
-        with TemporaryDirectory(prefix="loopscale-") as temporary:
-            if file := store.artifact(run, WEIGHTS, Path(temporary)):
+        with temporary_folder() as temporary:
+            if file := store.artifact(run, WEIGHTS, temporary):
                 folder.mkdir(exist_ok=True)
-                shutil.copyfile(file, folder / f"{trial}.safetensors")
+                with file.open("rb") as weights, open_output(folder / f"{trial}.safetensors") as stream:
+                    shutil.copyfileobj(weights, stream)
                 copied += 1
     return copied
 
@@ -113,10 +149,13 @@ def write_sheets(
     """Write every table of one study, or of all studies, and a table `columns` with their descriptions.
 
     Unfinished trials are included. A missing value is an empty cell. Returns the number of rows by table. Raises
-    StoreError if the study has no records or the folder cannot be written.
+    StoreError if the study has no records, or if the folder cannot be written or holds records.
     """
     mirror = Mirror(store)
     names = recorded_studies(store, study)
+    require_outside_stores(folder, "a folder")
+    if form == "parquet" and os.path.exists(folder / ABOUT):  # its tables have the same names
+        raise StoreError(f"{folder} holds exported records", "give a folder of its own")
     mirror.sync(study)
     sheets = {}
     of_studies = f"study IN ({','.join('?' * len(names))})"
@@ -140,53 +179,108 @@ def write_sheets(
     return {name: sheet.num_rows for name, sheet in sheets.items()}
 
 
+def exported_studies(folder: str | Path) -> list[str]:
+    """The names of the studies of an export. Raises StoreError for a name that no store takes."""
+    folder = Path(folder)
+    with damage_as_error(folder):
+        names = [row["study"] for row in ExportedStore(folder, folder).rows("studies")]
+        for name in names:
+            check_name(name)
+    return names
+
+
 def import_records(store: Store, folder: str | Path) -> ImportCounts:
-    """Record an export, except for trials that are finished in the store. The caller holds the leases."""
+    """Record an export, except for trials that are finished in the store. The caller holds the leases.
+
+    Every row and every file is checked before anything is written. A trial is recorded as a whole or not at all, and
+    the next import completes an import that was cut short.
+    """
     folder = Path(folder)
     exported = ExportedStore(folder, folder)
     with damage_as_error(folder):
-        return _import(store, exported)
+        trials, rows, studies = defaultdict(list), exported.rows("trials"), exported.rows("studies")
+        for row in rows:
+            trials[row["study"]].append(row)
+        histories = gather_history(exported.rows("history"), rows)
+        for study in studies:
+            check_study(study, trials[study["study"]], histories)
+            _check_weights(exported, trials[study["study"]])
+        check_owners(studies, rows, histories)
+        table = exported.table("curves")
+        if table is not None:
+            check_curves(table, rows)
+        curves = {} if table is None else _curve_files(table)
+    return _import(store, exported, studies, trials, histories, curves)
 
 
-def _import(store: Store, exported: ExportedStore) -> ImportCounts:
-    trials, histories = defaultdict(list), defaultdict(dict)
-    for row in exported.rows("trials"):
-        trials[row["study"]].append(row)
-    for row in exported.rows("history"):
-        histories[row["run"]].setdefault(row["step"], {})[row["metric"]] = row["value"]
-    curves = _curve_files(exported.folder / "curves.parquet")
+def _check_weights(exported: ExportedStore, trials: Sequence[Mapping[str, Any]]) -> None:
+    """StoreError for a file of weights that is damaged, or that belongs to another trial."""
+    for row in trials:
+        if not (file := exported.weights(row["trial"])).is_file():
+            continue
+        # Imported here, because the module imports torch, which an import without weights does not need.
+        from loopscale.training.checkpoint import is_whole
+
+        if not is_whole(file.read_bytes(), row["trial"]):
+            raise StoreError(f"{file} is damaged, or holds the weights of another trial", AGAIN)
+
+
+def _import(
+    store: Store,
+    exported: ExportedStore,
+    studies: Sequence[Mapping[str, Any]],
+    trials: Mapping[str, Sequence[dict[str, Any]]],
+    histories: Mapping[str, dict[int, dict[str, float]]],
+    curves: Mapping[str, bytes],
+) -> ImportCounts:
     new = present = 0
-    for study in exported.rows("studies"):
+    for study in studies:
         name = study["study"]
         known = {record.key: record for record in recorded_trials(store, name)}
         with MlflowWriter(store, name, {key: record.run for key, record in known.items()}) as writer:
             parent = store.parent_run(name)
-            if parent is None:
-                writer.write(_parent_note(study))
+            if parent is None or _is_half_imported(parent):
+                writer.write_whole([_parent_note(study)])
             else:
                 if store.shared:
                     writer.write(FORGET)  # imported runs end before the runs that the file holds
                 if missing := _missing_decisions(study, parent):
                     writer.write(Note(STUDY, tags=missing, at=study["start"]))
-            for row in trials[name]:
+            for row in trials.get(name, ()):
                 record = known.get(row["trial"])
                 if record and record.outcome in OVER:
                     present += 1
+                    if (
+                        record.status == "RUNNING" and "imported" in record.tags
+                    ):  # the import was cut short here
+                        writer.write(
+                            Note(record.key, status=_ended_status(row, record.outcome), at=row["end"])
+                        )
                     continue
                 new += 1
                 files = ((CURVE, curves[row["run"]]),) if row["run"] in curves else ()
                 if (weights := exported.weights(row["trial"])).is_file():
                     files = (*files, (WEIGHTS, weights))
-                for note in _notes(row, histories[row["run"]], files, record.step if record else 0):
-                    writer.write(note)
-            _finish(writer, store)
+                writer.write_whole(
+                    list(_notes(row, histories.get(row["run"], {}), files, record.step if record else 0))
+                )
+            _finish(writer, store, known)
     return ImportCounts(new, present)
 
 
-def _finish(writer: MlflowWriter, store: Store) -> None:
+def _is_half_imported(parent: Run) -> bool:
+    """True if an import was cut short before it had written the whole parent run."""
+    return parent.status == "RUNNING" and "imported" in parent.tags
+
+
+def _finish(writer: MlflowWriter, store: Store, known: Collection[str]) -> None:
+    """Wait for the store. Raises StoreError, after the removal of new runs that the store has not taken as a whole."""
     if not writer.flush(600):
         raise StoreError(f"{store.name} went away, {writer.backlog} notes are not written", "import again")
     if writer.refused:
+        for key in {note.key for note, _ in writer.refused} - set(known):
+            for run in store.search([writer.experiment], f"tags.trial = '{key}'"):
+                store.client.delete_run(run.id)
         what = f"{store.name} refused a record ({writer.refused[0][1]})"
         raise StoreError(what, "import into an empty store")
 
@@ -208,8 +302,9 @@ def _run_row(study: str, run: Run) -> dict[str, Any]:
 
 
 def _own_tags(run: Run) -> dict[str, str]:
-    """Tags without MLflow's tags, and without folders of the machine that wrote them."""
-    return {name: _without_folders(text) for name, text in run.tags.items() if not name.startswith("mlflow.")}
+    """Tags without MLflow's tags, without passwords, and without folders of the machine that wrote them."""
+    own = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.")}
+    return {name: _without_folders(text) for name, text in safe_tags(own).items()}
 
 
 PATH = re.compile(r"""(?<![\w.~/:\\-])(?:file://)?~?(?:/[^\s/"'`,;:()\[\]{}<>|=]+){2,}/?""")
@@ -230,17 +325,17 @@ def _short(path: str) -> str:
     return "/".join(parts[at[0] :] if at else parts[-1:])
 
 
-def _parent_note(row: dict[str, Any]) -> Note:
+def _parent_note(row: Mapping[str, Any]) -> Note:
     files = tuple((name, row[name]) for name in (STUDY_JSON, STUDY_FILE) if row[name] is not None)
     settings = {name: decode(text) for name, text in json.loads(row["settings"]).items()}
     tags = json.loads(row["tags"]) | _imported_now()
     return Note(STUDY, params=settings, tags=tags, status="FINISHED", artifacts=files, at=row["start"])
 
 
-def _missing_decisions(row: dict[str, Any], parent: Run) -> dict[str, str]:
+def _missing_decisions(row: Mapping[str, Any], parent: Run) -> dict[str, str]:
     """The exported predictions and decisions that the store lacks. Nothing recorded is replaced."""
     tags = json.loads(row["tags"])
-    exported = prediction_tags(tags) | decision_tags(tags)
+    exported = tags_below(PREDICTION, tags) | tags_below(DECISION, tags)
     return {name: text for name, text in exported.items() if name not in parent.tags}
 
 
@@ -258,18 +353,21 @@ def _notes(
     for step in sorted(step for step in history if step > done or step == 0):
         yield Note(key, step, history[step], at=row["end"])
     final = {"outcome": tags["outcome"]}
-    yield Note(key, int(once.get("step", 0)), once, {}, final, row["status"], files, at=row["end"])
+    status = _ended_status(row, tags["outcome"])
+    yield Note(key, int(once.get("step", 0)), once, {}, final, status, files, at=row["end"])
+
+
+def _ended_status(row: Mapping[str, Any], outcome: str) -> str:
+    """MLflow's status of an exported trial, which has ended in any case."""
+    return row["status"] if row["status"] not in ("RUNNING", None) else STATUS.get(outcome, "FAILED")
 
 
 def _imported_now() -> dict[str, str]:
     return {"imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
 
 
-def _curve_files(file: Path) -> dict[str, bytes]:
+def _curve_files(curves: "pa.Table") -> dict[str, bytes]:
     """Every run's curve as the artifact of a run."""
-    if not file.exists():
-        return {}
-    curves = parquet.read_table(file)
     return {
         run: parquet_bytes(curves.filter(dataset.field("run") == run).drop_columns(["run", "trial"]))
         for run in curves["run"].unique().to_pylist()
@@ -277,7 +375,8 @@ def _curve_files(file: Path) -> dict[str, bytes]:
 
 
 def _write(file: Path, table: "pa.Table") -> None:
-    if file.suffix == ".csv":
-        csv.write_csv(table, file)
-    else:
-        parquet.write_table(table, file, compression="zstd")
+    with open_output(file) as stream:
+        if file.suffix == ".csv":
+            csv.write_csv(table, stream)
+        else:
+            parquet.write_table(table, stream, compression="zstd")

@@ -1,18 +1,22 @@
-"""A trial's weights, by the start of its key: from its checkpoint, else from the copy in the records."""
+"""A trial's weights, by the start of its key: from its checkpoint, else from the copy in the records.
+
+A damaged checkpoint, and the checkpoint of another trial, count as absent.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from loopscale.core.temporary import temporary_folder
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import recorded_trials
-from loopscale.training.checkpoint import keys
+from loopscale.training.checkpoint import SUFFIX, CorruptCheckpoint, is_whole, keys, load_history
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
+REMEDY = "delete the run of the trial in MLflow, and `loopscale run` of its study trains the trial again"
 LISTED = 8
 """Keys that a message lists."""
 
@@ -23,15 +27,47 @@ def weights_of(store: Store, start: str) -> Iterator[tuple[CheckpointStore, str]
 
     Raises StoreError unless exactly one trial's key begins with `start` and its weights exist.
     """
+    damage = None
     if key := _only_key(start, keys(store.checkpoints)):
-        yield store.checkpoints, key
-        return
-    with TemporaryDirectory(prefix="loopscale-") as folder:
-        file = _recorded_weights(store, start, Path(folder))
-        yield open_checkpoint_store(file.parent), file.stem
+        try:
+            load_history(store.checkpoints, key)
+        except (CorruptCheckpoint, FileNotFoundError) as problem:
+            start, damage = key, problem
+        else:
+            yield store.checkpoints, key
+            return
+    with temporary_folder() as folder:
+        try:
+            key, file = _recorded_weights(store, start, folder)
+        except StoreError as problem:
+            if damage is None:
+                raise
+            raise StoreError(f"{damage}, and the records hold no copy of the weights", REMEDY) from problem
+        if not is_whole(file.read_bytes(), key):
+            what = f"{damage or 'the checkpoint is gone'}, and the copy in the records is damaged too"
+            raise StoreError(what, REMEDY)
+        if damage:
+            store.warn(
+                f"{damage}; the copy in the records is used, and `loopscale doctor --repair` restores the file"
+            )
+        named = folder / "named"
+        named.mkdir()
+        (named / f"{key}{SUFFIX}").symlink_to(file.absolute())
+        yield open_checkpoint_store(named), key
 
 
-def _recorded_weights(store: Store, start: str, folder: Path) -> Path:
+def restore_weights(store: Store, key: str, run: str) -> bool:
+    """Copy the recorded weights of a trial into its checkpoint. False if there are none, or if they are damaged."""
+    content = store.read_artifact(run, WEIGHTS)
+    if content is None or not is_whole(content, key):
+        return False
+    store.checkpoints.make()
+    store.checkpoints.put(key + SUFFIX, content)
+    return True
+
+
+def _recorded_weights(store: Store, start: str, folder: Path) -> tuple[str, Path]:
+    """The key of the trial, and the file of its recorded weights."""
     mirror = Mirror(store)
     mirror.sync()
     trials = mirror.query("SELECT trial, study, role FROM trials").to_pylist()
@@ -45,7 +81,7 @@ def _recorded_weights(store: Store, start: str, folder: Path) -> Path:
         raise StoreError(what, "give a trial that was trained")
     run = next(record.run for record in recorded_trials(store, row["study"]) if record.key == key)
     if file := store.artifact(run, WEIGHTS, folder):
-        return file
+        return key, file
     raise store.missing_weights(key, row["study"])
 
 

@@ -1,12 +1,12 @@
 """The machine of a study: provenance of its results, and the resources of its trials.
 
-Ray waits without a message for resources that never come, so the resources are checked before Ray starts. Functions
-import torch themselves: the import is slow, and a machine that only submits a study needs no torch.
+Ray waits without a message for resources that never come, so the resources are checked before Ray starts.
 """
 
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -14,6 +14,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
+
+from loopscale.errors import ClusterError, ResourcesError
+from loopscale.models import linear
+from loopscale.redaction import redacted_command
 from loopscale.studies.schema import Resources
 
 PACKAGES = ("loopscale", "torch", "ray", "optuna", "mlflow", "numpy", "pandas")
@@ -21,6 +26,8 @@ COMMIT_TAGS = ("git_commit", "git_changed")
 """Tags of the parent run and of every trial: the commit, and whether tracked files differ from the commit."""
 ORIGIN = "origin.json"
 """File beside `studies/` in a package for a cluster, where no repository exists: provenance tags of the package."""
+CONNECT_SECONDS = 5.0
+"""Time for a connection to a cluster. A host that is off never answers."""
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 """Texts of out-of-memory errors of torch and its libraries that have no exception type of their own."""
 
@@ -29,7 +36,7 @@ def provenance_tags(folder: Path) -> dict[str, str]:
     """Tags for the parent run of a study whose file lies in `folder`. Unknown values are left out."""
     tags = {f"version.{name}": number for name, number in versions(PACKAGES).items()}
     tags |= {"version.python": platform.python_version(), "platform": platform.platform()}
-    tags |= {"command": " ".join(sys.argv)[:500], "hardware": describe_machine()}
+    tags |= {"command": redacted_command(sys.argv)[:500], "hardware": describe_machine()}
     if gpus := _describe_gpus():
         tags["gpus"] = gpus
     if origin := _origin_tags(folder):
@@ -64,10 +71,6 @@ def training_hardware(gpu: bool) -> str:
 
     Records of earlier versions do not name the library.
     """
-    import torch  # here, because torch loads slowly
-
-    from loopscale.models import linear
-
     if gpu and torch.cuda.is_available():
         return torch.cuda.get_device_name(torch.cuda.current_device())
     return f"{describe_machine()}, products by {linear.used()}"
@@ -76,8 +79,6 @@ def training_hardware(gpu: bool) -> str:
 @cache
 def _describe_gpus() -> str:
     """GPUs that torch sees, with the number of each model. Empty without a GPU."""
-    import torch  # here, because torch loads slowly
-
     if not torch.cuda.is_available():
         return ""
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -118,33 +119,46 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-class InsufficientResources(RuntimeError):
-    """This machine lacks the resources of one trial."""
-
-
 def require_resources(resources: Resources, address: str | None) -> None:
-    """Raises InsufficientResources if this machine lacks the resources of one trial. A cluster may grow and passes."""
-    if address:
-        return
-    import torch  # here, because torch loads slowly
+    """Raises ResourcesError if this machine lacks the resources of one trial. A cluster may grow and passes.
 
+    Raises ClusterError if nobody answers at the address of a cluster.
+    """
+    if address:
+        _check_address(address)
+        return
     cpus, gpus = len(os.sched_getaffinity(0)), torch.cuda.device_count()
     if resources.gpu > gpus:
-        raise InsufficientResources(
+        raise ResourcesError(
             f"a trial needs {resources.gpu:g} GPU and this machine has {gpus or 'none'}; "
             "give the --address of a cluster with GPUs, or train on the CPU with --set resources.gpu=0"
         )
     if resources.cpu > cpus:
-        raise InsufficientResources(
+        raise ResourcesError(
             f"a trial needs {resources.cpu:g} CPUs and this machine has {cpus}; "
             f"give the --address of a larger cluster, or --set resources.cpu={cpus}"
         )
     memory = _main_memory()
     if resources.memory and memory and resources.memory > memory:
-        raise InsufficientResources(
+        raise ResourcesError(
             f"a trial needs {resources.memory:g} GiB of memory and this machine has {memory:.3g}; "
             f"give the --address of a larger cluster, or a smaller resources.memory"
         )
+
+
+def _check_address(address: str) -> None:
+    """Raises ClusterError if no program listens at `HOST:PORT`. Ray itself would ask for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:  # auto and local, which Ray answers at once
+        return
+    remedy = "start the cluster, or give --address the HOST:PORT that `ray start` has printed"
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536 and host):
+        raise ClusterError(f"{address} is no address of a Ray cluster", remedy)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise ClusterError(f"no Ray cluster answers at {address} ({reason.lower()})", remedy) from problem
 
 
 def local_workers(resources: Resources) -> int:
@@ -154,8 +168,6 @@ def local_workers(resources: Resources) -> int:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether the error says that main memory or GPU memory is full."""
-    import torch  # here, because torch loads slowly
-
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         text in str(error) for text in OUT_OF_MEMORY_TEXTS
     )

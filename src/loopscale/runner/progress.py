@@ -1,20 +1,26 @@
-"""Progress of a running study for a person: cells, trials, best errors, and the time that is left."""
+"""Progress of a running study for a person: cells, trials, validation errors, and the time that is left.
+
+The displays are callbacks of the run: a live table on a terminal, a bar in a notebook, lines elsewhere.
+"""
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
+from loopscale.runner.callbacks import Callback
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Job, Report
 
 MAX_ROWS = 16
 """Number of cells in the table. Of a larger study, cells with running trials come first."""
@@ -22,22 +28,26 @@ MIN_WORK = 0.02
 """Share of the work that must be done before the time that is left is estimated."""
 LINE_SECONDS = 15
 """Without a terminal: time between two lines."""
+DRAW_SECONDS = 0.5
+"""In a notebook: shortest time between two drawings."""
 
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """Progress of a study: trials over and planned, and the share of its floating-point operations."""
+    """Progress of a study: trials over and planned, baselines likewise, and the share of all training FLOPs."""
 
     over: int
     planned: int
+    baselines_over: int
+    baselines: int
     work: float
 
     @classmethod
     def of(cls, conductor: Conductor) -> "StudyProgress":
         cell_runs, baselines = list(conductor.cell_runs.values()), list(conductor.baselines.values())
         jobs = [job for cell_run in cell_runs for job in list(cell_run.jobs.values())]
-        over = sum(job.state == "over" for job in jobs + baselines)
-        planned = len(baselines) + sum(max(cell_run.planned, len(cell_run.jobs)) for cell_run in cell_runs)
+        over, baselines_over = (sum(job.state == "over" for job in each) for each in (jobs, baselines))
+        planned = sum(max(cell_run.planned, len(cell_run.jobs)) for cell_run in cell_runs)
         done, left = 0.0, 0.0
         for cell_run in cell_runs:
             cell_jobs = list(cell_run.jobs.values())
@@ -48,20 +58,22 @@ class StudyProgress:
             done += sum(flops_done)
             left += sum(job.flops - flops for job, flops in unfinished)
             # A planned trial counts as the mean of the cell's trials: their cost so far, or their whole cost.
-            cost = sum(flops_done) + sum(job.flops for job, _ in unfinished)
-            left += max(cell_run.planned - len(cell_jobs), 0) * cost / max(len(cell_jobs), 1)
-        return cls(over, planned, done / (done + left) if done + left else 0.0)
+            costs = sum(flops_done) + sum(job.flops for job, _ in unfinished)
+            cost = costs / len(cell_jobs) if cell_jobs else cell_run.unpruned_flops
+            left += max(cell_run.planned - len(cell_jobs), 0) * cost
+        work = done / (done + left) if done + left else 0.0
+        return cls(over, planned, baselines_over, len(baselines), work)
 
 
 def _cell_row(cell_run: CellRun) -> tuple[str, ...]:
     jobs = list(cell_run.jobs.values())
     tuned = [job for job in jobs if job.role == "tuning" and job.state == "over"]
     pruned = sum(job.outcome == "pruned" for job in tuned)
-    failed = sum(job.outcome not in ("", "finished", "pruned") for job in jobs)
+    failed = sum(job.outcome not in ("", "finished", "pruned", "stopped") for job in jobs)
     replicated = sum(job.role == "replicate" and job.outcome == "finished" for job in jobs)
     running = [job for job in jobs if job.state == "running"]
     errors = [job.error for job in jobs if job.outcome == "finished"]
-    tuning = f"{len(tuned)}/{cell_run.sampler.size}" + (f" ({pruned} pruned)" if pruned else "")
+    tuning = f"{len(tuned)}/{cell_run.tuning_trials}" + (f" ({pruned} pruned)" if pruned else "")
     return (
         cell_run.cell.label or "the study",
         tuning if cell_run.space else "-",
@@ -72,19 +84,33 @@ def _cell_row(cell_run: CellRun) -> tuple[str, ...]:
     )
 
 
-class ProgressDisplay:
-    """The table and the line of progress. rich calls it from a thread, so it only reads, and reads copies."""
+class ProgressDisplay(Callback):
+    """The table and the line of progress. A thread may draw the display, which only reads, and reads copies."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self.conductor, self.started, self.initial = conductor, time.monotonic(), StudyProgress.of(conductor)
+    def __init__(self) -> None:
+        self.stage, self.started, self.conductor = "", time.monotonic(), None
+        self.ended = False
+        self.initial: StudyProgress | None = None
         self.first_progress: tuple[float, float] | None = None
         """Time and share of the work at the first progress."""
 
+    @override
+    def on_stage(self, stage: str) -> None:
+        self.stage = stage
+
+    @override
+    def on_start(self, conductor: Conductor) -> None:
+        self.initial, self.conductor = StudyProgress.of(conductor), conductor
+
+    @override
+    def on_end(self) -> None:
+        self.stage, self.ended = "", True
+
     def time_left(self, progress: StudyProgress) -> str:
         """Time left at the speed since the first progress, so that the start of the workers does not count."""
-        if self.first_progress is None and progress.work > self.initial.work:
+        if self.first_progress is None and self.initial and progress.work > self.initial.work:
             self.first_progress = (time.monotonic(), progress.work)
-        if self.first_progress is None or progress.work >= 1:
+        if self.first_progress is None or progress.work >= 1 or self.ended:
             return ""
         start, initial_work = self.first_progress
         if progress.work - initial_work < MIN_WORK:
@@ -93,17 +119,25 @@ class ProgressDisplay:
         return f"about {_clock(seconds)} left"
 
     def line(self) -> str:
+        waiting = f"waits for {self.stage}" if self.stage else ""
+        so_far = _clock(time.monotonic() - self.started) + " so far"
+        if self.conductor is None:
+            return ", ".join(part for part in (waiting, so_far) if part)
         progress = StudyProgress.of(self.conductor)
         meter, writer = self.conductor.meter, self.conductor.writer
         parts = [
             f"{progress.over} of {progress.planned} trials",
+            f"{progress.baselines_over} of {progress.baselines} baselines" if progress.baselines else "",
             f"{progress.work:.0%} of the work",
-            _clock(time.monotonic() - self.started) + " so far",
+            so_far,
             self.time_left(progress),
+            waiting,
         ]
         if meter and meter.limits:
             parts.append(f"used {meter.spending}")
-        if self.conductor.stopping:
+        if self.ended and progress.over < progress.planned:
+            parts.append("ended early")
+        elif self.conductor.stopping and not self.ended:
             parts.append("stopping")
         if since := writer.away_since:
             away = _clock(time.time() - since)
@@ -111,8 +145,17 @@ class ProgressDisplay:
         return ", ".join(part for part in parts if part)
 
     def __rich__(self) -> Group:
+        if self.conductor is None:
+            return Group(Text(self.line()))
         table = Table(
-            "cell", "tuned", "replicates", "best error", "at work", "failed", box=None, pad_edge=False
+            "cell",
+            "tuned",
+            "replicates",
+            "best validation error",
+            "at work",
+            "failed",
+            box=None,
+            pad_edge=False,
         )
         cell_runs = list(self.conductor.cell_runs.values())
         if len(cell_runs) > MAX_ROWS:
@@ -129,31 +172,107 @@ class ProgressDisplay:
         return Group(Text(self.conductor.study.question, style="bold"), bar, table)
 
 
-@contextmanager
-def show_progress(conductor: Conductor) -> Iterator[None]:
-    """Show the study's progress on standard error: a live table on a terminal, else a line every 15 s."""
-    display, console = ProgressDisplay(conductor), Console(stderr=True)
-    if console.is_terminal:
-        with Live(display, console=console, refresh_per_second=2):
-            yield
-        return
-    stop = threading.Event()
-    thread = threading.Thread(target=_print_lines, args=(display, stop), name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(5)
+class TerminalProgress(ProgressDisplay):
+    """A live table on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._live = Live(self, console=console, refresh_per_second=2)
+
+    @override
+    def on_stage(self, stage: str) -> None:
+        super().on_stage(stage)
+        self._live.start()
+
+    @override
+    def on_end(self) -> None:
+        super().on_end()
+        self._live.stop()
 
 
-def _print_lines(display: ProgressDisplay, stop: threading.Event) -> None:
-    previous = ""
-    while not stop.wait(LINE_SECONDS):
-        line = display.line()
-        if line != previous:
-            print(line, file=sys.stderr, flush=True)
-        previous = line
+class LineProgress(ProgressDisplay):
+    """A line on standard error every 15 s."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._print_lines, name="progress", daemon=True)
+
+    @override
+    def on_start(self, conductor: Conductor) -> None:
+        super().on_start(conductor)
+        self._thread.start()
+
+    @override
+    def on_end(self) -> None:
+        super().on_end()
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _print_lines(self) -> None:
+        previous = ""
+        while not self._stop.wait(LINE_SECONDS):
+            line = self.line()
+            if line != previous:
+                print(line, file=sys.stderr, flush=True)
+            previous = line
+
+
+class NotebookProgress(ProgressDisplay):
+    """A bar and a line below a notebook's cell. The display needs no widgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown, self._due = None, 0.0
+
+    @override
+    def on_stage(self, stage: str) -> None:
+        super().on_stage(stage)
+        self._draw()
+
+    @override
+    def on_start(self, conductor: Conductor) -> None:
+        super().on_start(conductor)
+        self._draw()
+
+    @override
+    def on_report(self, job: Job, report: Report) -> None:
+        if time.monotonic() >= self._due:
+            self._draw()
+
+    @override
+    def on_trial_end(self, job: Job, report: Report) -> None:
+        if time.monotonic() >= self._due:
+            self._draw()
+
+    @override
+    def on_end(self) -> None:
+        super().on_end()
+        self._draw()
+
+    def _draw(self) -> None:
+        from IPython import display  # a notebook has IPython
+
+        self._due = time.monotonic() + DRAW_SECONDS
+        html: Any = display.HTML(self.html())
+        if self._shown is None:
+            self._shown = display.display(html, display_id=True)
+        else:
+            self._shown.update(html)
+
+    def html(self) -> str:
+        work = StudyProgress.of(self.conductor).work if self.conductor else 0.0
+        return f'<progress max="1" value="{work:.4f}"></progress> {escape(self.line())}'
+
+
+def progress_display() -> ProgressDisplay:
+    """The display for the place where the program runs: a notebook, a terminal, or neither."""
+    ipython = sys.modules.get("IPython")
+    if ipython and (shell := ipython.get_ipython()) and hasattr(shell, "kernel"):
+        return NotebookProgress()
+    console = Console(stderr=True)
+    return TerminalProgress(console) if console.is_terminal else LineProgress()
 
 
 def _clock(seconds: float) -> str:

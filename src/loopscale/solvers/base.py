@@ -20,6 +20,8 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     """True if the solver reads hidden variables of the prompt, such as the true component labels. An oracle need not
     predict 0 before the first pair. Constants of the task (σ, Φ) do not count, because a net can learn them. Reports
     mark oracles as unreachable references."""
+    uses_pairs: ClassVar[bool] = True
+    """False if no earlier pair changes a prediction, as for play without regard to rewards."""
 
     def takes(self, problem: Any) -> bool:
         """True if the solver is for problems of this type."""

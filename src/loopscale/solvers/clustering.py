@@ -1,8 +1,8 @@
 """Classical clustering of the points of a prompt. Predictions are log-posteriors of the K labels at every point.
 
-Lloyd's algorithm and the spectral method give hard clusters, for which the cross entropy has no bound. Here these
-solvers return the posterior of an isotropic mixture with equal weights and one variance, the mean square within the
-clusters. The most likely label is the hard cluster.
+Lloyd's algorithm and the spectral method give hard clusters, and the cross entropy of hard clusters has no bound. Here
+these solvers return the posterior of an isotropic mixture with equal weights and one variance, the mean square within
+the clusters. The most likely label is the hard cluster.
 
 Restarts begin from k-means++ [@arthur2007]. All prompts share the random numbers, so that the result
 for a prompt does not depend on its batch. After every step the best restart so far gives the prediction.

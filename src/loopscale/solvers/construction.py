@@ -21,6 +21,9 @@ from loopscale.tasks.regression import Regression, interleave
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.causal import CausalDescent
 
+PLUGIN = "construction_plugin"
+"""The name and the hash of the plugin that the construction comes from, in records."""
+
 
 class Constructed(Solver, kind="construction"):
     """A construction with its settings: `{kind: construction, name: newton, start: 1}`.
@@ -37,26 +40,28 @@ class Constructed(Solver, kind="construction"):
     def _by_name(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "construction" in data or not data:
             return data
-        settings = {key: value for key, value in data.items() if key != "name"}
+        settings = {key: value for key, value in data.items() if key not in ("name", PLUGIN)}
         if "name" not in data:
             raise ValueError("this construction has no name; `loopscale show constructions` lists all names")
-        names = [kind for kind, choice in Construction.choices().items() if choice.solves]
-        if data["name"] not in names:
-            known = isinstance(data["name"], str) and data["name"] in Construction.choices()
-            problem = "reads tokens that no task has" if known else "is not a construction"
+        chosen = Construction.member(data["name"])
+        if not (chosen and chosen.solves) and PLUGIN not in data:
+            names = [kind for kind, choice in Construction.choices().items() if choice.solves]
+            problem = "reads tokens that no task has" if chosen else "is not a construction"
             raise ValueError(f"{data['name']} {problem}; write one of {', '.join(names)}")
-        return {"construction": Construction.model_validate({"kind": data["name"]} | settings)}
+        plugin = {"plugin": data[PLUGIN]} if PLUGIN in data else {}
+        return {"construction": Construction.model_validate({"kind": data["name"]} | plugin | settings)}
 
     @model_serializer(mode="plain")
     def _dump(self, info: Any) -> dict[str, Any]:
         settings = {name: getattr(self.construction, name) for name in type(self.construction).model_fields}
-        return {"kind": self.kind, "name": self.construction.kind} | settings
+        plugin = {PLUGIN: self.construction.plugin} if self.construction.plugin else {}
+        return {"kind": self.kind, "name": self.construction.kind} | plugin | settings
 
     @override
     @classmethod
     def settings_beside(cls, written: Any) -> list[str]:
         name = str(written.get("name")) if isinstance(written, Mapping) else ""
-        chosen = Construction.choices().get(name, CausalDescent)
+        chosen = Construction.member(name) or CausalDescent
         return ["name", *chosen.model_fields]
 
     @override

@@ -6,6 +6,7 @@ component.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice, repeat
 from typing import Any, ClassVar
 
@@ -135,6 +136,11 @@ class _EMRun:
             largest = torch.linalg.eigvalsh(grams)[..., -1] + self.penalty
             self.step_size = 1 / torch.where(largest > 0, largest, 1)[:, :, None, None, None]
 
+    @cached_property
+    def whole_gram(self) -> Float[Tensor, "b p 1 1 squares"]:
+        """The sum of x xᵀ over the pairs before each query, which no step changes."""
+        return (self.before @ self.squares)[:, :, None, None]
+
     def iterates(self) -> Iterator[Float[Tensor, "b p k d"]]:
         """The components after step 1, 2, ..., without end. 0 before the first pair."""
         beta, seen = self.starts(), (self.before.sum(1) > 0).double()[:, None, None]
@@ -176,7 +182,7 @@ class _EMRun:
             beta, posterior = beta[:, :, :, :1], posterior[:, :, :, :1] - posterior[:, :, :, 1:]
         moment = (posterior.flatten(1, 3) @ self.products).unflatten(1, beta.shape[1:4])
         if self.mixture.symmetric:
-            gram = (self.before @ self.squares)[:, :, None, None]
+            gram = self.whole_gram
         else:
             gram = (posterior.flatten(1, 3) @ self.squares).unflatten(1, beta.shape[1:4])
         gram = gram.unflatten(-1, (beta.shape[-1], -1))

@@ -5,7 +5,9 @@ of S (for conjugate gradients, of S and y). In the eigenbasis of S such an itera
 eigenvalue. After one eigendecomposition no matrix products are needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -85,10 +87,39 @@ class Prefixes:
         return guesses.movedim(0, 2) if guesses.ndim == 3 else guesses[..., None]
 
 
+_SHARED: ContextVar["list[tuple[Tensor, Tensor, int, list[Prefixes]]] | None"] = ContextVar(
+    "shared", default=None
+)
+
+
+@contextmanager
+def shared_prefixes() -> Generator[None]:
+    """Within the context, solvers of the same pairs share the eigendecompositions. The context keeps the results."""
+    before = _SHARED.set([])
+    try:
+        yield
+    finally:
+        _SHARED.reset(before)
+
+
 def chunks(
     xs: Float[Tensor, "batch pairs width"], ys: Float[Tensor, "batch pairs *dim_out"], first: int = 0
 ) -> Iterator[Prefixes]:
     """The prefixes before the queries `first` and later, for as many prompts at a time as fit into memory."""
+    kept = _SHARED.get()
+    if kept is None:
+        yield from _computed_chunks(xs, ys, first)
+        return
+    for kept_xs, kept_ys, kept_first, parts in kept:
+        if first == kept_first and torch.equal(xs, kept_xs) and torch.equal(ys, kept_ys):
+            yield from parts
+            return
+    parts = list(_computed_chunks(xs, ys, first))
+    kept.append((xs, ys, first, parts))
+    yield from parts
+
+
+def _computed_chunks(xs: Tensor, ys: Tensor, first: int) -> Iterator[Prefixes]:
     prompts = prompts_per_chunk((xs.shape[1] - first) * xs.shape[2] ** 2)
     for chunk_xs, chunk_ys in zip(xs.split(prompts), ys.split(prompts), strict=True):
         yield Prefixes.of(chunk_xs, chunk_ys, first)

@@ -4,8 +4,9 @@ An observation is the logarithm of one trained net's error, so a difference of m
 errors. A table of logs has a row for each cell and a column for each seed; NaN marks a missing run.
 
 - `pool`, `student`: the noise of single runs over all groups of replicates, and Student's t.
-- `contrast`: two cells of one study, paired by seed.
-- `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts.
+- `contrast`: two cells of one study, paired by seed; or the mean over several pairs of cells.
+- `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts; or
+  the mean over several cells and errors.
 - `contrast_of_studies`: cells of two studies, paired by seed if the seeds and the prompts are the same.
 - `contrasts`: `contrast` for many complete tables at once, for simulations.
 - `mean_interval`: the interval of one cell's mean error.
@@ -51,9 +52,14 @@ LEAST_VARIANCE = 1e-16
 """Noise below this is rounding."""
 PRIOR = 6.0
 """Weight of the study's noise in `half_pooled`, in degrees of freedom."""
+MEAN_PRIOR = 2.0
+"""The largest weight of the study's noise for means over several cells. The study's noise says nothing of effects that
+a seed has on all of these cells. Such effects show in the scatter of the means alone."""
 MOST_REPLICATES = 1000
 """The largest number that `deciding_replicates` names."""
 LARGEST_LOG = math.log(sys.float_info.max)
+Rows = int | Sequence[int]
+"""A row of a table, or several rows."""
 Judgement = Literal["less", "more", "level", "undecided"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 
@@ -65,9 +71,9 @@ class PooledVariance:
     variance: float
     freedom: int
 
-    def half_width(self, count: int) -> float:
-        """Half the 95 % interval of a mean over `count` observations."""
-        return student(self.freedom) * float(np.sqrt(self.variance / count))
+    def half_width(self, count: int, alpha: float = ALPHA) -> float:
+        """Half the interval of a mean over `count` observations, with level 1 - alpha."""
+        return student(self.freedom, 1 - alpha) * float(np.sqrt(self.variance / count))
 
     def plainly_exceeds(self, noise: "PooledVariance") -> bool:
         """True if an F test at level `DOUBT` tells this variance from the noise."""
@@ -78,11 +84,6 @@ class PooledVariance:
 def student(freedom: int | float, level: float = LEVEL) -> float:
     """Half the width of Student's two-sided interval, in standard errors."""
     return float(scipy.special.stdtrit(freedom, (1 + level) / 2))
-
-
-def student_p(t: float, freedom: int | float) -> float:
-    """The two-sided p-value of Student's t."""
-    return 2 * float(scipy.special.stdtr(freedom, -abs(t)))
 
 
 def half_widths(error: Array | float, freedom: Array | float | int, alpha: Array | float = ALPHA) -> Array:
@@ -112,24 +113,16 @@ def pool(groups: Sequence[Array]) -> PooledVariance | None:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The mean log error of a first group minus the mean of a second group or value.
-
-    Attributes
-    ----------
-    difference
-        Below 0 if the first group has less error.
-    variance
-        `seeds` times the squared standard error: for pairs, the variance of one seed's difference.
-    freedom
-        Degrees of freedom of the variance.
-    seeds
-        Number of replicates: the shared seeds of a pair, else the replicates of the smaller group.
-    """
+    """The mean log error of a first group minus the mean of a second group or value."""
 
     difference: float
+    """Below 0 if the first group has less error."""
     variance: float
+    """`seeds` times the squared standard error: for pairs, the variance of one seed's difference."""
     freedom: float
+    """Degrees of freedom of the variance."""
     seeds: int
+    """Number of replicates: the shared seeds of a pair, else the replicates of the smaller group."""
 
     @property
     def error(self) -> float:
@@ -168,35 +161,52 @@ class Contrast:
         return off if margin is None else max(off, math.log1p(margin) - off)
 
 
-def contrast(logs: Array, first: int, second: int, prior: float = PRIOR) -> Contrast | None:
-    """The difference of two cells of one study, paired by seed.
+def contrast(logs: Array, first: Rows, second: Rows, prior: float = PRIOR) -> Contrast | None:
+    """The difference of two cells of one study, paired by seed, or the mean difference of several pairs of cells.
 
     A seed draws the same prompts in every cell, and some seeds are late to learn in all cells. Such effects drop out
     of the differences. If seeds have no effect, pairing costs width: 30 % for three cells of two seeds, 8 % for eight
     cells of three seeds. Pairing is a fixed rule, because the narrower of both intervals would cover too little.
+
+    The observation of several pairs is the mean difference of one seed. The noise of the study, divided by the number
+    of pairs, has the weight `MEAN_PRIOR`, because a seed may favour one side in all pairs. Without such effects,
+    intervals cover 95 to 99 % (2 to 16 pairs, 2 to 8 seeds). If a tenth of the variance of a run is such an effect,
+    they cover 92 to 97 %. If three tenths of the variance are such an effect, they cover 86 to 97 %.
 
     Parameters
     ----------
     logs
         Log errors [cells, seeds] of the whole study.
     first, second
-        The two rows.
+        The two rows, or the rows of the first and of the second cells of all pairs.
     prior
         Weight of the study's noise; 0 gives the paired t-test.
 
     Returns
     -------
     Contrast or None
-        None if the cells share fewer than two seeds.
+        None if all cells share fewer than two seeds.
     """
     noise = _noise_of(logs)
-    gaps = noise.table[first] - noise.table[second]
+    ones, others = _rows(first), _rows(second)
+    gaps = (noise.table[ones] - noise.table[others]).mean(axis=0)
     gaps = gaps[np.isfinite(gaps)]
     if len(gaps) < 2:
         return None
     common, behind = noise.common
-    variance, freedom = half_pooled(gaps.var(ddof=1), 2 * common, len(gaps) - 1, behind, prior)
+    variance, freedom = half_pooled(
+        gaps.var(ddof=1), 2 * common / len(ones), len(gaps) - 1, behind, prior_of_mean(prior, len(ones))
+    )
     return Contrast(float(gaps.mean()), float(variance), float(freedom), len(gaps))
+
+
+def _rows(rows: Rows) -> list[int]:
+    return [rows] if isinstance(rows, int | np.integer) else list(rows)
+
+
+def prior_of_mean(prior: float, count: int) -> float:
+    """The weight of the study's noise for a mean over `count` cells or pairs."""
+    return prior if count == 1 else min(prior, MEAN_PRIOR)
 
 
 @dataclass(frozen=True)
@@ -253,8 +263,10 @@ def contrasts(
     return Contrasts(gaps.mean(-1), variance, np.broadcast_to(freedom, variance.shape), seeds)
 
 
-def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRIOR) -> Contrast | None:
-    """The difference of a cell and an error that has no seed noise.
+def contrast_with_value(
+    logs: Array, cell: Rows, value: float | Sequence[float], prior: float = PRIOR
+) -> Contrast | None:
+    """The difference of a cell and an error that has no seed noise, or the mean difference of several cells.
 
     The noise is that of a run about the mean of its cell. Effects of seeds on all cells do not cancel here. Without
     such effects a 95 % interval covers 94.5 to 96.7 % (equal noise). If the effects are as large as the noise, the
@@ -265,61 +277,30 @@ def contrast_with_value(logs: Array, cell: int, value: float, prior: float = PRI
     logs
         Log errors [cells, seeds] of the whole study.
     cell
-        The row.
+        The row, or the rows of several cells.
     value
-        The error, above 0.
+        The error, above 0, or one error for each row.
 
     Returns
     -------
     Contrast or None
-        None if the cell has fewer than two replicates.
+        None if the cells share fewer than two replicates.
     """
     noise = _noise_of(logs)
-    own, pooled = noise.groups[cell], noise.pooled
+    rows = _rows(cell)
+    own, pooled = noise.table[rows].mean(axis=0), noise.pooled
+    own = own[np.isfinite(own)]
     if pooled is None or len(own) < 2:
         return None
-    variance, freedom = half_pooled(own.var(ddof=1), pooled.variance, len(own) - 1, pooled.freedom, prior)
-    return Contrast(float(own.mean()) - math.log(value), float(variance), float(freedom), len(own))
-
-
-def contrast_of_studies(
-    first_logs: Array, first: int, second_logs: Array, second: int, same_seeds: bool, prior: float = PRIOR
-) -> Contrast | None:
-    """The difference of two cells of different studies.
-
-    Parameters
-    ----------
-    first_logs, second_logs
-        Log errors [cells, seeds] of each study.
-    first, second
-        A row of each table.
-    same_seeds
-        True if column k of both tables is the same seed and both studies evaluate the same prompts. Two cells that
-        then share two seeds are compared by `contrast`, with the noise of both studies. Otherwise the two groups are
-        independent, and each has the noise of its own study [@welch1947].
-
-    Returns
-    -------
-    Contrast or None
-        None if either cell has fewer than two replicates.
-
-    Notes
-    -----
-    With independent groups and equal noise a 95 % interval covers 95.0 to 96.5 %.
-    """
-    if same_seeds:
-        paired = contrast(np.concatenate([first_logs, second_logs]), first, len(first_logs) + second, prior)
-        if paired is not None:
-            return paired
-    one = contrast_with_value(first_logs, first, 1.0, prior)
-    other = contrast_with_value(second_logs, second, 1.0, prior)
-    if one is None or other is None:
-        return None
-    parts = one.error**2, other.error**2
-    below = parts[0] ** 2 / one.freedom + parts[1] ** 2 / other.freedom
-    freedom = sum(parts) ** 2 / below if below > 0 else min(one.freedom, other.freedom)
-    seeds = min(one.seeds, other.seeds)
-    return Contrast(one.difference - other.difference, seeds * sum(parts), freedom, seeds)
+    variance, freedom = half_pooled(
+        own.var(ddof=1),
+        pooled.variance / len(rows),
+        len(own) - 1,
+        pooled.freedom,
+        prior_of_mean(prior, len(rows)),
+    )
+    difference = own.mean() - np.mean(np.log(value))
+    return Contrast(float(difference), float(variance), float(freedom), len(own))
 
 
 def mean_interval(

@@ -12,13 +12,22 @@ observation of the rate, with Student's t.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from loopscale.stats.contrasts import Array, PooledVariance, Words, pool, student
-from loopscale.stats.forms.base import Form
+from loopscale.stats.contrasts import ALPHA, Array, PooledVariance, Words, pool, student
+from loopscale.stats.forms.base import Form, variants
+
+CLOSE = 2.0
+"""AICc does not tell forms apart that differ by less."""
+CLOSE_SHAPES = 3.0
+"""The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
+with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
+"""
 
 TUNING = 1.345
 """Threshold of Huber's loss in units of the noise: 95 % as efficient as least squares without stray runs."""
@@ -46,7 +55,7 @@ def judge_rates(low: Array, high: Array, predicted: float, margin: float) -> Wor
     predicted
         The rate of the theory.
     margin
-        A rate agrees if the whole interval lies within `margin` of the predicted rate.
+        The tolerance. A rate agrees if the whole interval lies within `margin` of the predicted rate.
     """
     agrees = (predicted - margin <= low) & (high <= predicted + margin)
     return np.select([agrees, low > predicted, high < predicted], RATE_VERDICTS[:3], RATE_VERDICTS[3])
@@ -106,24 +115,28 @@ def descend(
         Parameters [batch, size] and losses [batch].
     """
     theta, damping = start.copy(), np.full(len(start), 1e-2)
-    loss: Array = huber(y - form.value(theta, t), threshold).sum(1)
+    residual = y - form.value(theta, t)
+    loss: Array = huber(residual, threshold).sum(1)
     for _ in range(STEPS):
-        residual = y - form.value(theta, t)
         weight = np.minimum(1, threshold / np.maximum(np.abs(residual), 1e-300))
         slope = form.jacobian(theta, t)
         if hold is not None:
             slope[:, :, hold] = 0
+        # With the batch as the fastest axis, einsum takes a tenth of the time for the same sums.
+        slope, weight, off = (np.asfortranarray(part) for part in (slope, weight, residual))
         normal = np.einsum("bni,bn,bnj->bij", slope, weight, slope)
-        pull = np.einsum("bni,bn,bn->bi", slope, weight, residual)
+        pull = np.einsum("bni,bn,bn->bi", slope, weight, off)
         scale = np.einsum("bii->bi", normal)
         ridge = np.maximum(scale, 1e-12) * damping[:, None] + 1e-14
         damped = normal + ridge[:, :, None] * np.eye(form.size)
         step = cast(Array, np.linalg.solve(damped, pull[:, :, None]))[:, :, 0]
         trial = theta + np.clip(step, -5, 5)
-        trial_loss: Array = huber(y - form.value(trial, t), threshold).sum(1)
+        trial_residual = y - form.value(trial, t)
+        trial_loss: Array = huber(trial_residual, threshold).sum(1)
         better = trial_loss < loss
         settled = np.where(better, loss - trial_loss < 1e-9 * loss, damping > 10)
         theta = np.where(better[:, None], trial, theta)
+        residual = np.where(better[:, None], trial_residual, residual)
         loss = np.where(better, trial_loss, loss)
         damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
         if settled.all():
@@ -214,25 +227,31 @@ class Fit:
         t, _, _ = self.form.coordinate(np.unique(self.data.x))
         return self.means - self.form.value(self.theta[None], t)[0]
 
-    def interval(self) -> tuple[float | None, float | None]:
-        """The 95 % interval of the rate; None without replicates."""
+    def interval(self, alpha: float = ALPHA) -> tuple[float | None, float | None]:
+        """The interval of the rate with level 1 - alpha; None without replicates."""
         if self.data.whole_curves:
             rates = np.array(self.rates())
             spread = pool([rates])
-            half = spread.half_width(len(rates)) if spread else None
+            half = spread.half_width(len(rates), alpha) if spread else None
             return (None, None) if half is None else (self.rate - half, self.rate + half)
         if self.noise is None:
             return None, None
-        low, high = self._slope_interval(self.scatter() or self.noise)
+        low, high = self._slope_interval(self.scatter() or self.noise, alpha)
         return low / self.length, high / self.length
 
-    def _slope_interval(self, spread: PooledVariance) -> tuple[float, float]:
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the rate, from the curvature at the minimum. NaN without noise."""
+        spread = self.scatter() or self.noise
+        return self._standard_error(spread) / self.length if spread else math.nan
+
+    def _slope_interval(self, spread: PooledVariance, alpha: float) -> tuple[float, float]:
         """The lowest and the highest slope along t that the noise allows; infinite on a side without a bound.
 
         `spread` is the noise of one run.
         """
         threshold = max(self.threshold, TUNING * float(np.sqrt(spread.variance)))
-        quantile = student(spread.freedom)
+        quantile = student(spread.freedom, 1 - alpha)
         loss = float(huber(self.data.y - self.form.value(self.theta[None], self.t)[0], threshold).sum())
         allowed = LOSS_PER_VARIANCE * spread.variance * quantile**2
         ends: list[float] = []
@@ -311,3 +330,119 @@ class Fit:
         theta, _ = solve(self.form, t, means[:keep], None)
         ahead = self.form.value(theta[None], (self.form.transform(values[keep:]) - low) / length)[0]
         return math.sqrt(((ahead - means[keep:]) ** 2).mean())
+
+
+@dataclass(frozen=True)
+class FormFit:
+    """A form fitted to runs."""
+
+    form: str
+    """The kind of the form."""
+    best: Fit
+    """The fit of the instance with the least AICc."""
+    close: tuple[Fit, ...]
+    """The fits of the instances that AICc cannot tell from the best one, with the best one."""
+    aicc: float
+    """AICc of the best fit."""
+    held_out: float | None = None
+    """See `Fit.held_out`. None unless the choice of a form needed it."""
+    _intervals: dict[float, tuple[float | None, float | None]] = field(
+        default_factory=dict[float, tuple[float | None, float | None]], repr=False, compare=False
+    )
+    """The intervals that were computed, by alpha."""
+
+    @classmethod
+    def of(cls, form: str, x: Any, y: Any, groups: Any) -> "FormFit":
+        """The form fitted to the errors y of runs at x.
+
+        Parameters
+        ----------
+        groups
+            The run of each observation.
+
+        Raises
+        ------
+        ValueError
+            For an unknown form, and for too few values on the axis.
+        """
+        shapes = variants(form)
+        data = clean(shapes[0], x, y, groups)
+        count = len(np.unique(data.x))
+        fits = [Fit.of(shape, data) for shape in shapes if shape.size <= count and count > 1]
+        if not fits:
+            values = (
+                "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
+            )
+            raise ValueError(f"{values} too few for {form}")
+        criteria = [fit.aicc() for fit in fits]
+        least = min(criteria)
+        best = fits[criteria.index(least)]
+        near = [
+            fit
+            for fit, aicc in zip(fits, criteria, strict=True)
+            if aicc == least or aicc - least < CLOSE_SHAPES
+        ]
+        return cls(form, best, (best,) if data.whole_curves else tuple(near), float(least))
+
+    @property
+    def rate(self) -> float:
+        """The rate of the best fit."""
+        return self.best.rate
+
+    @property
+    def values(self) -> int:
+        """The number of values on the axis."""
+        return len(np.unique(self.best.data.x))
+
+    def interval(self, alpha: float = ALPHA) -> tuple[float | None, float | None]:
+        """The interval of the rate with level 1 - alpha; None without replicates."""
+        if alpha not in self._intervals:
+            ends = [fit.interval(alpha) for fit in self.close]
+            low = min((low for low, _ in ends if low is not None), default=None)
+            high = max((high for _, high in ends if high is not None), default=None)
+            self._intervals[alpha] = low, high
+        return self._intervals[alpha]
+
+
+def best_form(forms: Sequence[str], x: Any, y: Any, groups: Any) -> FormFit:
+    """The fit of the form with the least AICc.
+
+    Among forms that AICc cannot tell apart, the form with the fewest parameters is taken. Among several of these, the
+    form that predicts the end of the axis best is taken. Raises ValueError if no form can be fitted.
+    """
+    fits, problem = list[FormFit](), None
+    for form in forms:
+        try:
+            fits.append(FormFit.of(form, x, y, groups))
+        except ValueError as error:
+            problem = error
+    if not fits:
+        raise problem or ValueError("no form to fit")
+    least = min(fit.aicc for fit in fits)
+    close = [fit for fit in fits if fit.aicc == least or fit.aicc - least < CLOSE]
+    fewest = min(fit.best.form.size for fit in close)
+    close = [fit for fit in close if fit.best.form.size == fewest]
+    if len(close) > 1:
+        close = [replace(fit, held_out=fit.best.held_out()) for fit in close]
+    return min(close, key=lambda fit: (fit.held_out or 0.0, fit.aicc))
+
+
+@lru_cache(maxsize=256)
+def rate_of_course(form: str, x: tuple[float, ...], course: tuple[float, ...]) -> float:
+    """The rate of a theory's course: the same form, fitted to the values of the course at x. Raises ValueError."""
+    return FormFit.of(form, x, course, np.arange(len(course))).rate
+
+
+def margin_of(form: str, predicted: float) -> float:
+    """How far a rate of this form may be from the predicted rate and still agree."""
+    return Form.choices()[form].margin(predicted)
+
+
+def judge_rate(
+    low: float | None, high: float | None, predicted: float, form: str, values: int
+) -> RateVerdict:
+    """The verdict of an interval of a rate. Fewer than `LEAST_VALUES` values on the axis decide nothing."""
+    if values < LEAST_VALUES or low is None or high is None:
+        return "undecided"
+    word = judge_rates(np.asarray(low), np.asarray(high), predicted, margin_of(form, predicted))
+    return cast(RateVerdict, str(word))

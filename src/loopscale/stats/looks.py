@@ -15,18 +15,21 @@ The schedule is fixed before the first run. In particular, the results must not 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
+from numpy.typing import NDArray
 
 from loopscale.stats.contrasts import (
     ALPHA,
     Array,
     Contrast,
     Judgement,
+    Rows,
     contrast,
     contrast_with_value,
     half_widths,
@@ -40,21 +43,17 @@ LARGEST_BOUND = 10.0
 
 @dataclass(frozen=True)
 class LookSchedule:
-    """When a study looks at its claims.
-
-    Attributes
-    ----------
-    seeds
-        The number of replicates of each cell at each look, ascending. The last number is the most.
-    prior
-        Weight of the study's noise, see `contrasts.half_pooled`.
-    futile
-        A claim is futile if the chance of a verdict at the last look is smaller.
-    """
+    """When a study looks at its claims."""
 
     seeds: tuple[int, ...] = (3, 5, 8, 12, 18, 27)
+    """The number of replicates of each cell at each look, ascending. The last number is the most."""
     prior: float = 2.0
+    """Weight of the study's noise, see `contrasts.half_pooled`."""
     futile: float = 0.1
+    """A claim is futile if the chance of a verdict at the last look is smaller."""
+    parts: int = 1
+    """The lengths of training at which a question may be judged. Each length gets an equal part of the level, because
+    the results decide whether the next length is trained."""
 
     def __post_init__(self) -> None:
         if not self.seeds or self.seeds[0] < 2 or list(self.seeds) != sorted(set(self.seeds)):
@@ -62,8 +61,8 @@ class LookSchedule:
             raise ValueError(f"looks at {given} seeds; give ascending numbers from 2 on")
 
     def alphas(self, alpha: float = ALPHA) -> Array:
-        """The two-sided level of each look. Together the looks give a false verdict with chance `alpha`."""
-        return _alphas(self.seeds, alpha)
+        """The two-sided level of each look. All looks, at all lengths, give a false verdict with chance `alpha`."""
+        return _alphas(self.seeds, alpha / self.parts)
 
     def p(self, p_values: Array) -> Array:
         """One p-value from the p-values of the looks so far [..., looks]: the smallest alpha that gives a verdict.
@@ -75,7 +74,7 @@ class LookSchedule:
         for look in range(p_values.shape[-1]):
             log_p = np.log(np.maximum(p_values[..., look], 1e-300))
             smallest = np.minimum(smallest, np.interp(log_p, log_each[:, look], log_total, right=0.0))
-        return np.asarray(np.exp(smallest))
+        return np.asarray(np.minimum(self.parts * np.exp(smallest), 1.0))
 
     def chance(
         self,
@@ -103,26 +102,16 @@ class LookSchedule:
         difference, variance = np.asarray(difference), np.asarray(variance)
         spread = np.sqrt(np.maximum(variance * (1 / now - 1 / most), 1e-300))
         bar = half_widths(np.sqrt(variance / most), self.prior + most - 1, self.alphas(alpha)[-1])
-        chance = _normal((difference - bar) / spread) + _normal((-difference - bar) / spread)
-        if margin is not None:
-            room = np.maximum(math.log1p(margin) - bar, 0.0)
-            level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
-            chance = np.where(room >= bar, 1.0, chance + level)
-        return np.asarray(chance)
+        return chance_of_verdict(difference, spread, bar, None if margin is None else math.log1p(margin))
 
 
 @dataclass(frozen=True)
 class ClaimLooks:
-    """The looks at one claim so far. `multiplicity.judge_claims` takes this object as evidence.
-
-    Attributes
-    ----------
-    contrasts
-        One contrast for each look so far.
-    """
+    """The looks at one claim so far. `multiplicity.judge_claims` takes this object as evidence."""
 
     schedule: LookSchedule
     contrasts: tuple[Contrast, ...]
+    """One contrast for each look so far."""
 
     @property
     def look(self) -> int:
@@ -157,15 +146,15 @@ class ClaimLooks:
         )
 
 
-def looks_at(logs: Array, first: int, second: int, schedule: LookSchedule) -> ClaimLooks | None:
-    """The looks at two cells of a study that their shared seeds allow.
+def looks_at(logs: Array, first: Rows, second: Rows, schedule: LookSchedule) -> ClaimLooks | None:
+    """The looks at two cells of a study, or at several pairs of cells, that their shared seeds allow.
 
     Parameters
     ----------
     logs
         Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
     first, second
-        The rows.
+        The rows, see `contrasts.contrast`.
 
     Returns
     -------
@@ -177,7 +166,7 @@ def looks_at(logs: Array, first: int, second: int, schedule: LookSchedule) -> Cl
     A look uses the columns up to the last shared seed of the look. A seed that failed in one cell is skipped, and the
     next seed takes its place.
     """
-    shared = np.flatnonzero(np.isfinite(logs[first]) & np.isfinite(logs[second]))
+    shared = _complete_seeds(logs, first, second)
     reached = [seeds for seeds in schedule.seeds if seeds <= len(shared)]
     found = [
         contrast(logs[:, : int(shared[seeds - 1]) + 1], first, second, schedule.prior) for seeds in reached
@@ -186,24 +175,24 @@ def looks_at(logs: Array, first: int, second: int, schedule: LookSchedule) -> Cl
     return ClaimLooks(schedule, known) if known else None
 
 
-def looks_at_value(logs: Array, cell: int, value: float, schedule: LookSchedule) -> ClaimLooks | None:
+def looks_at_value(
+    logs: Array, cell: Rows, value: float | Sequence[float], schedule: LookSchedule
+) -> ClaimLooks | None:
     """The looks at a cell and a value without seed noise, such as the error of a classical algorithm.
 
     Parameters
     ----------
     logs
         Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
-    cell
-        The row.
-    value
-        The error, above 0.
+    cell, value
+        The row and the error, or the rows and their errors, see `contrasts.contrast_with_value`.
 
     Returns
     -------
     ClaimLooks or None
         None before the first look.
     """
-    own = np.flatnonzero(np.isfinite(logs[cell]))
+    own = _complete_seeds(logs, cell)
     reached = [seeds for seeds in schedule.seeds if seeds <= len(own)]
     found = [
         contrast_with_value(logs[:, : int(own[seeds - 1]) + 1], cell, value, schedule.prior)
@@ -213,8 +202,38 @@ def looks_at_value(logs: Array, cell: int, value: float, schedule: LookSchedule)
     return ClaimLooks(schedule, known) if known else None
 
 
+def _complete_seeds(logs: Array, *rows: Rows) -> NDArray[np.intp]:
+    """The columns without a missing run in any of the rows."""
+    tables = [np.atleast_2d(logs[each]) for each in rows]  # pyright: ignore[reportArgumentType]: int or list
+    return np.flatnonzero(np.isfinite(np.concatenate(tables)).all(axis=0))
+
+
 def _normal(z: Array | float) -> Array:
     return np.asarray(scipy.special.ndtr(z))
+
+
+def chance_of_verdict(
+    difference: Array | float, spread: Array | float, bar: Array | float, margin: float | None
+) -> Array:
+    """The chance that an interval, `difference` plus or minus `bar`, will exclude 0 or lie within the margin.
+
+    Parameters
+    ----------
+    difference
+        The present estimate.
+    spread
+        The standard deviation of the last estimate about the present one.
+    bar
+        Half the width of the last interval.
+    margin
+        The margin of equivalence, in the unit of the difference; None if no margin decides.
+    """
+    chance = _normal((difference - bar) / spread) + _normal((-difference - bar) / spread)
+    if margin is not None:
+        room = np.maximum(margin - bar, 0.0)
+        level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
+        chance = np.where(room >= bar, 1.0, chance + level)
+    return np.asarray(chance)
 
 
 @lru_cache(maxsize=256)

@@ -11,6 +11,10 @@ corrections:
 
 The family is the claims of the study file. A claim without data counts too, so that data for one claim never withdraw
 the verdict of another.
+
+The comparisons of a table are a family too. If the data choose which pairs the table lists, all pairs count. Among
+level cells, the cell of lowest error is the lowest by chance. Holm's correction over the listed pairs then gives a
+false verdict in up to 10 % of studies, and over all pairs in at most 5 % (docs/statistics.md).
 """
 
 from collections.abc import Sequence
@@ -41,31 +45,25 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """The verdict of one claim of a family.
-
-    Attributes
-    ----------
-    low, high
-        The 95 % interval of the difference of log errors, without correction; NaN without data.
-    alone
-        The verdict of this interval.
-    p, adjusted_p
-        The p-values without and with the correction.
-    verdict
-        The verdict with the correction.
-    """
+    """The verdict of one claim of a family."""
 
     low: float
+    """The lower end of the 95 % interval of the difference of log errors, without correction; NaN without data."""
     high: float
+    """The upper end of this interval."""
     alone: Judgement
+    """The verdict of this interval."""
     p: float
+    """The p-value without correction."""
     adjusted_p: float
+    """The p-value with the correction."""
     verdict: Judgement
+    """The verdict with the correction."""
 
 
-def holm(p: Array) -> Array:
-    """Holm's adjusted p-values, along the last axis."""
-    factors: Array = np.arange(p.shape[-1], 0, -1, dtype=np.float64)
+def holm(p: Array, unlisted: int = 0) -> Array:
+    """Holm's adjusted p-values, along the last axis. The family has `unlisted` more p-values, which are 1."""
+    factors: Array = np.arange(p.shape[-1] + unlisted, unlisted, -1, dtype=np.float64)
     steps = np.sort(p, axis=-1) * factors
     highest: Array = np.maximum.accumulate(steps, axis=-1)
     adjusted = np.empty(p.shape)
@@ -73,15 +71,18 @@ def holm(p: Array) -> Array:
     return adjusted
 
 
-def bonferroni(p: Array) -> Array:
-    """Bonferroni's adjusted p-values, along the last axis."""
-    return np.minimum(p * p.shape[-1], 1)
+def bonferroni(p: Array, unlisted: int = 0) -> Array:
+    """Bonferroni's adjusted p-values, along the last axis. The family has `unlisted` more p-values."""
+    return np.minimum(p * (p.shape[-1] + unlisted), 1)
 
 
 def judge_claims(
-    evidence: Sequence[Evidence | None], margins: Sequence[float | None], alpha: float = ALPHA
+    evidence: Sequence[Evidence | None],
+    margins: Sequence[float | None],
+    alpha: float = ALPHA,
+    unlisted: int = 0,
 ) -> tuple[ClaimVerdict, ...]:
-    """The verdicts of all claims of a study.
+    """The verdicts of all claims of a study, or of all comparisons of a table.
 
     Parameters
     ----------
@@ -91,17 +92,20 @@ def judge_claims(
         The margin of equivalence of each claim; None if "level" is no verdict of the claim.
     alpha
         The allowed chance of any false verdict.
+    unlisted
+        The number of further claims of the family, without data. For a table, the pairs that the data could have
+        chosen, but have not.
     """
     if not evidence:
         return ()
     pairs = list(zip(evidence, margins, strict=True))
     p = np.array([1.0 if data is None else data.p(margin) for data, margin in pairs])
-    count = len(p)
+    count = len(p) + unlisted
     if any(margin is not None for margin in margins):
-        adjusted, alphas = bonferroni(p), np.full(count, alpha / count)
+        adjusted, alphas = bonferroni(p, unlisted), np.full(len(p), alpha / count)
     else:
-        adjusted, alphas = holm(p), np.empty(count)
-        alphas[np.argsort(p, kind="stable")] = alpha / np.arange(count, 0, -1)
+        adjusted, alphas = holm(p, unlisted), np.empty(len(p))
+        alphas[np.argsort(p, kind="stable")] = alpha / np.arange(count, unlisted, -1)
     verdicts: list[ClaimVerdict] = []
     for place, (data, margin) in enumerate(pairs):
         if data is None:

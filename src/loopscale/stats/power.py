@@ -25,10 +25,10 @@ from loopscale.stats.contrasts import (
     Contrasts,
     Words,
     common_noise,
-    contrasts,
     half_pooled,
     half_widths,
     pool,
+    prior_of_mean,
 )
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, judge_rates
 from loopscale.stats.forms.base import Form, variants
@@ -40,32 +40,23 @@ OFF = 0.25
 DRAWS = 10_000
 MOST_RUNS = 8_000_000
 """The largest number of simulated runs; the number of draws is reduced to this."""
-MOST_REPLICATES = 4096
+MOST_PLANNED = 4096
 
 
 @dataclass(frozen=True)
 class ReplicateNoise:
-    """The noise of a run's log error.
-
-    Attributes
-    ----------
-    sd
-        Standard deviation between learnt replicates, without the effect of the seed on all cells.
-    seed_sd
-        Standard deviation of the effect of a seed on all cells.
-    learnt
-        The chance that a run learns.
-    gap
-        How much higher the mean log error of a run is that does not learn.
-    plateau_sd
-        Standard deviation between runs that do not learn.
-    """
+    """The noise of a run's log error."""
 
     sd: float
+    """Standard deviation between learnt replicates, without the effect of the seed on all cells."""
     seed_sd: float = 0.0
+    """Standard deviation of the effect of a seed on all cells."""
     learnt: float = 1.0
+    """The chance that a run learns."""
     gap: float = 0.0
+    """The mean log error of runs that do not learn, minus the mean log error of runs that learn."""
     plateau_sd: float = 0.0
+    """Standard deviation between runs that do not learn."""
 
     @classmethod
     def of(cls, logs: Array, learnt: NDArray[np.bool_] | None = None) -> "ReplicateNoise | None":
@@ -111,13 +102,20 @@ class ReplicateNoise:
         """Standard deviation between learnt replicates of one cell."""
         return math.hypot(self.sd, self.seed_sd)
 
-    def draw(self, rng: np.random.Generator, means: Array, replicates: int, draws: int) -> Array:
-        """Log errors [draws, cells, replicates] of cells with these means [cells] of learnt runs."""
+    def draw(
+        self, rng: np.random.Generator, means: Array, replicates: int, draws: int, all_learn: int = 0
+    ) -> Array:
+        """Log errors [draws, cells, replicates] of cells with these means [cells] of learnt runs.
+
+        All runs of the first `all_learn` cells learn.
+        """
         shape = draws, len(means), replicates
         logs = means[:, None] + self.sd * rng.standard_normal(shape)
         if self.learnt < 1:
             stuck = means[:, None] + self.gap + self.plateau_sd * rng.standard_normal(shape)
-            logs = np.where(rng.random(shape) < self.learnt, logs, stuck)
+            learn = rng.random(shape) < self.learnt
+            learn[:, :all_learn] = True
+            logs = np.where(learn, logs, stuck)
         if self.seed_sd:
             logs += self.seed_sd * rng.standard_normal((draws, 1, replicates))
         return logs
@@ -125,36 +123,29 @@ class ReplicateNoise:
 
 @dataclass(frozen=True)
 class PlannedClaim:
-    """A planned comparison of two cells, or of a cell and an algorithm.
-
-    Attributes
-    ----------
-    replicates
-        Of each cell.
-    noise
-        Of one run.
-    effect
-        The true difference of log errors, first minus second, between learnt runs.
-    cells
-        The number of cells in the study, which all lend their noise.
-    margin
-        The margin of equivalence; None if "level" is no verdict.
-    claims
-        The number of claims in the study. Each is judged at ALPHA / claims, the strictest step of Holm's correction.
-    paired
-        False if the second side is an algorithm, which has no seed.
-    prior
-        Weight of the study's noise, see `contrasts.half_pooled`.
-    """
+    """A planned comparison of two cells, or of a cell and an algorithm."""
 
     replicates: int
+    """The replicates of each cell."""
     noise: ReplicateNoise
+    """The noise of one run."""
     effect: float = 0.0
+    """The true difference of log errors, first minus second, between learnt runs."""
     cells: int = 2
+    """The number of cells in the study. All cells lend their noise to the comparison."""
     margin: float | None = None
+    """The margin of equivalence; None if "level" is no verdict."""
     claims: int = 1
+    """The number of claims in the study. Each is judged at ALPHA / claims, the strictest step of Holm's correction."""
     paired: bool = True
+    """False if the second side is an algorithm, which has no seed."""
+    pairs: int = 1
+    """The pairs of cells over which the claim is a mean, or the cells beside an algorithm."""
     prior: float = PRIOR
+    """Weight of the study's noise, see `contrasts.half_pooled`."""
+    gated: bool = False
+    """True if a claim with a run that does not learn gets no verdict. The chances are then those of the claims with a
+    verdict, so `all_learnt` is a factor. The runs of other cells, which lend their noise, may still not learn."""
 
     @property
     def all_learnt(self) -> float:
@@ -164,67 +155,75 @@ class PlannedClaim:
     def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
         """The chance of each verdict."""
         if self.replicates < 2:
-            return dict.fromkeys(JUDGEMENTS, 0.0) | {"undecided": 1.0}
+            return _always_undecided(JUDGEMENTS)
         rng = np.random.default_rng(seed)
-        compared = self._drawn(rng, draws) if self.noise.learnt == 1 else self._tables(rng, draws)
+        alike = self.noise.learnt == 1 or (self.gated and self.cells <= self._compared)
+        compared = self._drawn(rng, draws) if alike else self._tables(rng, draws)
         return _shares(compared.verdicts(self.margin, ALPHA / self.claims), JUDGEMENTS)
+
+    @property
+    def _compared(self) -> int:
+        """The number of compared cells."""
+        return self.pairs * (2 if self.paired else 1)
 
     def _drawn(self, rng: np.random.Generator, draws: int) -> Contrasts:
         """Contrasts from the distributions of mean and variances."""
         each = self.replicates - 1
-        # Of a pair, the two cells have one contrast; every other cell adds one.
-        others = self.cells - (2 if self.paired else 1)
+        # Each pair has one contrast, and every other cell adds one. Without pairs every cell has one.
+        contrasts_of_study = max(self.cells, self._compared) - (1 if self.paired else 0)
         variance_of_one = 2 * self.noise.sd**2 if self.paired else self.noise.total**2
+        of_mean = variance_of_one / self.pairs
+        if not self.paired:  # an effect of a seed is the same in all cells
+            of_mean = self.noise.sd**2 / self.pairs + self.noise.seed_sd**2
         own = rng.chisquare(each, draws)
+        others = contrasts_of_study - 1
         rest = rng.chisquare(others * each, draws) if others > 0 else np.zeros(draws)
-        behind = (max(others, 0) + 1) * each
+        behind = contrasts_of_study * each
+        prior = prior_of_mean(self.prior, self.pairs)
         variance, freedom = half_pooled(
-            variance_of_one * own / each, variance_of_one * (own + rest) / behind, each, behind, self.prior
+            of_mean * own / each, variance_of_one / self.pairs * (own + rest) / behind, each, behind, prior
         )
-        error = math.sqrt(variance_of_one / self.replicates)
+        error = math.sqrt(of_mean / self.replicates)
         difference = self.effect + error * rng.standard_normal(draws)
         return Contrasts(difference, variance, np.broadcast_to(freedom, variance.shape), self.replicates)
 
     def _tables(self, rng: np.random.Generator, draws: int) -> Contrasts:
         """Contrasts of whole studies, whose runs learn or do not."""
-        cells, replicates = max(self.cells, 1 + self.paired), self.replicates
+        cells, replicates = max(self.cells, self._compared), self.replicates
         means = np.zeros(cells)
-        means[0] = self.effect
-        logs = self.noise.draw(rng, means, replicates, _affordable(draws, cells * replicates))
+        means[: self.pairs] = self.effect
+        sure = self._compared if self.gated else 0
+        logs = self.noise.draw(rng, means, replicates, _affordable(draws, cells * replicates), sure)
+        gaps = logs[:, : self.pairs].mean(1)
         if self.paired:
-            found = contrasts(logs, np.array([0]), np.array([1]), self.prior)
-            return Contrasts(found.difference[:, 0], found.variance[:, 0], found.freedom[:, 0], replicates)
-        own = logs.var(-1, ddof=1)
+            gaps = gaps - logs[:, self.pairs : 2 * self.pairs].mean(1)
+            common, behind = common_noise(logs)
+            pooled = 2 * common
+        else:
+            pooled, behind = logs.var(-1, ddof=1).mean(1), cells * (replicates - 1)
+        prior = prior_of_mean(self.prior, self.pairs)
         variance, freedom = half_pooled(
-            own[:, 0], own.mean(1), replicates - 1, cells * (replicates - 1), self.prior
+            gaps.var(-1, ddof=1), pooled / self.pairs, replicates - 1, behind, prior
         )
-        return Contrasts(logs[:, 0].mean(1), variance, np.broadcast_to(freedom, variance.shape), replicates)
+        return Contrasts(gaps.mean(-1), variance, np.broadcast_to(freedom, variance.shape), replicates)
 
 
 @dataclass(frozen=True)
 class PlannedLaw:
-    """A planned comparison of a law's rate and a predicted rate, for a form of two parameters.
-
-    Attributes
-    ----------
-    values
-        On the axis.
-    replicates
-        At each value.
-    noise
-        Of one run. All runs learn; otherwise use `simulate_law`.
-    rate, predicted
-        The true rate, and the rate of the theory.
-    form
-        The kind of a form, for instance power.
-    """
+    """A planned comparison of a law's rate and a predicted rate, for a form of two parameters."""
 
     values: tuple[float | int, ...]
+    """The values on the axis."""
     replicates: int
+    """The replicates at each value."""
     noise: ReplicateNoise
+    """The noise of one run. All runs learn; `simulate_law` covers runs that do not learn."""
     rate: float
+    """The true rate."""
     predicted: float
+    """The rate of the theory."""
     form: str = "power"
+    """The kind of a form, for instance `power`."""
 
     def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
         """The chance of each verdict.
@@ -239,7 +238,7 @@ class PlannedLaw:
             raise ValueError("some runs do not learn; use simulate_law")
         count = len(set(self.values))
         if count < LEAST_VALUES or self.replicates < 2:
-            return dict.fromkeys(RATE_VERDICTS, 0.0) | {"undecided": 1.0}
+            return _always_undecided(RATE_VERDICTS)
         rng = np.random.default_rng(seed)
         axis = form.transform(np.array(sorted(set(self.values)), dtype=np.float64))
         length = math.sqrt(float(np.sum((axis - axis.mean()) ** 2)) * self.replicates * EFFICIENCY)
@@ -249,77 +248,62 @@ class PlannedLaw:
         shared = rng.chisquare(self.replicates - 1, draws)
         within += shared * (self.noise.sd**2 + count * self.noise.seed_sd**2)
         half = half_widths(np.sqrt(within / freedom) / length, freedom)
-        rate = self.rate + self.noise.sd / length * rng.standard_normal(draws)
-        found = judge_rates(rate - half, rate + half, self.predicted, type(form).margin(self.predicted))
-        return _shares(found, RATE_VERDICTS)
+        rates = self.rate + self.noise.sd / length * rng.standard_normal(draws)
+        return _rate_shares(form, rates, half, self.predicted)
 
 
 @dataclass(frozen=True)
 class PlannedCurveLaw:
-    """A planned comparison of a law along a curve and a predicted rate. Each run is one observation of the rate.
-
-    Attributes
-    ----------
-    replicates
-        Runs of each law.
-    laws
-        The number of laws of the study that share their noise.
-    sd
-        Standard deviation of a run's rate.
-    rate, predicted
-        The true rate, and the rate of the theory.
-    form
-        The kind of a form.
-    """
+    """A planned comparison of a law along a curve and a predicted rate. Each run is one observation of the rate."""
 
     replicates: int
+    """The runs of each law."""
     laws: int
+    """The number of laws of the study that share their noise."""
     sd: float
+    """Standard deviation of a run's rate."""
     rate: float
+    """The true rate."""
     predicted: float
+    """The rate of the theory."""
     form: str = "exponential"
+    """The kind of a form."""
 
     def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
         """The chance of each verdict."""
         if self.replicates < 2:
-            return dict.fromkeys(RATE_VERDICTS, 0.0) | {"undecided": 1.0}
+            return _always_undecided(RATE_VERDICTS)
         rng = np.random.default_rng(seed)
         freedom = self.laws * (self.replicates - 1)
         error = self.sd * np.sqrt(rng.chisquare(freedom, draws) / freedom / self.replicates)
         half = half_widths(error, freedom)
-        rate = self.rate + self.sd / math.sqrt(self.replicates) * rng.standard_normal(draws)
-        margin = type(variants(self.form)[0]).margin(self.predicted)
-        return _shares(judge_rates(rate - half, rate + half, self.predicted, margin), RATE_VERDICTS)
+        rates = self.rate + self.sd / math.sqrt(self.replicates) * rng.standard_normal(draws)
+        return _rate_shares(variants(self.form)[0], rates, half, self.predicted)
 
 
 @dataclass(frozen=True)
 class Power:
-    """The answers of a plan about one claim or law.
-
-    Attributes
-    ----------
-    exact, off
-        The chance of each verdict if theory is exact, and if theory is off by a quarter.
-    chance_exact
-        Of "agrees" (a law) or "level" (a claim) if theory is exact.
-    chance_off
-        Of a verdict against theory (a law), or of the true difference (a claim), if theory is off by a quarter.
-    replicates_exact, replicates_off
-        For a power of 80 % of each; None above `MOST_REPLICATES`.
-    """
+    """The answers of a plan about one claim or law."""
 
     exact: Mapping[str, float]
+    """The chance of each verdict if theory is exact."""
     off: Mapping[str, float]
+    """The chance of each verdict if theory is off by a quarter."""
     chance_exact: float
+    """The chance of "agrees" (a law) or "level" (a claim) if theory is exact."""
     chance_off: float
+    """The chance of a verdict against theory (a law), or of the true difference (a claim), if theory is off by a
+    quarter."""
     replicates_exact: int | None
+    """The replicates for a `chance_exact` of 80 %; None above `MOST_PLANNED`."""
     replicates_off: int | None
+    """The replicates for a `chance_off` of 80 %; None above `MOST_PLANNED`."""
 
 
 def claim_power(plan: PlannedClaim, draws: int = DRAWS) -> Power:
     """The power of a claim: "level" if both errors are the same, "less" if the first error is a quarter less.
 
-    Without a margin "level" is impossible, and `replicates_exact` is None.
+    Without a margin, "level" is no verdict. `replicates_exact` is None then.
     """
     same, less = replace(plan, effect=0.0), replace(plan, effect=math.log1p(-OFF))
     exact, off = same.chances(draws), less.chances(draws)
@@ -393,7 +377,7 @@ def percent(chance: float) -> str:
 
 
 def replicates_needed(
-    chance: Callable[[int], float], power: float = POWER, most: int = MOST_REPLICATES
+    chance: Callable[[int], float], power: float = POWER, most: int = MOST_PLANNED
 ) -> int | None:
     """The fewest replicates with at least this power; None above `most`.
 
@@ -426,5 +410,15 @@ def _affordable(draws: int, runs: int) -> int:
     return max(min(draws, MOST_RUNS // runs), 100)
 
 
-def _shares(found: Words, words: tuple[str, ...]) -> dict[str, float]:
-    return {word: float(np.count_nonzero(found == word) / found.size) for word in words}
+def _always_undecided(words: tuple[str, ...]) -> dict[str, float]:
+    return dict.fromkeys(words, 0.0) | {"undecided": 1.0}
+
+
+def _rate_shares(form: Form, rates: Array, half: Array, predicted: float) -> dict[str, float]:
+    """The share of each verdict on intervals of rates [draws] with these half widths [draws]."""
+    verdicts = judge_rates(rates - half, rates + half, predicted, type(form).margin(predicted))
+    return _shares(verdicts, RATE_VERDICTS)
+
+
+def _shares(verdicts: Words, words: tuple[str, ...]) -> dict[str, float]:
+    return {word: float(np.count_nonzero(verdicts == word) / verdicts.size) for word in words}

@@ -31,29 +31,23 @@ TURNBULL_STEPS = 20_000
 
 @dataclass(frozen=True)
 class AcceleratedFailureTime:
-    """A fitted model of log T.
-
-    Attributes
-    ----------
-    level
-        The log step of emergence if all columns are 0 and the noise is 0.
-    coefficients, errors
-        The change of the log step per unit of each column [columns], and its standard error.
-    sd
-        Scale of the noise.
-    log_likelihood
-        The maximum.
-    freedom
-        Number of runs less the number of fitted parameters.
-    """
+    """A fitted model of log T."""
 
     distribution: Distribution
     level: float
+    """The log step of emergence if all columns are 0 and the noise is 0."""
     coefficients: Array
+    """The change of the log step per unit of each column [columns]."""
     errors: Array
+    """The standard errors of `coefficients` [columns]."""
     sd: float
+    """The scale of the noise."""
     log_likelihood: float
+    """The maximum of the log likelihood."""
     freedom: int
+    """Number of runs less the number of fitted parameters."""
+    covariance: Array
+    """The covariance of the estimates of `level` and `coefficients` [1 + columns, 1 + columns]."""
 
     def interval(self, column: int, level: float = LEVEL) -> tuple[float, float]:
         """The confidence interval of a coefficient (Student's t)."""
@@ -118,16 +112,17 @@ def accelerated_failure_time(
     # The delta method: coefficient = theta_k / theta_last.
     jacobian = sd * np.eye(size)[:-1]
     jacobian[:, -1] = -theta[:-1] * sd**2
-    errors = np.sqrt(np.diag(jacobian @ covariance @ jacobian.T))
+    spread = jacobian @ covariance @ jacobian.T / np.outer(scales, scales)
     fitted = theta[:-1] * sd / scales
     return AcceleratedFailureTime(
         distribution,
         float(fitted[0]),
         fitted[1:],
-        (errors / scales)[1:],
+        np.sqrt(np.diag(spread))[1:],
         float(sd),
         value,
         len(columns) - size,
+        spread,
     )
 
 
@@ -216,19 +211,15 @@ def _log_probability(a: Array, b: Array, distribution: Distribution) -> Array:
 
 @dataclass(frozen=True)
 class SurvivalCurve:
-    """The non-parametric estimate of the share of runs on the plateau [@turnbull1976].
-
-    Attributes
-    ----------
-    after, by
-        The intervals in which the share falls [intervals]. The data do not say where inside.
-    share
-        The share of runs on the plateau at the end of each interval [intervals].
-    """
+    """The non-parametric estimate of the share of runs on the plateau [@turnbull1976]."""
 
     after: Array
+    """The starts of the intervals in which the share falls [intervals]. The data do not say where the share falls
+    inside an interval."""
     by: Array
+    """The ends of these intervals [intervals]."""
     share: Array
+    """The share of runs on the plateau at the end of each interval [intervals]."""
 
     def at(self, steps: Array) -> Array:
         """The share of runs on the plateau at each step; within an interval the share before the fall."""

@@ -1,7 +1,7 @@
 """The axes of a study's cells: settings that vary, settings that vary in step, and cells that differ along one axis."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
 from loopscale.studies.cells import labels
@@ -42,16 +42,60 @@ def numeric_settings(cells: Sequence[HasValues]) -> list[str]:
 
 
 def in_step(cells: Sequence[HasValues], path: str) -> tuple[str, ...]:
-    """The other numeric settings whose value follows from the value of `path` in every cell."""
-    following: list[str] = []
-    for other in numeric_settings(cells):
-        partners = defaultdict[Any, set[Any]](set)
-        for cell in cells:
-            if path in cell.values:
-                partners[cell.values[path]].add(cell.values.get(other))
-        if other != path and partners and all(len(values) == 1 for values in partners.values()):
-            following.append(other)
-    return tuple(following)
+    """The other numeric settings that move in step with `path`, in the order of the study.
+
+    A setting moves in step if its value follows from the value of `path`, either in all cells or in each group of cells
+    that share all other settings. An example is a learning rate that is chosen for each T and each condition number.
+    """
+    with_path = [cell for cell in cells if path in cell.values]
+    if not with_path:
+        return ()
+    others = [other for other in numeric_settings(cells) if other != path]
+    everywhere = [other for other in others if _follow(with_path, path, [other], [])]
+    free = [other for other in others if other not in everywhere]
+    moving = set(everywhere) | set(_in_step_in_groups(with_path, path, free, everywhere))
+    return tuple(other for other in others if other in moving)
+
+
+def _in_step_in_groups(
+    cells: Sequence[HasValues], path: str, free: Sequence[str], everywhere: Sequence[str]
+) -> tuple[str, ...]:
+    """The settings that follow from `path` in each group of cells that share all other settings.
+
+    Of several choices, the choice with the fewest groups counts. Among equal ones, settings of the component of `path`
+    move rather than others: in a Latin square of T, rate and condition number, the rate belongs to T.
+    """
+    settings = dict.fromkeys(name for cell in cells for name in cell.values)
+    shared = [name for name in settings if name not in (path, *everywhere)]
+    best, least = (), (len(_groups(cells, shared)), 0, 0)
+    component = path.partition(".")[0]
+    for size in range(1, len(free) + 1):
+        for choice in combinations(free, size):
+            rest = [name for name in shared if name not in choice]
+            groups = _groups(cells, rest)
+            rank = (len(groups), size, sum(name.partition(".")[0] != component for name in choice))
+            if rank < least and _follow(cells, path, choice, rest) and _all_move(groups, choice):
+                best, least = choice, rank
+    return best
+
+
+def _groups(cells: Sequence[HasValues], shared: Sequence[str]) -> list[list[HasValues]]:
+    """The cells by their values of the shared settings."""
+    groups: dict[str, list[HasValues]] = {}
+    for cell in cells:
+        groups.setdefault(repr([cell.values.get(name) for name in shared]), []).append(cell)
+    return list(groups.values())
+
+
+def _follow(cells: Sequence[HasValues], path: str, moving: Sequence[str], shared: Sequence[str]) -> bool:
+    """True if the values of `moving` follow from the value of `path` in each group of cells."""
+    lines = _groups(cells, [*shared, path])
+    return all(len({tuple(cell.values.get(name) for name in moving) for cell in line}) == 1 for line in lines)
+
+
+def _all_move(groups: Sequence[Sequence[HasValues]], moving: Sequence[str]) -> bool:
+    """True if each setting has several values in some group."""
+    return all(any(len({cell.values.get(name) for cell in group}) > 1 for group in groups) for name in moving)
 
 
 def cells_along(cells: Sequence[AnyCell], varied: Collection[str]) -> dict[str, list[AnyCell]]:

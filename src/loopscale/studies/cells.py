@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from loopscale.core.config import Family
+from loopscale.core.config import Family, is_tree, leaves
 from loopscale.models.base import Model
 from loopscale.studies.files import PARTS
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
@@ -22,8 +22,8 @@ from loopscale.studies.settings import (
     NoComponentError,
     classes_at,
     coercions,
-    contains,
     get,
+    has_path,
     has_setting,
     names_at,
     put,
@@ -32,12 +32,11 @@ from loopscale.studies.settings import (
     value_at,
     with_kind,
 )
-from loopscale.studies.space import Axis
+from loopscale.studies.space import MOST_DRAWS, Axis, draws, finite_points
 from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
-from loopscale.studies.trees import is_tree, leaves
-from loopscale.studies.where import holds
+from loopscale.studies.where import holds, paths, split
 from loopscale.tasks.base import Task
-from loopscale.training.trial import Trial, identity
+from loopscale.training.trial import BUDGETS, Trial, identity
 
 Axes = Mapping[str, tuple[Any, ...]]
 """Dotted path -> the values to compare."""
@@ -106,7 +105,7 @@ def _outer_first(setting: tuple[str, Any]) -> tuple[bool, int]:
 
 def _over(tree: dict[str, Any], path: str, value: Mapping[str, Any]) -> dict[str, Any]:
     """The component `value` completed with the settings that the tree already has at `path`."""
-    below = get(tree, path) if contains(tree, path) else None
+    below = get(tree, path) if has_path(tree, path) else None
     whole = dict(below if is_tree(below) else {}) | copy.deepcopy(dict(value))
     put(tree, path, whole)
     classes = classes_at(Trial, tree, tuple(path.split(".")))
@@ -155,8 +154,31 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@dataclass(frozen=True)
+class Relation:
+    """The part of a study's condition that names tuned settings, in one cell."""
+
+    condition: str
+    tree: Mapping[str, Any] = field(repr=False)
+    """The written settings of the cell, without a point."""
+
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """True if the point is feasible. Raises ValueError and KeyError as `where.holds`."""
+        return holds(self.condition, lambda path: point[path] if path in point else value_at(self.tree, path))
+
+    def feasible(self, point: Mapping[str, Any]) -> bool:
+        """True if the point is feasible. A point for which the condition cannot be computed is not."""
+        try:
+            return self.holds(point)
+        except (ValueError, KeyError):
+            return False
+
+
 FEW = 3
 """Up to this number of ranges, every corner of the space is tried; beyond, every end and every pair of upper ends."""
+
+SAMPLED = 8
+"""Further feasible points that are validated and priced if an end of the ranges is infeasible."""
 
 
 @dataclass
@@ -166,9 +188,13 @@ class Layout:
     cells: tuple[Cell, ...] = ()
     spaces: dict[str, dict[str, Axis]] = field(default_factory=dict[str, dict[str, Axis]])
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
-    """The trial at the lower end of every range."""
+    """The trial at the lower end of every range, or at another feasible point."""
     corners: dict[str, list[Trial]] = field(default_factory=dict[str, list[Trial]])
     """Trials at the ends of the ranges."""
+    relations: dict[str, Relation] = field(default_factory=dict[str, Relation])
+    """The relation of each cell whose condition names a tuned setting."""
+    points: dict[str, int] = field(default_factory=dict[str, int])
+    """The number of points of each cell, as far as somebody has asked."""
     faults: list[Fault] = field(default_factory=list[Fault])
     prices: Prices = field(default_factory=Prices)
     """The prices of steps, from which a budget of training derives the steps."""
@@ -195,8 +221,9 @@ def lay_out(study: StudySchema, axes: Axes, space: Mapping[str, Axis], prices: P
     for index in itertools.product(*(range(len(values)) for values in axes.values())):
         combination = Combination(study.fixed, axes, index)
         try:
-            if _meets(study.where, combination, prices):
-                _add(combination, space, layout, combinations)
+            about_cell, about_point = _split(study.where, combination, space)
+            if _meets(about_cell, combination, prices):
+                _add(combination, space, about_point, layout, combinations)
             else:
                 layout.faults += _setting_faults(combination, prices)
         except NoComponentError as problem:
@@ -223,6 +250,14 @@ class _InvalidCondition(Exception):
         self.faults = faults
 
 
+def _split(where: str, combination: Combination, space: Mapping[str, Axis]) -> tuple[str, str]:
+    """The condition on the cell, and the condition on the cell's points."""
+    if not where.strip() or not set(paths(where)) & space.keys():
+        return where, ""
+    tree = combination.tree({})
+    return split(where, [path for path in space if has_setting(tree, path)])
+
+
 def _meets(where: str, combination: Combination, prices: Prices) -> bool:
     if not where.strip():
         return True
@@ -243,16 +278,26 @@ def _meets(where: str, combination: Combination, prices: Prices) -> bool:
 
 
 def _add(
-    combination: Combination, space: Mapping[str, Axis], layout: Layout, combinations: dict[str, Combination]
+    combination: Combination,
+    space: Mapping[str, Axis],
+    relation: str,
+    layout: Layout,
+    combinations: dict[str, Combination],
 ) -> None:
-    """Validate a combination and add it as a cell, unless an equal cell exists."""
+    """Validate a combination and add it as a cell, unless an equal cell exists.
+
+    `relation` is the condition on the cell's points. Only feasible points are validated.
+    """
     tree = combination.tree({})
     ranges = {path: axis for path, axis in space.items() if has_setting(tree, path)}
     lowest = {path: axis.ends[0] for path, axis in ranges.items()}
-    trial = _valid_trial(combination, lowest, ranges, layout)
+    ends = [lowest, *(lowest | point for point in _corners(ranges))]
+    if relation:
+        ends = _feasible(ends, ranges, Relation(relation, tree), combination)
+    trial = _valid_trial(combination, ends[0], ranges, layout)
     if trial is None:
         return
-    ranges = {path: axis for path, axis in ranges.items() if contains(trial.settings, path)}
+    ranges = {path: axis for path, axis in ranges.items() if has_path(trial.settings, path)}
     # A budget names the cell, because a tuned setting may change the steps that the budget pays for.
     derived = ("training.steps",) if trial.training.budget else ()
     key = identity(trial, without=(*ranges, *derived))
@@ -261,8 +306,36 @@ def _add(
         return
     combinations[key] = combination
     layout.spaces[key], layout.trials[key] = ranges, trial
-    corners = (_valid_trial(combination, lowest | point, ranges, layout) for point in _corners(ranges))
+    if relation:
+        layout.relations[key] = Relation(relation, tree)
+    corners = (_valid_trial(combination, point, ranges, layout) for point in ends[1:])
     layout.corners[key] = [trial, *filter(None, corners)]
+
+
+def _feasible(
+    ends: list[dict[str, Any]], space: Mapping[str, Axis], relation: Relation, combination: Combination
+) -> list[dict[str, Any]]:
+    """The feasible points among the ends, and SAMPLED other feasible points if an end is infeasible.
+
+    Raises _InvalidCondition if the condition cannot be computed, or if no point is feasible.
+    """
+    try:
+        feasible = [point for point in ends if relation.holds(point)]
+        if len(feasible) == len(ends):
+            return feasible
+        listed = finite_points(space)
+        others = draws(space, relation.condition) if listed is None else listed
+        feasible += itertools.islice((point for point in others if relation.holds(point)), SAMPLED)
+    except (ValueError, KeyError) as problem:
+        if isinstance(problem, KeyError):
+            problem = ValueError(f"where names {problem.args[0]}, which no trial has")
+        raise _InvalidCondition([Fault.from_text(("where",), problem, remedy="write a comparison")]) from None
+    if feasible:
+        return feasible
+    cell = ", ".join(f"{path}={_text(value)}" for path, value in combination.values.items())
+    tried = "no point" if listed is not None else f"none of {MOST_DRAWS:,} random points"
+    what = f"{tried} {f'of the cell {cell} ' * bool(cell)}satisfies {relation.condition}"
+    raise _InvalidCondition([Fault(("where",), what, "loosen the condition, or widen the ranges")])
 
 
 def _check_equal_cells(new: Combination, old: Combination, trial: Trial, layout: Layout, key: str) -> None:
@@ -324,11 +397,18 @@ def _trial_or_faults(tree: Mapping[str, Any], prices: Prices) -> tuple[Trial | N
     if faults := list(_kind_faults(tree)):
         return None, faults
     try:
-        trial = Trial.model_validate(with_steps(tree, prices))
+        trial = trial_of(tree, prices)
     except ValidationError as problem:
         return None, validation_faults(problem, Trial, tree)
     faults = list(coercions(tree, trial)) or size_faults(trial)
     return (None if faults else trial), faults
+
+
+def trial_of(tree: Mapping[str, Any], prices: Prices) -> Trial:
+    """The trial of a tree. A budget of `training` pays for its steps. Raises WrongBudget, ValidationError."""
+    training = tree.get("training")
+    has_budget = is_tree(training) and any(training.get(budget) is not None for budget in BUDGETS)
+    return Trial.model_validate(with_steps(tree, prices) if has_budget else tree)
 
 
 def _kind_faults(tree: Mapping[str, Any]) -> Iterator[Fault]:

@@ -3,35 +3,25 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 
-from loopscale.core.config import Family
+from loopscale.core.config import Family, is_tree, leaves
+from loopscale.core.plugins import OWN
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
-from loopscale.stats.prediction import LEAST_PREDICTING
-from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 from loopscale.studies.cells import Layout
 from loopscale.studies.claim_checks import claim_faults
 from loopscale.studies.claims import OF_CURVES
 from loopscale.studies.files import PARTS
-from loopscale.studies.held_out import (
-    UNSUITED,
-    axis_values,
-    has_circle,
-    held_out_tests,
-    held_out_values,
-    tests_of_law,
-    waits_for,
-)
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
+from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving
-from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, validation_faults
-from loopscale.studies.trees import is_tree, leaves
-from loopscale.studies.until_checks import until_faults
-from loopscale.studies.where import paths
+from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, has_path, validation_faults
+from loopscale.studies.where import holds, paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.training.trial import BUDGETS
@@ -39,6 +29,8 @@ from loopscale.training.trial import BUDGETS
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
 BUDGET_PATHS = tuple(f"training.{name}" for name in BUDGETS)
+TUNING_PARTS = {"search": "tunes the points", "scheduler": "prunes the tuning"}
+"""Parts of a study that only a cell with something to tune reads, and their use."""
 ERRORS = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 
 
@@ -54,11 +46,14 @@ def faults_before_crossing(study: StudySchema) -> Iterator[Fault]:
             yield Fault(("scientific", path), f"{path} has no values", remedy)
     yield from _whole_parts(study)
     yield from _clashes(study)
+    yield from _never_read(study)
+    yield from _without_effect(study)
     yield from _evaluation_limits(study)
     if (cells := math.prod(map(len, study.scientific.values()))) > MOST_CELLS:
         what = f"the scientific values cross to {cells:,} cells"
         yield Fault(("scientific",), what, f"write fewer values: at most {MOST_CELLS:,} cells can be planned")
     yield from _search(study)
+    yield from _known(study)
     yield from _condition(study)
 
 
@@ -130,6 +125,45 @@ def _clashes(study: StudySchema) -> Iterator[Fault]:
             yield Fault(("scientific", path), what, f"write the kinds in the values of {component}")
 
 
+def _never_read(study: StudySchema) -> Iterator[Fault]:
+    """A fixed setting that is tuned in all cells is a mistake.
+
+    A scientific axis may replace a fixed setting: its value is the value of the study without the axis. If an axis
+    has several kinds, a range may apply to some cells only, and the other cells read the fixed value.
+    """
+    if any(is_tree(value) and "kind" in value for values in study.scientific.values() for value in values):
+        return
+    for path in study.nuisance:
+        right = path not in study.scientific and not any(_axis_path("nuisance", path))
+        if right and has_path(study.fixed, path):
+            what = f"fixed sets {path}, and nuisance tunes it, so the fixed value is never read"
+            yield Fault(("fixed", *path.split(".")), what, "keep one of the two")
+
+
+def _without_effect(study: StudySchema) -> Iterator[Fault]:
+    """A part that nothing reads, a rule that can never apply, and a law that is written twice, are mistakes."""
+    if study.stop.error_below is not None and not study.nuisance:
+        what = "stop.error_below ends searches, and this study tunes nothing"
+        yield Fault(("stop", "error_below"), what, "remove it, or write ranges under nuisance")
+    if study.budget.gpu_hours is not None and not study.resources.gpu:
+        what = "budget.gpu_hours limits nothing, because a trial holds no GPU"
+        yield Fault(("budget", "gpu_hours"), what, "write budget.core_hours, or resources: {gpu: 1}")
+    if "nuisance" not in study.model_fields_set:  # `--set nuisance={}` turns the tuning off for a run
+        for name, use in TUNING_PARTS.items():
+            if name in study.model_fields_set and (name != "scheduler" or study.scheduler.prunes):
+                what = f"{name} {use} of a cell, and this study tunes nothing"
+                yield Fault((name,), what, f"remove {name}, or write ranges under nuisance")
+    if not study.scheduler.prunes:
+        for name in study.scheduler.model_fields_set & Scheduler.model_fields.keys() - {"kind"}:
+            what = f"{study.scheduler.kind} has no rungs, so scheduler.{name} is never read"
+            yield Fault(("scheduler", name), what, "write scheduler: {kind: none}, or kind: asha")
+    for n, law in enumerate(study.laws):
+        if law in study.laws[:n]:
+            yield Fault(("laws", n), "the law is written twice", "keep one of the two")
+        if len(set(law.form)) < len(law.form):
+            yield Fault(("laws", n, "form"), "a form is written twice", "write every form once")
+
+
 def _evaluation_limits(study: StudySchema) -> Iterator[Fault]:
     for name, most in (("loops", MOST_LOOPS), ("prompts", MOST_PROMPTS)):
         if (value := getattr(study.evaluate, name)) > most:
@@ -144,17 +178,46 @@ def _search(study: StudySchema) -> Iterator[Fault]:
     yield from search.faults(study.nuisance)
 
 
+def _known(study: StudySchema) -> Iterator[Fault]:
+    """Known points name tuned settings and lie inside their ranges."""
+    for n, point in enumerate(study.known):
+        for path, value in point.items():
+            if path not in study.nuisance:
+                what = f"known names {path}, which is not tuned"
+                yield Fault(("known", n, path), what, one_of(path, study.nuisance))
+                continue
+            try:
+                study.nuisance[path].read(value)
+            except ValueError as problem:
+                yield Fault.from_text(("known", n, path), problem, f"{path} ")
+        if not point:
+            yield Fault(("known", n), "a known point is empty", "write settings, as in {training.lr: 1e-3}")
+        elif point in study.known[:n]:
+            yield Fault(("known", n), "a known point is written twice", "keep one of the two")
+    if study.known and study.search.exhaustive:
+        what = f"a {study.search.kind} tries all of its points"
+        yield Fault(("known",), what, "leave known out, or write another search")
+    elif len(study.known) > study.search.trials:
+        what = f"known has {len(study.known)} points, and search.trials is {study.search.trials}"
+        yield Fault(("known",), what, f"write search.trials: {len(study.known)} or more")
+
+
 def _condition(study: StudySchema) -> Iterator[Fault]:
     try:
         named = paths(study.where) if study.where.strip() else ()
     except ValueError as problem:
         yield Fault.from_text(("where",), problem)
         return
+    if study.where.strip() and not named:
+        try:
+            holds(study.where, {})
+        except ValueError as problem:
+            yield Fault.from_text(("where",), problem)
+            return
+        what = f"where {study.where!r} names no setting, so it chooses nothing"
+        yield Fault(("where",), what, "name a setting, as in training.window <= training.loops")
     for path in named:
-        if path in study.nuisance and path not in study.scientific:
-            what = f"where names {path}, which is tuned within each cell"
-            yield Fault(("where",), what, "name scientific or fixed settings only")
-        elif path == "training.steps" and _has_budget(study):
+        if path == "training.steps" and _has_budget(study):
             what = "where names training.steps, which follows from the budget of each cell"
             yield Fault(("where",), what, "name the budget")
 
@@ -175,20 +238,49 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     """Faults of the parts that refer to the cells."""
     if not layout.cells:
         return
+    yield from _without_plugin(study, layout)
     yield from _unused_ranges(study, layout)
     yield from _unused_settings(study, layout)
+    yield from _infeasible_known(study, layout)
     unposed = list(_posed(study, layout))
     tasks = _evaluated_tasks(study, layout)
     law_faults = list(_laws(study, layout, tasks))
-    yield from law_faults or _hold_outs(study, layout)
+    yield from law_faults
+    if study.holds_out and not law_faults:
+        from loopscale.studies.held_out_checks import hold_out_faults  # few studies need this module
+
+        yield from hold_out_faults(study, layout)
     if study.claims:
-        yield from claim_faults(
-            study, layout, list(dict.fromkeys([*OF_CURVES, *ERRORS, "emerged_at", *_task_measures(tasks)]))
-        )
-    yield from until_faults(study, layout)
+        measured = (*OF_CURVES, *ERRORS, "emerged_at", *_task_measures(tasks), *study.evaluate.names)
+        acted = [name for task in tasks for name in task.outcome_names]
+        yield from claim_faults(study, layout, list(dict.fromkeys(measured)), acted)
+    if study.until:
+        from loopscale.studies.until_checks import until_faults  # few studies need this module
+
+        yield from until_faults(study.until, study, layout)
     yield from unposed or _baselines(study, tasks)
     yield from _steps(study, layout)
     yield from _equal_cost(study, layout)
+    yield from _further_measures(study, tasks)
+
+
+def _without_plugin(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """Members that a notebook or a program has defined by itself. Workers do not know such a class."""
+    named: dict[type[Family], Place] = {
+        type(study.search): ("search",),
+        type(study.scheduler): ("scheduler",),
+    }
+    named |= {type(solver): ("baselines", n) for n, solver in enumerate(study.baselines)}
+    for trial in layout.trials.values():
+        for part, component in (("task", trial.task), ("model", trial.model)):
+            named[type(component)] = ("fixed" if part in study.fixed else "scientific", part)
+    for member, place in named.items():
+        if not member.plugin and member.__module__.partition(".")[0] != OWN:
+            what = f"{member.kind!r} is the class {member.__qualname__} of {member.__module__}, which is no plugin"
+            remedy = (
+                "write the class into a file, and name the file under plugins; workers import plugins only"
+            )
+            yield Fault(place, what, remedy)
 
 
 def _unused_ranges(study: StudySchema, layout: Layout) -> Iterator[Fault]:
@@ -199,6 +291,26 @@ def _unused_ranges(study: StudySchema, layout: Layout) -> Iterator[Fault]:
             )
             what = f"nuisance names {path}, a setting that no cell has"
             yield Fault(("nuisance", path), what, one_of(path, [name for name in settings if name != "seed"]))
+
+
+def _infeasible_known(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """A known point with all settings of a cell is feasible in some cell."""
+    for n, point in enumerate(study.known):
+        settings = [
+            (key, {path: point[path] for path in space if path in point})
+            for key, space in layout.spaces.items()
+        ]
+        named = study.nuisance.keys() >= point.keys()
+        if named and not any(
+            known and (known.keys() < layout.spaces[key].keys() or _feasible(layout, key, known))
+            for key, known in settings
+        ):
+            what = f"the known point does not satisfy {study.where}"
+            yield Fault(("known", n), what, "change the point, or loosen the condition")
+
+
+def _feasible(layout: Layout, key: str, point: Mapping[str, Any]) -> bool:
+    return key not in layout.relations or layout.relations[key].feasible(point)
 
 
 def _unused_settings(study: StudySchema, layout: Layout) -> Iterator[Fault]:
@@ -238,7 +350,7 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
     ]
     for n, law in enumerate(study.laws):
         yield from _theory(n, law, study, layout)
-        yield from _measure(n, law, tasks)
+        yield from _measure(n, law, chain(_task_measures(tasks), study.evaluate.names))
         if law.along in CURVE_AXES or law.along in numeric:
             continue
         place: Place = ("laws", n, "along")
@@ -258,77 +370,54 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
         yield Fault(place, what, one_of(law.along, [*numeric, *CURVE_AXES, *DERIVED_AXES]))
 
 
-def _hold_outs(study: StudySchema, layout: Layout) -> Iterator[Fault]:
-    """Held-out cells can be predicted: their law has enough other cells, and noise that is known."""
-    shared = layout.shared_settings
-    faults = False
-    for n, law in enumerate(study.laws):
-        place: Place = ("laws", n, "hold_out")
-        for what, remedy in _hold_out_faults(study, law, layout, shared):
-            faults = True
-            yield Fault(place, what, remedy)
-    if faults:
-        return
-    laws = [law.model_dump() for law in study.laws]
-    if has_circle(waits_for(held_out_tests(laws, layout.cells, shared))):
-        what = "laws hold out each other's cells, so that none of these cells can start"
-        yield Fault(("laws",), what, "hold out the largest values only")
-
-
-def _hold_out_faults(
-    study: StudySchema, law: LawSpec, layout: Layout, shared: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """What is wrong with one law's held-out values, and the remedy."""
-    if law.hold_out is None:
-        return
-    if reason := UNSUITED.get(law.along):
-        yield (
-            f"a law along {law.along} holds out values, but {reason}",
-            "hold out values of a numeric setting",
-        )
-        return
-    if law.along == PROMPTS and (tuned := [path for path in FACTORS_OF_PROMPTS if path in study.nuisance]):
-        what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
-        yield what, f"put {tuned[0]} under fixed or scientific"
-        return
-    if law.of == "emerged_at":
-        yield (
-            "a law of emerged_at holds out values, but runs that never emerge have no value",
-            "remove hold_out",
-        )
-        return
-    values = axis_values(layout.cells, law.along, shared)
-    held_out = held_out_values(law.hold_out, values)
-    if unknown := sorted(held_out - set(values)):
-        what = f"hold_out names {unknown[0]:g}, which is no value of {law.along}"
-        yield what, f"write some of {', '.join(f'{value:g}' for value in values)}"
-    elif len(values) - len(held_out) < LEAST_PREDICTING:
-        left = max(0, len(values) - len(held_out))
-        what = f"hold_out leaves {left} value{'s' * (left != 1)} of {law.along} for the fit of the law"
-        yield what, f"leave at least {LEAST_PREDICTING}"
-    elif not list(tests_of_law(law.model_dump(), layout.cells, shared)):
-        what = f"no combination of the other settings has {LEAST_PREDICTING} fitted values of {law.along}"
-        yield f"hold_out predicts nothing: {what}", "loosen the condition, or remove hold_out"
-    elif study.replicates < 2:
-        yield "hold_out with one replicate: the noise is unknown", "write replicates: 2 or more"
-    elif any(_other_hold_out(law, other) for other in study.laws):
-        what = f"two laws of {law.of} along {law.along} hold out different values"
-        yield what, "hold out the same values, or remove one of the two"
-
-
-def _other_hold_out(law: LawSpec, other: LawSpec) -> bool:
-    same = (law.of, law.along) == (other.of, other.along)
-    return same and other.hold_out is not None and other.hold_out != law.hold_out
-
-
-def _measure(n: int, law: LawSpec, tasks: list[Task]) -> Iterator[Fault]:
-    """A law is of an error, of the step of emergence, or of another measure of the task of some cell."""
+def _measure(n: int, law: LawSpec, others: Iterable[str]) -> Iterator[Fault]:
+    """A law is of an error, of the step of emergence, or of one of the other measures of the study."""
     known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, "emerged_at"))
     if law.along not in CURVE_AXES and law.of not in known:
-        known |= dict.fromkeys(_task_measures(tasks))
+        known |= dict.fromkeys(others)
     if law.of not in known:
         what = f"a law along {law.along} is of {law.of!r}, which is not measured there"
         yield Fault(("laws", n, "of"), what, one_of(law.of, known))
+
+
+MEASURED = (
+    "error",
+    "error_last",
+    "raw_error",
+    "excess",
+    "regret",
+    "regret_sem",
+    "regret_last",
+    "regret_last_sem",
+)
+"""Measures of every trial."""
+
+
+def _further_measures(study: StudySchema, tasks: Iterable[Task]) -> Iterator[Fault]:
+    """Every further measure is tried on two prompts of every task."""
+    names = study.evaluate.names
+    if not names:
+        return
+    taken = {*MEASURED, *_task_measures(tasks)}
+    for n, (name, text) in enumerate(zip(names, study.evaluate.measures, strict=True)):
+        place = ("evaluate", "measures", n)
+        if name in taken or names.count(name) > 1:
+            yield Fault(place, f"there is a measure {name} already", "give the function another name")
+            continue
+        alone = study.evaluate.model_copy(update={"measures": (text,)})
+        for task in tasks:
+            batch = task.sample(2, stream("problem"))
+            try:
+                values = alone.further_measures(task, torch.zeros_like(batch.targets)[None], batch)[name]
+                shape = tuple(values.shape)
+            except Exception as problem:
+                what = f"{name} fails on {task.kind} ({type(problem).__name__}: {str(problem)[:200]})"
+                yield Fault(place, what, "write a function of task, prediction and batch")
+                break
+            if shape != (1, 2):
+                what = f"{name} gives values of shape {shape} for 1 step and 2 prompts"
+                yield Fault(place, what, "return one number per step and prompt, [*steps, batch]")
+                break
 
 
 def _task_measures(tasks: Iterable[Task]) -> Iterator[str]:
@@ -336,6 +425,7 @@ def _task_measures(tasks: Iterable[Task]) -> Iterator[str]:
     for task in tasks:
         batch = task.sample(1, stream("problem"))
         yield from task.measures(torch.zeros_like(batch.targets)[None], batch)
+        yield from task.outcome_names
 
 
 def _theory(n: int, law: LawSpec, study: StudySchema, layout: Layout) -> Iterator[Fault]:

@@ -4,17 +4,17 @@ A claim is a judgement, not a setting. A claim that is added, changed or removed
 The claims of a file are one family: each verdict is corrected for their number.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
-from loopscale.core.config import Config
+from loopscale.core.config import Config, is_tree, leaves
 from loopscale.stats.contrasts import Judgement
 from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
-from loopscale.studies.trees import is_tree, leaves
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["steps", "flops", "seconds"]
@@ -52,14 +52,29 @@ class SolverSide(NamedTuple):
     settings: dict[str, Any]
     """The kind, and the settings that tell baselines of this kind apart."""
     step: int | None
-    """The steps of the algorithm; by default as many as the first side has loops or layers."""
+    """The steps of the algorithm. The default is the number of loops or layers of the first side."""
 
     def names(self, solver: Mapping[str, Any]) -> bool:
-        """True if a solver with these settings is meant. Records leave out settings that are null."""
-        return all(solver.get(name) == value for name, value in self.settings.items())
+        """True if a solver with these settings is meant. Records leave out settings that are null.
+
+        If the values of a setting are numbers and words, as in 2.0 and theory, records keep all of them as text.
+        """
+        return all(solver.get(name) in (value, json.dumps(value)) for name, value in self.settings.items())
 
 
 Side = CellSide | SolverSide
+
+
+class WithValues(Protocol):
+    """A cell of a study, planned, running or recorded."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The scientific settings."""
+        ...
+
+
+Placed = TypeVar("Placed", bound=WithValues)
 
 
 def _count(data: Mapping[str, Any], name: str) -> None:
@@ -104,21 +119,29 @@ def _cell_or_solver(data: Any) -> Any:
 class ClaimSpec(Config):
     """A statement that the first side has less of a measure than the second side.
 
-    A side is a cell, as in {model.kind: looped}, or the second side a baseline, as in {solver: newton, step: 4}. The
+    A side is a cell: `model.kind: looped`. The second side may also be a baseline: `solver: newton, step: 4`. The
     claim holds if the whole interval of the ratio lies below 1. It does not hold if the interval lies above 1. If the
     whole interval lies within the margin, both sides are level. Otherwise the claim is undecided.
+
+    With `over: [task.points]`, each side has one cell for every value of `task.points`. The ratio is then the geometric
+    mean of the ratios of these pairs.
     """
 
     text: Text
     """The statement in words, as reports print it."""
     source: str = ""
-    """Where the statement comes from, if not from the source of the study."""
+    """The source of the statement, if the study has another source."""
     first: Annotated[dict[str, Any], BeforeValidator(_cell)]
     """Scientific settings that name one cell. With `loop: n` the net runs n loops instead of T."""
     second: Annotated[dict[str, Any], BeforeValidator(_cell_or_solver)]
-    """Another cell, or `{solver: KIND, step: n}`: a baseline after n steps, by default as many as the net has loops."""
+    """Another cell, or `{solver: KIND, step: n}`, a baseline after n steps. The default of n is the number of loops of
+    the net."""
+    over: tuple[str, ...] = ()
+    """Scientific settings that pair the cells of both sides: for all their values together, a side names one cell each.
+    The claim is about the geometric mean of the ratio over all pairs. Absent: a side names a single cell."""
     of: str = "regret"
-    """The measure. Without a known floor, or with a regret of 0, the errors are compared, and reports say so."""
+    """The measure. Without a known floor, or with a regret of 0, the errors are compared, and reports say so. With
+    `emerged_at`, the claim is about the steps until a net leaves the plateau."""
     basis: Basis = "steps"
     """Two cells are compared after all their steps, or after equal FLOPs or seconds of training."""
     margin: Annotated[float, Field(gt=0, lt=10)] | None = 0.05
@@ -132,19 +155,55 @@ class ClaimSpec(Config):
         if self.basis != "steps" and (solver or loops):
             what = "an algorithm is not trained" if solver else "the number of loops changes no training"
             raise ValueError(f"the basis is {self.basis}, but {what}; leave out basis")
-        if (solver or loops) and self.of not in OF_CURVES:
-            why = "algorithms" if solver else "single loops"
+        steps = any(isinstance(side, SolverSide) and side.step for side in sides)
+        if (loops or steps) and self.of not in OF_CURVES:
+            why = "single loops" if loops else "single steps"
             raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, OF_CURVES)}")
         if self.basis != "steps" and self.of not in OF_CURVES:
             raise ValueError(f"{self.of} is not recorded during training; {one_of(self.of, OF_CURVES)}")
         if sides[0] == sides[1]:
             raise ValueError("both sides are the same; name another cell, or another number of loops")
+        if named := [path for path in self.over if any(path in side.settings for side in sides)]:
+            raise ValueError(
+                f"the claim is over all values of {named[0]}, but a side names one; leave out one of the two"
+            )
         return self
 
     @property
     def sides(self) -> tuple[CellSide, Side]:
         """Both sides."""
         return _cell_side(self.first), _side(self.second)
+
+    def pairs(self, cells: Iterable[Placed]) -> list[tuple[Placed, ...]]:
+        """The cells of both sides, pair by pair; of the first side alone if the second side is an algorithm.
+
+        Returns
+        -------
+        list
+            One pair for all values of `over` together. Empty if a side names no cell, or several cells, for values that
+            the other side has.
+        """
+        placed = list(cells)
+        of_sides = [self._by_place(side, placed) for side in self.sides if isinstance(side, CellSide)]
+        places = list(of_sides[0])
+        pairs = [[of_side.get(place) for of_side in of_sides] for place in places]
+        alike = all(of_side.keys() == of_sides[0].keys() for of_side in of_sides)
+        single = [tuple(cell for cell in pair if cell is not None) for pair in pairs]
+        return single if alike and all(len(pair) == len(of_sides) for pair in single) else []
+
+    def place(self, cell: WithValues) -> tuple[str, ...]:
+        """The values of `over` in a cell, as text."""
+        values = dict(leaves(cell.values))
+        return tuple(json.dumps(values.get(path)) for path in self.over)
+
+    def _by_place(self, side: CellSide, cells: Iterable[Placed]) -> dict[tuple[str, ...], Placed | None]:
+        """The cells of a side by their values of `over`; None for values that several cells have."""
+        found: dict[tuple[str, ...], Placed | None] = {}
+        for cell in cells:
+            if side.names(cell.values):
+                place = self.place(cell)
+                found[place] = None if place in found else cell
+        return found
 
 
 class _Claims(Config):
@@ -160,9 +219,8 @@ def read_claims(file: Path) -> list[dict[str, Any]]:
     try:
         claims = _Claims.model_validate(tree).claims
     except ValidationError as problem:
-        from loopscale.studies.settings import (
-            validation_faults,  # imports torch, which reading records does not need
-        )
+        # Imported here, because the module imports torch, which reading records does not need.
+        from loopscale.studies.settings import validation_faults
 
         raise Mistakes(map(source.mistake, validation_faults(problem, _Claims, tree))) from None
     return [claim.model_dump(mode="json") for claim in claims]

@@ -21,34 +21,57 @@ from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place, dotted, 
 
 SUFFIXES = (".yaml", ".yml")
 FOLDER = "studies"
+SHIPPED = Path(__file__).parents[1] / "shipped" / FOLDER
+"""The studies of the package. In a checkout this is a link to the checkout's `studies/`."""
 PARTS = ("task", "model", "training")
 """Parts of a trial that a study fixes, varies and tunes. The study itself chooses the fourth part, the seed."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 
 
 def find_study(name_or_path: str | Path) -> Path:
-    """The file of a study, given its path or its name. Raises Mistakes."""
+    """The file of a study, given its path or its name. Raises Mistakes.
+
+    A name is searched below the nearest `studies/`, then as a file, then among the shipped studies.
+    """
     path, folder = Path(name_or_path), studies_folder()
     if not str(name_or_path).strip():
         raise _empty_name()
     if path.suffix in SUFFIXES:
         if os.path.exists(path):
             return path
+        if os.path.islink(path):
+            what = f"the link leads to {os.readlink(path)}, where there is no file"
+            raise Mistakes.one(str(path), what, "correct the link")
         raise Mistakes.one(str(path), "there is no such file", _nearest_file(path, folder))
-    for suffix in SUFFIXES if folder and NAME.fullmatch(path.as_posix()) else ():
-        if os.path.isfile(file := Path(f"{folder}/{path}{suffix}")):
-            if folder and not file.resolve().is_relative_to(folder.resolve()):
-                what = f"this link leads out of {FOLDER}/"
-                raise Mistakes.one(str(file), what, "name the file that the link points to")
-            return file
+    if folder and (file := _below(folder, path)):
+        return file
     for file in (path, *(Path(f"{path}{suffix}") for suffix in SUFFIXES)):
         if os.path.exists(file):
             return file
+    if file := _below(SHIPPED, path):
+        return file
     if folder is None:
-        what = f"there is no such file, and no {FOLDER}/ here or above"
-        raise Mistakes.one(str(path), what, f"name a file, or change to a folder with {FOLDER}/")
-    what = f"there is no such study below {FOLDER}/"
-    raise Mistakes.one(str(path), what, one_of(name_or_path, study_names(folder)))
+        what = f"there is no such file, no {FOLDER}/ here or above, and no such shipped study"
+    else:
+        what = f"there is no such study below {FOLDER}/"
+    raise Mistakes.one(str(path), what, one_of(name_or_path, known_studies()))
+
+
+def _below(folder: Path, name: Path) -> Path | None:
+    """The file of a study below a `studies/` folder. Raises Mistakes for a link that leads out of the folder."""
+    for suffix in SUFFIXES if NAME.fullmatch(name.as_posix()) else ():
+        if os.path.isfile(file := Path(f"{folder}/{name}{suffix}")):
+            if not file.resolve().is_relative_to(folder.resolve()):
+                what = f"this link leads out of {FOLDER}/"
+                raise Mistakes.one(str(file), what, "name the file that the link points to")
+            return file
+    return None
+
+
+def known_studies() -> list[str]:
+    """The names of all studies: below the nearest `studies/`, and of the shipped studies."""
+    folder = studies_folder()
+    return list(dict.fromkeys([*(study_names(folder) if folder else []), *study_names(SHIPPED)]))
 
 
 def study_names(folder: Path) -> list[str]:
@@ -81,10 +104,13 @@ def study_name(path: Path) -> str:
 def recorded_name(study: str) -> str:
     """The name of a study in the records, given its file or its name. The file may be gone.
 
-    Raises Mistakes for an empty text, and for a file whose name no study can have.
+    Raises Mistakes for an empty text, for a character that no name holds, and for a file whose name no study can have.
     """
     if not study.strip():
         raise _empty_name()
+    if UNSEEN.search(study):
+        what = "the name holds an invisible character, or a byte that is not UTF-8"
+        raise Mistakes.one(quoted(study), what, "type the name again")
     path = Path(study)
     try:
         path = find_study(study)

@@ -36,23 +36,18 @@ HoldOut = int | Sequence[int | float]
 
 @dataclass(frozen=True)
 class HeldOutTest:
-    """One held-out test of a law.
-
-    Attributes
-    ----------
-    of, along
-        The measure and the axis of the law.
-    label
-        The settings that the cells share, in words.
-    fitted, held_out
-        The value on the axis of each cell, by the cell's key.
-    """
+    """One held-out test of a law."""
 
     of: str
+    """The measure of the law."""
     along: str
+    """The axis of the law."""
     label: str
+    """The settings that the cells share, in words."""
     fitted: Mapping[str, float]
+    """The value of each fitted cell on the axis, by the key of the cell."""
     held_out: Mapping[str, float]
+    """The value of each held-out cell on the axis, by the key of the cell."""
 
     @property
     def fitted_values(self) -> int:
@@ -74,7 +69,7 @@ def held_out_tests(
     Parameters
     ----------
     laws
-        The laws as plain data, as a study records them.
+        The laws as plain data. A study records laws in this form.
     shared
         The settings that cells take from outside their values, by dotted path.
     """

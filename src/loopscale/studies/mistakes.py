@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from loopscale.core.visible import shortened, visible
+from loopscale.errors import StudyError
 
 Place = tuple[str | int, ...]
 """Position in a study's tree: keys and list positions, from the top. A key may contain dots."""
@@ -47,7 +48,7 @@ class Mistake(NamedTuple):
         return " ".join("{}: {}; {}".format(*parts).split())
 
 
-class Mistakes(Exception):
+class Mistakes(StudyError):
     """All mistakes of a study; the text has one line for each."""
 
     def __init__(self, items: Iterable[Mistake]) -> None:

@@ -5,58 +5,47 @@ of freedom says little, so `Noise.find` shrinks it towards the row of the task w
 `python -m loopscale.analysis.answers.noise` builds the table again.
 """
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
-from io import StringIO
-from typing import Any
 
 from loopscale.stats.contrasts import PRIOR
 from loopscale.stats.power import ReplicateNoise
+from loopscale.studies.csv_rows import read_rows, write_rows
+from loopscale.studies.learning_times import ANY, RecordedCell
 
 FILE = "noise.csv"
-ANY = ""
-"""In place of a task or a model: all of them together."""
 ALONG_LOOP, ALONG_POINT = "rate along loop", "rate along point"
 """Measures: the relative standard deviation of the rate of a whole curve."""
 MEASURES = ("error", "error_last", "excess", "regret", "regret_last")
 SUBSTITUTES = {"raw_error": "error"}
-DIGITS = 4
 
 
 @dataclass(frozen=True)
 class NoiseRow:
-    """The noise of one measure of one model on one task. All deviations are of the natural logarithm.
-
-    Attributes
-    ----------
-    task, model
-        Their kinds; `ANY` for all of them.
-    runs
-        The replicates behind the row.
-    learnt
-        The share of the replicates that have learnt.
-    sd, seed_sd
-        Between learnt replicates of one cell: without the effect of the seed on all cells, and this effect alone.
-    freedom
-        Degrees of freedom behind `sd`.
-    gap, plateau_sd
-        Of runs that have not learnt: how much higher their error is, and their standard deviation.
-    """
+    """The noise of one measure of one model on one task. All deviations are of the natural logarithm."""
 
     task: str
+    """The kind of the task; `ANY` for all tasks."""
     model: str
+    """The kind of the model; `ANY` for all models."""
     measure: str
     runs: int
+    """The number of replicates behind the row."""
     learnt: float
+    """The share of the replicates that have learnt, within their own steps. A plan expects the share for its steps."""
     sd: float
+    """The standard deviation between learnt replicates of one cell, without the effect of the seed on all cells."""
     seed_sd: float
+    """The standard deviation of the effect of the seed on all cells."""
     freedom: int
+    """The degrees of freedom behind `sd`."""
     gap: float
+    """The mean log error of runs that have not learnt, minus the mean log error of learnt runs."""
     plateau_sd: float
+    """The standard deviation between runs that have not learnt."""
 
     @classmethod
     def of(
@@ -90,22 +79,15 @@ def pooled(rows: Sequence[NoiseRow], task: str = ANY, model: str = ANY) -> Noise
 
 @dataclass(frozen=True)
 class KnownNoise:
-    """The noise of a planned run.
-
-    Attributes
-    ----------
-    measure
-        What is noisy.
-    runs
-        The number of recorded runs behind it.
-    source
-        Which runs these are.
-    """
+    """The noise of a planned run."""
 
     measure: str
+    """The noisy measure."""
     noise: ReplicateNoise
     runs: int
+    """The number of recorded runs behind the noise."""
     source: str
+    """The origin of these runs, in words."""
 
 
 class NoiseTable:
@@ -131,22 +113,11 @@ class NoiseTable:
     @classmethod
     def parse(cls, text: str) -> "NoiseTable":
         """The table in a CSV file."""
-        types: dict[str, Any] = {field.name: field.type for field in fields(NoiseRow)}
-        return cls(
-            NoiseRow(**{name: types[name](value) for name, value in line.items()})
-            for line in csv.DictReader(StringIO(text))
-        )
+        return cls(read_rows(NoiseRow, text))
 
     def text(self) -> str:
         """The table as a CSV file."""
-        names = [field.name for field in fields(NoiseRow)]
-        lines = StringIO()
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(names)
-        for row in self.rows.values():
-            values = [getattr(row, name) for name in names]
-            writer.writerow(round(value, DIGITS) if isinstance(value, float) else value for value in values)
-        return lines.getvalue()
+        return write_rows(NoiseRow, self.rows.values())
 
 
 @dataclass(frozen=True)
@@ -154,6 +125,8 @@ class Noise:
     """The noise of planned runs: from earlier records of the study as far as it has some, else from the table."""
 
     own: NoiseTable | None = None
+    recorded: tuple[RecordedCell, ...] = ()
+    """The study's own records of emergence."""
 
     def find(self, task: str, model: str, measure: str) -> KnownNoise:
         """The noise of one measure of a model on a task, by their kinds.
@@ -161,7 +134,7 @@ class Noise:
         A measure without a row has the noise of the error.
         """
         measure = SUBSTITUTES.get(measure, measure)
-        table = shipped()
+        table = shipped_noise()
         if not any(name == measure for *_, name in table.rows):
             measure = "error"
         chain = [
@@ -180,7 +153,7 @@ class Noise:
 
 
 @cache
-def shipped() -> NoiseTable:
+def shipped_noise() -> NoiseTable:
     """The table that ships with the package."""
     return NoiseTable.parse(resources.files("loopscale.studies").joinpath(FILE).read_text(encoding="utf-8"))
 

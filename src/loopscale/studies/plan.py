@@ -5,25 +5,28 @@ A plan also has remarks: choices that are valid and yet deserve a second thought
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
+from loopscale.core.visible import visible
+from loopscale.stats.prediction import LEAST_FITTED
 from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
-from loopscale.studies.held_out import held_out_tests, held_out_values
-from loopscale.studies.mistakes import Mistake, Mistakes
+from loopscale.studies.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
+from loopscale.studies.held_out import UNSUITED, held_out_tests, held_out_values
 from loopscale.studies.noise import Noise
 from loopscale.studies.power import QuestionPower, power_remarks, study_power
 from loopscale.studies.room import LEAST_EFFECT, StudyRoom, room_remarks, study_room
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
-from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed, trial_cost
-from loopscale.studies.training_budget import Prices
+from loopscale.studies.speed import GivenRate, MeasuredSpeed, trial_cost
+from loopscale.studies.study_speed import measured_for
+from loopscale.studies.training_budget import Prices, shape
+from loopscale.studies.until import in_reserve
 from loopscale.studies.until_checks import concerned_cells
 from loopscale.training.device import unverified
+from loopscale.training.trial import Trial
 
 START_SECONDS = 20.0
 """From the start of a run to its first training step, and from the last trial to the end: Ray, imports, records."""
@@ -42,11 +45,15 @@ class Offer:
     currency: str = ""
     gpu_memory: float | None = None
     """GiB of one GPU."""
+    hosts: tuple[HostGroup, ...] = ()
+    """The hosts that a submission uses or starts; empty if they are unknown."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on the hosts, such as GPUs that the study does not use."""
 
 
 @dataclass(frozen=True)
 class Bill:
-    """The price of all core-hours and GPU-hours."""
+    """The price of core-hours and GPU-hours."""
 
     low: float
     high: float
@@ -70,6 +77,8 @@ class CellPlan:
     """With validation, evaluation and the slow-down by other trials, on this machine or at the given rate."""
     trained_share: float
     """The share of the tuning steps that are expected to be trained in spite of pruning."""
+    in_reserve: bool
+    """True if the cell is trained only if a law stays open; see `until.values`. Sums leave the cell out."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,32 @@ class UntilPlan:
 
     looks: tuple[int, ...]
     """Replicates of a cell at each look."""
+    steps: tuple[int, ...]
+    """The permitted lengths of training, as factors of the study's steps."""
     cells: int
     """Cells that may get more replicates."""
+    reserve: int
+    """Cells that are trained only if a law along `reserve_axis` stays open."""
+    reserve_axis: str
+    """Empty without such cells."""
     most_trials: int
-    """Tuning and replicates, if no question is decided before the last look."""
+    """Tuning and replicates, if every length of training needs its last look."""
     most_core_hours: Span
     most_gpu_hours: Span
     most_hours: Span
 
 
 @dataclass(frozen=True)
+class RecordedTimes:
+    """The training of recorded trials of this study, on the same processor, beside the times of the plan."""
+
+    trials: int
+    recorded_seconds: float
+    planned_seconds: float
+    """The time of the same trainings at the speed of the plan."""
+
+
+@dataclass(frozen=True, repr=False)
 class StudyPlan:
     """Sums over the cells. FLOPs are those of training. Times exclude baselines."""
 
@@ -112,6 +137,8 @@ class StudyPlan:
     rate_source: str
     slow_down: float
     """The time of a trial beside the other trials of this machine, relative to a trial alone. The times contain it."""
+    recorded: RecordedTimes | None
+    """A check of the speed by recorded trials of the planned shapes; None without such trials."""
     workers: int
     hours: Span
     """Expected wall clock with all workers busy, and with the start of the run."""
@@ -123,7 +150,11 @@ class StudyPlan:
     cluster: str | None
     """The cluster whose prices and workers are used; `None` for this machine."""
     cost: Bill | None
-    """The cost, if the cluster's prices are known."""
+    """The price of the trials' hours, if the cluster's prices are known."""
+    held: HeldHosts | None
+    """The hosts that a submission starts, with all their hours; None if it starts no host."""
+    held_cost: Bill | None
+    """The price of the hosts' hours."""
     room: StudyRoom
     """What the tasks leave to learn, and how far each axis can move the error."""
     power: tuple[QuestionPower, ...]
@@ -132,9 +163,30 @@ class StudyPlan:
     """The least and the most that `until: decided` may spend; None without the key."""
     warnings: tuple[str, ...]
 
+    @property
+    def counts(self) -> str:
+        """`8 trials in 2 cells: 4 to tune, 4 replicates; 1 baseline`."""
+        trials, cells = _plural(self.trials, "trial"), _plural(len(self.cells), "cell")
+        replicates, baselines = _plural(self.replicates, "replicate"), _plural(self.baselines, "baseline")
+        return f"{trials} in {cells}: {self.tuning:,} to tune, {replicates}; {baselines}"
+
+    def __repr__(self) -> str:
+        """The sums and the warnings, for a notebook. `cells`, `room` and `power` hold the rest."""
+        low, high = (f"{3600 * hours:.3g}" for hours in self.hours)
+        seconds = low if low == high else f"{low} .. {high}"
+        used = f"{self.core_hours[1]:.3g} core-hours" + f", {self.gpu_hours[1]:.3g} GPU-hours" * (
+            self.gpu_hours[1] > 0
+        )
+        first = f"{self.study}: {self.counts}; {seconds} s with {self.workers} at a time, at most {used}"
+        return visible("\n".join([first, *(f"note: {warning}" for warning in self.warnings)]))
+
     def document(self) -> dict[str, Any]:
         """Plain data, as in JSON."""
         return asdict(self) | {"power": [question.document() for question in self.power]}
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def plan_study(
@@ -144,23 +196,27 @@ def plan_study(
     offer: Offer | None = None,
     noise: Noise | None = None,
     least_effect: float | None = None,
+    recorded: Sequence[tuple[Trial, float]] = (),
 ) -> StudyPlan:
     """Plan a study, on this machine or on the cluster of the `offer`.
 
     Parameters
     ----------
     rate
-        FLOP/s of one trial; by default measured here.
+        The speed of one trial in FLOP/s. The default is measured here.
     workers
-        Trials at a time; the default fills the cores of this machine.
+        The number of trials at a time. The default fills the cores of this machine.
     noise
-        The noise between replicates; by default that of the table that ships with the package.
+        The noise between replicates. The default is the noise table of the package.
     least_effect
-        An axis that changes the error of the best known algorithm by less is warned of; by default `LEAST_EFFECT`.
+        The least effect of an axis on the error of the best known algorithm. The plan warns of smaller effects. The
+        default is `LEAST_EFFECT`.
+    recorded
+        Trials that have finished on this processor, with the seconds of their training.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     threads = min(study.resources.threads, os.cpu_count() or 1)
-    speed = GivenRate(rate) if rate else _measure(study, threads, 1 if offer else workers)
+    speed = GivenRate(rate) if rate else measured_for(study, threads, 1 if offer else workers)
     derived_here = study.unpriced
     study = study.at_prices(Prices(speed=speed)) if derived_here else study
     counts = zip(study.cells(), cell_counts(study), strict=True)
@@ -168,14 +224,18 @@ def plan_study(
     seconds = _total(cells, [c.seconds for c in cells], pruned=True)
     flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
-    tuning, replicates = sum(c.tuning for c in cells), sum(c.replicates for c in cells)
+    first = [c for c in cells if not c.in_reserve]
+    tuning, replicates = sum(c.tuning for c in first), sum(c.replicates for c in first)
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
     # A study with looks is judged at its last look at the latest.
     most = study.until.schedule(study.replicates).seeds[-1] if study.until else study.replicates
+    offered = offer.hosts if offer else ()
+    held = held_hosts(offered, _work(cells, 0), _work(cells, 1), workers, START_SECONDS)
     at_most = study.model_copy(update={"replicates": most})
-    rooms, power = study_room(study), study_power(at_most, noise or Noise())
+    least = LEAST_EFFECT if least_effect is None else least_effect
+    rooms, power = study_room(study, least), study_power(at_most, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
     if derived_here:
         remarks.append(
@@ -183,9 +243,10 @@ def plan_study(
             "takes --rate"
         )
     remarks += [
-        *room_remarks(study, rooms, LEAST_EFFECT if least_effect is None else least_effect),
+        *room_remarks(study, rooms, least),
         *power_remarks(power, most),
     ]
+    remarks += offer.remarks if offer else ()
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
@@ -201,11 +262,12 @@ def plan_study(
         trials=tuning + replicates,
         flops=flops,
         flops_expected=expected,
-        checkpoint_bytes=sum(c.checkpoint_bytes * (c.tuning + c.replicates) for c in cells),
+        checkpoint_bytes=sum(c.checkpoint_bytes * (c.tuning + c.replicates) for c in first),
         memory_bytes=workers * largest,
         rate=_rates(study, cells),
         rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
         slow_down=speed.slow_down,
+        recorded=_recorded_times(study, speed, recorded),
         workers=workers,
         hours=_over(seconds, 3600 * workers, start=START_SECONDS / 3600),
         core_hours=cores,
@@ -215,11 +277,25 @@ def plan_study(
         laws=len(study.laws),
         cluster=offer.cluster if offer else None,
         cost=_bill(offer, cores, gpus),
+        held=held,
+        held_cost=_bill(offer, held.core_hours, held.gpu_hours) if held else None,
         room=rooms,
         power=power,
         until=_until_plan(study, cells, seconds, workers),
         warnings=tuple(remarks),
     )
+
+
+def _recorded_times(
+    study: Study, speed: GivenRate | MeasuredSpeed, recorded: Sequence[tuple[Trial, float]]
+) -> RecordedTimes | None:
+    """The recorded trials of the planned shapes. Trials of other shapes say nothing of this study."""
+    shapes = {shape(trial) for corners in study.layout.corners.values() for trial in corners}
+    alike = [(trial, seconds) for trial, seconds in recorded if shape(trial) in shapes]
+    if not alike:
+        return None
+    planned = sum(speed.training_seconds(trial, study.evaluate) for trial, _ in alike)
+    return RecordedTimes(len(alike), sum(seconds for _, seconds in alike), planned)
 
 
 def _until_plan(study: Study, cells: tuple[CellPlan, ...], seconds: Span, workers: int) -> UntilPlan | None:
@@ -229,33 +305,23 @@ def _until_plan(study: Study, cells: tuple[CellPlan, ...], seconds: Span, worker
     looks = study.until.schedule(study.replicates).seeds
     keys = {cell.key for cell in concerned_cells(study, study.layout)}
     concerned = [cell for cell in cells if cell.key in keys]
-    added = looks[-1] - study.replicates
-    low, high = (end + added * sum(cell.seconds[n] for cell in concerned) for n, end in enumerate(seconds))
+    factors = study.until.factors
+    added = {  # of each cell, as a number of trials and in trainings of the study's steps
+        cell.key: (cell.tuning + looks[-1], cell.tuning + looks[-1])
+        if cell.in_reserve
+        else (looks[-1] * len(factors) - study.replicates, looks[-1] * sum(factors) - study.replicates)
+        for cell in concerned
+    }
+    low, high = (
+        end + sum(added[cell.key][1] * cell.seconds[n] for cell in concerned) for n, end in enumerate(seconds)
+    )
     cores, gpus = (_over((low, high), 3600, held) for held in (study.resources.cpu, study.resources.gpu))
-    trials = sum(cell.tuning + cell.replicates for cell in cells) + added * len(concerned)
+    trials = sum(cell.tuning + cell.replicates for cell in cells if not cell.in_reserve)
+    trials += sum(count for count, _ in added.values())
     hours = _over((low, high), 3600 * workers, start=START_SECONDS / 3600)
-    return UntilPlan(looks, len(concerned), trials, cores, gpus, hours)
-
-
-def with_speed(study: Study, rate: float | None = None) -> Study:
-    """The study with a speed, if its trials have a budget of seconds and no speed is known.
-
-    The speed is that of one trial alone: `rate` in FLOP/s, by default measured here. Raises Mistakes.
-    """
-    if not study.unpriced:
-        return study
-    device = "cuda" if study.resources.gpu else "cpu"
-    if rate is None and device == "cuda" and not torch.cuda.is_available():
-        what = "training.seconds needs the speed of a trial on a GPU, and this machine has no GPU"
-        raise Mistakes([Mistake(study.name, None, what, "give the FLOP/s of one trial as --rate")])
-    threads = min(study.resources.threads, os.cpu_count() or 1)
-    speed = GivenRate(rate) if rate else _measure(study, threads, 1, device)
-    return study.at_prices(Prices(study.prices.recorded, speed))
-
-
-def _measure(study: Study, threads: int, workers: int, device: str = "cpu") -> MeasuredSpeed:
-    trials = [trial for corners in study.layout.corners.values() for trial in corners]
-    return measured_speed(trials, study.evaluate, threads, workers, device)
+    reserve = sum(cell.in_reserve for cell in cells)
+    axis = next(iter(study.until.values), "")
+    return UntilPlan(looks, factors, len(concerned), reserve, axis, trials, cores, gpus, hours)
 
 
 def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], speed: GivenRate | MeasuredSpeed) -> CellPlan:
@@ -269,6 +335,7 @@ def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], speed: GivenRate
         memory_bytes=max(c.memory_bytes for c in costs),
         checkpoint_bytes=max(c.checkpoint_bytes for c in costs),
         seconds=_span(speed.seconds(trial, study.evaluate) for trial in trials),
+        in_reserve=in_reserve(study.until, cell.values),
     )
 
 
@@ -291,6 +358,14 @@ def _rates(study: Study, cells: tuple[CellPlan, ...]) -> dict[str, float]:
     return {kind: flops[kind] / seconds[kind] for kind in flops}
 
 
+def _work(cells: tuple[CellPlan, ...], end: int) -> list[CellWork]:
+    """The trials of the cells at the cheapest (0) or the dearest (1) points."""
+    return [
+        CellWork(cell.tuning, cell.seconds[end] * cell.trained_share, cell.replicates, cell.seconds[end])
+        for cell in cells
+    ]
+
+
 def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
     if offer is None or offer.core_hour is None or offer.gpu_hour is None:
         return None
@@ -300,7 +375,9 @@ def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
 
 def _total(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span:
     """The sum over all trials, with each trial at the cheap and at the dear end of its cell."""
-    counts = [c.replicates + c.tuning * (c.trained_share if pruned else 1) for c in cells]
+    counts = [
+        0 if c.in_reserve else c.replicates + c.tuning * (c.trained_share if pruned else 1) for c in cells
+    ]
     low, high = (sum(n * span[end] for n, span in zip(counts, spans, strict=True)) for end in (0, 1))
     return low, high
 
@@ -325,6 +402,12 @@ def _remarks(
     yield from _pruning(study)
     if points := [study.points(cell) for cell in study.cells() if study.space(cell)]:
         yield from study.search.warnings(points, -(-workers // len(points)))
+        tuned = [cell for cell in study.cells() if study.space(cell)]
+        yield from dict.fromkeys(
+            remark
+            for cell in tuned
+            for remark in study.search.space_warnings(study.space(cell), study.points(cell))
+        )
         if not study.search.exhaustive and min(points) < study.search.trials:
             yield f"a cell has only {min(points)} different points for search.trials {study.search.trials}"
     if study.replicates == 1:
@@ -334,8 +417,10 @@ def _remarks(
         held_out = held_out_values(law.hold_out, sorted(values)) if law.hold_out else set[float]()
         fitted = len(values - held_out)
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
-            yield f"the law along {law.along} has {fitted} values: under {ENOUGH_VALUES}, no verdict"
+            values_of_law = f"{fitted} {'fitted ' * bool(held_out)}values, {ENOUGH_VALUES} needed"
+            yield f"the law of {law.of} along {law.along} cannot be judged: {values_of_law}"
     yield from _held_out(study)
+    yield from _untested(study)
     yield from _budget(study, workers, hours)
     yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
@@ -352,6 +437,23 @@ def _held_out(study: Study) -> Iterator[str]:
         values = " and ".join(f"{at:g}" for at in sorted(places))
         subject, verb = ("prediction", "is") if len(places) == 1 else ("predictions", "are")
         yield f"the {subject} of {along} {values} {verb} recorded, but not judged: {reason}"
+
+
+def _untested(study: Study) -> Iterator[str]:
+    """One sentence for the laws along an axis that no held-out value tests, with the reason or the remedy."""
+    untested = defaultdict[str, list[str]](list)
+    for law in study.laws:
+        if law.hold_out is None and law.along not in UNSUITED and law.along not in DERIVED_AXES:
+            untested[law.along].append(law.of)
+    for along, measures in untested.items():
+        count = len(numbers(study.cells(), along))
+        laws, have = (f"{len(measures)} laws", "have") if len(measures) > 1 else ("the law", "has")
+        text = f"{laws} along {along} {have} no held-out test"
+        if count <= LEAST_FITTED:
+            needed = f"a judged prediction needs {LEAST_FITTED} fitted values and one beyond"
+            yield f"{text}: the axis has {count} values, and {needed}"
+        else:
+            yield f"{text}; hold_out: 1 would predict the largest of {count} values before its runs"
 
 
 def _pruning(study: Study) -> Iterator[str]:

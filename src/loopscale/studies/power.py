@@ -1,8 +1,10 @@
 """Power: the chance that a planned study gives a verdict on its laws and claims, computed before anything is trained.
 
 The code that later judges computes the chances (`loopscale.stats.power`), with the noise of earlier runs. There are two
-questions: what if theory is exact, and what if theory is off by a quarter. A law or claim is not judged if one of its
-runs has not learnt. The chance that all runs learn is therefore a factor of every chance.
+questions: what if theory is exact, and what if theory is off by a quarter. Each question has two chances: if all runs
+learn, and with the expected learning within the steps of the study. A law or claim is not judged if one of its runs has
+not learnt. The chance that all runs learn is therefore a factor of the second chance. The noise of a claim comes from
+all cells, so runs of other cells that do not learn widen its interval.
 """
 
 import math
@@ -13,10 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from loopscale.core.config import leaves
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.learning import UNGATED
 from loopscale.stats.power import (
+    OFF,
     PlannedClaim,
     PlannedCurveLaw,
     PlannedLaw,
@@ -28,14 +33,19 @@ from loopscale.stats.power import (
 )
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
-from loopscale.studies.claims import CellSide, ClaimSpec
+from loopscale.studies.claims import ClaimSpec, SolverSide
 from loopscale.studies.held_out import place_of_cell
+from loopscale.studies.learning_times import (
+    ExpectedLearning,
+    PlannedRuns,
+    chance_that_all_learn,
+    expected_learning,
+)
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
 from loopscale.studies.schema import CURVE_AXES, LawSpec
 from loopscale.studies.spec import Study
-from loopscale.studies.trees import leaves
 from loopscale.tasks.base import Task
-from loopscale.theory.prediction import predict
+from loopscale.theory.prediction import missing_theory, predict
 from loopscale.training.cost import training_flops
 
 FLOPS = "flops"
@@ -61,40 +71,30 @@ class QuestionPower:
     """The power of one law or claim. A law that is fitted in several groups of cells has one for each group.
 
     Theory is exact for a claim if both sides are the same, and off by a quarter if the first side has a quarter less.
-
-    Attributes
-    ----------
-    kind
-        law or claim.
-    question
-        The measure and the axis of the law, or the text of the claim.
-    against
-        What is judged: the kind of the bound, or the two sides.
-    runs
-        The runs that must learn for a verdict.
-    all_learn
-        The chance that all these runs learn.
-    noise
-        Of one run.
-    power
-        If all runs learn; None if there is no verdict.
-    exact, off
-        The chance of the right verdict if theory is exact and if theory is off by a quarter, with `all_learn`.
-    half_width
-        Half the expected 95 % interval of the law's rate; None for a claim.
-    because
-        The reason if there is no verdict at all.
     """
 
     kind: Literal["law", "claim"]
     question: str
+    """The measure and the axis of the law, or the text of the claim."""
     against: str
+    """The object of the verdict: the kind of the bound, or the two sides."""
     runs: int
+    """The number of runs that must learn for a verdict."""
     all_learn: float
+    """The chance that all these runs learn."""
     noise: KnownNoise
+    """The noise of one run."""
+    learning: tuple[ExpectedLearning, ...] = ()
+    """The expected share of learnt runs, by task and model; empty if a run that has not learnt is judged too."""
     power: Power | None = None
+    """The power if all runs of the study learn; None if there is no verdict."""
+    beside: tuple[float, float] | None = None
+    """The chances of the two right verdicts if these runs learn, and runs of other cells may not. None if other cells
+    have no effect."""
     half_width: float | None = None
+    """Half the expected 95 % interval of the law's rate; None for a claim."""
     because: str = ""
+    """The reason if there is no verdict at all."""
 
     @property
     def name(self) -> str:
@@ -103,15 +103,27 @@ class QuestionPower:
 
     @property
     def exact(self) -> float:
-        return self.all_learn * self.power.chance_exact if self.power else 0.0
+        """The chance of the right verdict if theory is exact, with the expected learning."""
+        return self._expected[0]
 
     @property
     def off(self) -> float:
-        return self.all_learn * self.power.chance_off if self.power else 0.0
+        """The chance of the right verdict if theory is off by a quarter, with the expected learning."""
+        return self._expected[1]
+
+    @property
+    def if_learnt(self) -> tuple[float, float]:
+        """The two chances if all runs learn."""
+        return (self.power.chance_exact, self.power.chance_off) if self.power else (0.0, 0.0)
+
+    @property
+    def _expected(self) -> tuple[float, float]:
+        exact, off = self.beside or self.if_learnt
+        return self.all_learn * exact, self.all_learn * off
 
     @property
     def outlook(self) -> str:
-        """What to expect, in words."""
+        """The expected verdict, in words."""
         if self.power is None:
             return "no verdict"
         best = max(self.exact, self.off)
@@ -125,7 +137,7 @@ class QuestionPower:
 
 
 @dataclass(frozen=True)
-class Family:
+class QuestionFamily:
     """The powers of one law over all its groups of cells."""
 
     powers: tuple[QuestionPower, ...]
@@ -145,12 +157,12 @@ class Family:
         return max(self.powers, key=lambda power: max(power.exact, power.off))
 
 
-def families(powers: Sequence[QuestionPower]) -> list[Family]:
+def families(powers: Sequence[QuestionPower]) -> list[QuestionFamily]:
     """The powers by question, in the order of the study."""
     groups = dict[tuple[str, str], list[QuestionPower]]()
     for power in powers:
         groups.setdefault((power.question, power.against), []).append(power)
-    return [Family(tuple(group)) for group in groups.values()]
+    return [QuestionFamily(tuple(group)) for group in groups.values()]
 
 
 def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[str]:
@@ -167,12 +179,14 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
         number, verb = (f"{len(questions)} {kind}s", "get") if len(questions) > 1 else (f"1 {kind}", "gets")
         if outlook == NO_THEORY:
             text = f"{number} {verb} no verdict, because {NO_THEORY} ({'; '.join(named)})"
+            axes = dict.fromkeys(question.question.partition(" along ")[2] for question in questions)
+            text += "".join(f"; {why}" for axis in axes if (why := missing_theory(axis)))
         else:
             exact, off = ASSUMPTIONS[kind]
             text = f"with {replicates} replicates {number} {outlook} ({'; '.join(named)}): a verdict has a chance "
             text += f"of at most {percent(max(each.exact for each in questions))} if {exact}, and "
-            text += f"{percent(max(each.off for each in questions))} if {off}"
-        yield f"{text}{_learning(questions)}"
+            text += f"{percent(max(each.off for each in questions))} if {off}{_learning(questions)}"
+        yield text
 
 
 def _known(question: QuestionPower) -> str:
@@ -183,9 +197,15 @@ def _known(question: QuestionPower) -> str:
 
 
 def _learning(questions: Sequence[QuestionPower]) -> str:
-    """How often all runs learn, unless they nearly always do."""
+    """How often all runs learn, and the chances if they do. Empty if they nearly always learn."""
     learn = min(question.all_learn for question in questions)
-    return f"; all runs learn in {percent(learn)} of such studies" if learn < SURE else ""
+    if learn >= SURE:
+        return ""
+    exact, off = (max(chances) for chances in zip(*(each.if_learnt for each in questions), strict=True))
+    return (
+        f"; all runs learn in {percent(learn)} of such studies, and then the chances are at most {percent(exact)} "
+        f"and {percent(off)}"
+    )
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
@@ -195,20 +215,16 @@ def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
 
 
 def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
-    first, second = claim.sides
-    sides = [side for side in (first, second) if isinstance(side, CellSide)]
-    named = [[cell for cell in study.cells() if side.names(cell.values)] for side in sides]
-    cells = [cells[0] for cells in named if len(cells) == 1]
-    of_runs = [_noise_of(study, cell, claim.of, noise) for cell in cells] or [
-        _noise_of(study, study.cells()[0], claim.of, noise)
-    ]
-    learnt = math.prod(each.noise.learnt for each in of_runs)
+    pairs = claim.pairs(study.cells())
+    cells = list({cell.key: cell for pair in pairs for cell in pair}.values())
+    of_runs = [_noise_of(study, cell, claim.of, noise) for cell in cells or study.cells()[:1]]
     runs = study.replicates * len(of_runs)
-    against = "" if isinstance(second, CellSide) else str(second.settings["kind"])
-    question = QuestionPower("claim", claim.text, against, runs, learnt**study.replicates, of_runs[0])
-    if len(cells) < len(sides):
+    against = next((str(side.settings["kind"]) for side in claim.sides if isinstance(side, SolverSide)), "")
+    chance, learning = _learning_of(study, cells or study.cells()[:1], claim.of, noise)
+    question = QuestionPower("claim", claim.text, against, runs, chance, of_runs[0], learning)
+    if not pairs:
         return replace(question, because="a side names no single cell")
-    if len({cell.key for cell in cells}) < len(sides):
+    if len(cells) < sum(map(len, pairs)):
         return replace(question, because="the noise between two numbers of loops of one net is not known")
     if study.replicates < 2:
         return replace(question, because=ONE_REPLICATE)
@@ -218,9 +234,57 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
         cells=len(study.cells()),
         margin=claim.margin,
         claims=len(study.claims),
-        paired=len(cells) == 2,
+        paired=not against,
+        pairs=len(pairs),
     )
-    return replace(question, power=_power_of(plan))
+    power = _power_of(plan)
+    others = [cell for cell in study.cells() if cell.key not in {each.key for each in cells}]
+    share = _share(_learning_of(study, others, claim.of, noise)[1]) if others else 1.0
+    if share == 1:
+        return replace(question, power=power)
+    mixture = _mixture([each.noise for each in of_runs], share)
+    exact, off = _power_of_mixture(replace(plan, noise=mixture, gated=True))
+    return replace(question, power=power, beside=(exact["level"], off["less"]))
+
+
+def _learning_of(
+    study: Study, cells: Sequence[Cell], of: str, noise: Noise
+) -> tuple[float, tuple[ExpectedLearning, ...]]:
+    """The chance that all replicates of some cells learn, and the expected shares. 1 if the verdict needs none."""
+    tasks, trials = study.tasks(), study.layout.trials
+    planned = [
+        PlannedRuns(
+            cell.label,
+            tasks[cell.key].kind,
+            trials[cell.key].model.kind,
+            trials[cell.key].training.steps,
+            study.replicates,
+        )
+        for cell in cells
+        if of not in UNGATED and tasks[cell.key].floor_rule is not None
+    ]
+    shares = tuple(expected_learning(planned, noise.recorded))
+    return chance_that_all_learn(planned, noise.recorded), shares
+
+
+def _share(learning: Sequence[ExpectedLearning]) -> float:
+    """The mean expected share, rounded, so that cells of nearly equal shares are simulated once."""
+    return round(sum(each.share for each in learning) / len(learning), 2) if learning else 1.0
+
+
+def _mixture(noises: Sequence[ReplicateNoise], learnt: float) -> ReplicateNoise:
+    """The noise of a run that may not learn, of either side."""
+    gap, plateau = (
+        sum(values) / len(noises)
+        for values in ([each.gap for each in noises], [each.plateau_sd for each in noises])
+    )
+    return replace(_mean_noise(noises), gap=gap, plateau_sd=plateau, learnt=learnt)
+
+
+@cache
+def _power_of_mixture(plan: PlannedClaim) -> tuple[dict[str, float], dict[str, float]]:
+    """The chances of each verdict without an effect, and with an effect of a quarter."""
+    return plan.chances(DRAWS), replace(plan, effect=math.log1p(-OFF)).chances(DRAWS)
 
 
 def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:
@@ -231,7 +295,7 @@ def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:
 
 
 def _mean_noise(noises: Sequence[ReplicateNoise]) -> ReplicateNoise:
-    """The noise of a run of either side, all of which learn. The variance of a difference stays the same."""
+    """The mean noise of the two sides, if all runs learn. The variance of a difference stays the same."""
     sd, seed_sd = (
         math.sqrt(sum(value**2 for value in values) / len(noises))
         for values in ([each.sd for each in noises], [each.seed_sd for each in noises])
@@ -257,9 +321,8 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
     x = _axis(study, spec.along, cells, tasks[first])
     runs = study.replicates * (1 if curve else len(x))
     theory = str(spec.theory["kind"]) if spec.theory else ""
-    question = QuestionPower(
-        "law", f"{spec.of} along {spec.along}", theory, runs, of_run.noise.learnt**runs, of_run
-    )
+    chance, learning = _learning_of(study, cells, spec.of, noise)
+    question = QuestionPower("law", f"{spec.of} along {spec.along}", theory, runs, chance, of_run, learning)
     learnt = replace(of_run.noise, learnt=1.0)
     if curve:
         relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
@@ -305,7 +368,7 @@ def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[
 
 
 def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float], curve: bool) -> str:
-    """Why a law gets no verdict whatever the data are; empty if it gets one."""
+    """The reason if no data give the law a verdict; otherwise empty."""
     if spec.theory is None:
         return NO_THEORY
     if len(x) < LEAST_VALUES:

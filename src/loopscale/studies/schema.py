@@ -1,29 +1,39 @@
 """The keys of a study's file, their types and their defaults."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from loopscale.core.config import Config, Family
+from loopscale.core.config import Config, Family, is_tree
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
 from loopscale.studies.claims import ClaimSpec, Text
 from loopscale.studies.mistakes import one_of, quoted
+from loopscale.studies.patterns import check_pattern
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
-from loopscale.studies.searches.base import Search
+from loopscale.studies.searches.base import MOST_REPLICATES, Search
 from loopscale.studies.searches.tpe import TPE
 from loopscale.studies.settings import with_kind
-from loopscale.studies.space import Space
-from loopscale.studies.trees import is_tree
-from loopscale.studies.until import UntilDecided, read_until
+from loopscale.studies.space import Scalar, Space
+from loopscale.studies.until import DECIDED, UntilDecided, read_until
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
-FORMS = tuple(Form.choices())
+FORMS, BOUNDS = tuple(Form.choices()), tuple(Bound.choices())
 CURVE_AXES = ("loop", "point")
 """Axes of the curve that every trial records. A law may run along them as well as along a scientific axis."""
 DERIVED_AXES = {
@@ -63,6 +73,14 @@ def _theory(data: Any) -> Any:
     return settings
 
 
+def _form(kind: str) -> str:
+    """Check that a form has this kind."""
+    if Form.member(kind) is None:
+        known = ", ".join(map(repr, Form.choices()))
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": known})
+    return kind
+
+
 def _forms() -> str:
     """The setting `form` in words."""
     formulas = "; ".join(f"{kind}: {form.formula}" for kind, form in Form.choices().items())
@@ -79,6 +97,10 @@ def _hold_out(data: Any) -> Any:
     raise ValueError(f"hold_out is {quoted(data)}; write a number of values, such as 1, or a list of values")
 
 
+BoundOrKind = dict[str, Any] | Literal[BOUNDS] | None  # pyright: ignore[reportInvalidTypeForm]
+"""The notations of a bound. The family has its members at run time."""
+
+
 class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
@@ -88,15 +110,29 @@ class LawSpec(Config):
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[
-        tuple[Literal[FORMS], ...],  # pyright: ignore[reportInvalidTypeForm]: the family has its members at run time
-        BeforeValidator(lambda data: (data,) if isinstance(data, str) else data),
+        tuple[Annotated[str, AfterValidator(_form)], ...],
+        BeforeValidator(
+            lambda data: (data,) if isinstance(data, str) else data,
+            json_schema_input_type=tuple[Literal[FORMS], ...] | Literal[FORMS],  # pyright: ignore[reportInvalidTypeForm]
+        ),
         Field(min_length=1, description=_forms()),
     ] = ("power",)
-    theory: Annotated[dict[str, Any] | None, BeforeValidator(_theory)] = None
+    theory: Annotated[
+        dict[str, Any] | None,
+        BeforeValidator(_theory, json_schema_input_type=BoundOrKind),
+    ] = None
     """A bound's kind and settings, as `loopscale show bounds` lists them. Settings left out are those of the trial."""
     hold_out: Annotated[int | tuple[int | float, ...] | None, BeforeValidator(_hold_out)] = None
     """How many of the largest values of the axis are held out, or a list of values. Their cells train last. The law is
     fitted to the other cells, and its prediction of the held-out cells is recorded before they start."""
+
+
+def _one_gpu(gpu: float) -> float:
+    if gpu > 1:
+        raise ValueError(
+            f"a trial trains on one GPU and not on {gpu:g}; write gpu: 1, and trials run side by side"
+        )
+    return gpu
 
 
 class Resources(Config):
@@ -104,17 +140,17 @@ class Resources(Config):
 
     cpu: Annotated[float, Field(gt=0, le=4096)] = 1
     """Cores. With a number below 1 several trials share a core."""
-    gpu: Annotated[float, Field(ge=0, le=1024)] = 0
-    """GPUs. With a number below 1 several trials share a GPU, each with this share of its memory. Their kernels run at
-    the same time if the machine runs NVIDIA's MPS (`nvidia-cuda-mps-control -d`), and otherwise by turns."""
+    gpu: Annotated[float, Field(ge=0, json_schema_extra={"maximum": 1}), AfterValidator(_one_gpu)] = 0
+    """GPUs: at most 1. With a number below 1 several trials share a GPU, each with this share of its memory. Their
+    kernels run at the same time if the machine runs NVIDIA's MPS (`nvidia-cuda-mps-control -d`), and otherwise by
+    turns."""
     memory: Annotated[float, Field(gt=0, le=2**20)] | None = None
     """GiB of main memory that are reserved for the trial. A process that takes more ends as out of memory."""
 
     @model_validator(mode="after")
     def _whole_beyond_one(self) -> Self:
-        for name, amount in (("cpu", self.cpu), ("gpu", self.gpu)):
-            if amount > 1 and amount != int(amount):
-                raise ValueError(f"{name} is {amount}; beyond 1 write a whole number")
+        if self.cpu > 1 and self.cpu != int(self.cpu):
+            raise ValueError(f"cpu is {self.cpu}; beyond 1 write a whole number")
         return self
 
     @property
@@ -134,10 +170,72 @@ class Budget(Config):
     """Hours of wall clock; `None` for no limit."""
 
 
+PERCENT = WithJsonSchema({"type": "string", "pattern": r"^[0-9]*\.?[0-9]+%$"})
+"""A share in percent, for the schema of an editor."""
+
+
+def _failures(data: Any) -> Any:
+    """A share as a number, or in percent as text."""
+    if data is not None and not 0 < _share(data) < 1:
+        raise ValueError(f"failures is {quoted(data)}; write a share, such as 20% or 0.2")
+    return data
+
+
+def _share(data: Any) -> float:
+    """The share in a number or in percent; NaN for anything else."""
+    if isinstance(data, str) and data.endswith("%"):
+        try:
+            return float(data.removesuffix("%")) / 100
+        except ValueError:
+            return math.nan
+    return float(data) if type(data) in (int, float) else math.nan
+
+
+class Stop(Config):
+    """Rules that end parts of a study before its plan. They depend on records only, so a resumed study keeps them."""
+
+    error_below: PositiveFloat | None = None
+    """A cell tries no new point once the value of its best point is below this validation error. Points that are under
+    way go on, and the best point is replicated."""
+    failures: Annotated[float | Annotated[str, PERCENT] | None, BeforeValidator(_failures)] = None
+    """A run stops once more than this share of the planned trials have failed in it: `20%` or 0.2. Trials that failed,
+    were lost or had too little memory count. The next run trains failed and lost trials again."""
+    trial_hours: PositiveFloat | None = None
+    """Hours of training after which a trial ends without a result, with the outcome `stopped`. The recorded seconds of
+    training count, also those of earlier runs. With more hours a later run goes on with the trial."""
+
+    @property
+    def failure_share(self) -> float:
+        """The share of failed trials above which a run stops; infinite without the rule."""
+        return math.inf if self.failures is None else _share(self.failures)
+
+    def exceeds_hours(self, metrics: Mapping[str, float]) -> bool:
+        """True if the seconds among a trial's metrics exceed `trial_hours`."""
+        return self.trial_hours is not None and metrics.get("seconds", 0.0) > 3600 * self.trial_hours
+
+
+ErrorAction = Literal["retry", "fail", "exclude_host"]
+
+
+def _patterns(rules: dict[str, ErrorAction]) -> dict[str, ErrorAction]:
+    for pattern in rules:
+        check_pattern(pattern)
+        if not pattern:
+            raise ValueError("an empty pattern fits every error; write a part of the error's text, or .*")
+    return rules
+
+
 Axes = Annotated[
     dict[str, tuple[Any, ...]],
     Field(description="The axes of the question: dotted path into the trial -> values. All are crossed."),
 ]
+
+
+def _kind_or_settings(family: type[Family]) -> BeforeValidator:
+    """A component, also written as its kind alone."""
+    # The family has its members at run time.
+    kinds = Literal[tuple(family.choices())]  # pyright: ignore[reportInvalidTypeForm]
+    return BeforeValidator(partial(with_kind, family), json_schema_input_type=family | kinds)
 
 
 def _with_default_kind(family: type[Family], data: Any) -> Any:
@@ -151,27 +249,48 @@ class StudySchema(Config):
 
     question: Text
     """The question in words; the first line of the report."""
+    plugins: tuple[str, ...] = ()
+    """Files and modules with further tasks, models and other members, relative to the study's file: ./my_model.py or
+    my_package.module. Members of installed packages need no entry."""
     source: str = ""
     """Origin of the question: a paper and its figure."""
     fixed: dict[str, Any]
     """Settings that all trials share. Settings that are neither fixed nor varied have their defaults."""
     scientific: Axes = {}
     where: str = ""
-    """A condition on scientific and fixed settings. A combination is a cell only if the condition is true."""
+    """A condition on settings. A combination is a cell only if the condition is true. The parts between `and` that name
+    tuned settings choose the points of the cells: no other point is drawn."""
     nuisance: Space = {}
+    known: tuple[dict[str, Scalar], ...] = ()
+    """Points that every cell tries first, as in `[{training.lr: 1e-3}]`. The search draws the settings that a point
+    leaves out. Known points count among the trials of the search."""
     search: Annotated[Search, BeforeValidator(partial(_with_default_kind, Search))] = TPE()
     """How the points of a cell are chosen."""
     scheduler: Annotated[Scheduler, BeforeValidator(partial(_with_default_kind, Scheduler))] = NoScheduler()
     """Which trials of a cell stop early."""
-    replicates: Annotated[PositiveInt, Field(le=10_000)] = 1
+    replicates: Annotated[PositiveInt, Field(le=MOST_REPLICATES)] = 1
     """Trials of each cell's best point, with seeds 1 .. replicates. They never stop early."""
     evaluate: Evaluation = Evaluation()
-    baselines: tuple[Annotated[Solver, BeforeValidator(partial(with_kind, Solver))], ...] = ()
+    baselines: tuple[Annotated[Solver, _kind_or_settings(Solver)], ...] = ()
     """Classical algorithms, by kind. Each runs on the prompts of every cell whose task it solves."""
     laws: tuple[LawSpec, ...] = ()
     claims: tuple[ClaimSpec, ...] = ()
     """What the study claims of its cells. Verdicts are corrected for the number of claims."""
-    until: Annotated[UntilDecided | None, BeforeValidator(read_until)] = None
-    """`decided`: train replicates until every claim is decided, level or futile. Absent: `replicates` only."""
+    until: Annotated[
+        UntilDecided | None,
+        BeforeValidator(read_until, json_schema_input_type=UntilDecided | Literal[DECIDED] | None),
+    ] = None
+    """`decided`: train replicates until every claim and law is decided, level or futile. Absent: `replicates` only."""
     resources: Resources = Resources()
     budget: Budget = Budget()
+    stop: Stop = Stop()
+    on_error: Annotated[dict[str, ErrorAction], AfterValidator(_patterns)] = {}
+    """What follows an error of a trial, by a regular expression of the error's text: `{"Connection reset": retry}`. The
+    first that fits counts. retry: another worker goes on, at most three times in a run. fail: the trial has failed.
+    exclude_host: another host goes on, and the host of the error gets no more trials in this run. Without a rule an
+    error of the code fails, and the death of a worker or a host is retried."""
+
+    @property
+    def holds_out(self) -> bool:
+        """True if some law holds out cells."""
+        return any(law.hold_out is not None for law in self.laws)

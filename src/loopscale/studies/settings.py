@@ -12,9 +12,8 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from loopscale.core.config import Config, Family
+from loopscale.core.config import Config, Family, is_tree, leaves
 from loopscale.studies.mistakes import Fault, Place, dotted, one_of, quoted
-from loopscale.studies.trees import is_tree, leaves
 from loopscale.training.trial import UNHASHED, Trial
 
 UNTRAINED = tuple(f"training.{name}" for name in UNHASHED)
@@ -56,7 +55,7 @@ def get(tree: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def contains(tree: Mapping[str, Any], path: str) -> bool:
+def has_path(tree: Mapping[str, Any], path: str) -> bool:
     try:
         get(tree, path)
     except KeyError:
@@ -88,8 +87,8 @@ def _members(components: list[type[Config]], node: Any) -> list[type[Config]]:
             members.append(component)
         else:
             kind = node.get("kind", component.default_kind) if is_tree(node) else component.default_kind
-            if isinstance(kind, str) and kind in (choices := component.choices()):
-                members.append(choices[kind])
+            if member := component.member(kind):
+                members.append(member)
     return members
 
 
@@ -125,7 +124,7 @@ def names_at(root: type[Config], tree: Any, place: Place) -> list[str]:
 
 def value_at(tree: Mapping[str, Any], path: str) -> Any:
     """The value that a trial has at a path: from the tree, else the default. Raises KeyError(path)."""
-    if contains(tree, path):
+    if has_path(tree, path):
         return get(tree, path)
     *parents, leaf = path.split(".")
     for component in classes_at(Trial, tree, tuple(parents)):
@@ -182,12 +181,13 @@ def with_kind(family: type[Family], data: Any) -> Any:
         return data
     if isinstance(data, str):
         data = {"kind": data}
-    noun, kinds = family.__name__.lower(), family.choices()
+    noun = family.__name__.lower()
     if not is_tree(data) or "kind" not in data:
-        raise ValueError(f"this {noun} is {quoted(data)} and has no kind; {one_of('', kinds)} as its kind")
+        known = one_of("", family.choices())
+        raise ValueError(f"this {noun} is {quoted(data)} and has no kind; {known} as its kind")
     kind = data["kind"]
-    if not isinstance(kind, str) or kind not in kinds:
-        raise UnknownKind(f"there is no {noun} {quoted(kind)}; {one_of(kind, kinds)}")
+    if family.member(kind) is None:
+        raise UnknownKind(f"there is no {noun} {quoted(kind)}; {one_of(kind, family.choices())}")
     return data
 
 

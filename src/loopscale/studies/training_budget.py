@@ -13,16 +13,14 @@ The steps name a trial and not the budget: a trial with a budget is the same tri
 budget names a cell, because the steps may differ among its points.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from loopscale.studies.mistakes import Fault
 from loopscale.studies.settings import MOST, is_tree
-from loopscale.studies.speed import GivenRate, MeasuredSpeed
-from loopscale.training.cost import IRRELEVANT, Seconds, StepCosts, step_costs, step_flops
+from loopscale.training.cost import IRRELEVANT, StepCosts, step_costs, step_flops
 from loopscale.training.trial import BUDGETS, Trial, identity
 
 ENDLESS = MOST["training"]
@@ -33,10 +31,7 @@ STEPS_AND_BUDGETS = ("steps", *BUDGETS)
 class WrongBudget(ValueError):
     """A budget from which no valid number of steps follows.
 
-    Attributes
-    ----------
-    distance
-        The factor between the budget and a valid budget. The mistake of the cell with the largest factor is reported.
+    `distance` is the factor between the budget and a valid budget. A check reports the cell with the largest factor.
     """
 
     def __init__(self, budget: str, what: str, remedy: str, distance: float = 0.0) -> None:
@@ -45,22 +40,24 @@ class WrongBudget(ValueError):
         self.distance = distance
 
 
+class StepTimes(Protocol):
+    """The speed of trials, given or measured (`loopscale.studies.speed`)."""
+
+    def step(self, trial: Trial) -> float: ...
+
+    def document(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Prices:
-    """The prices of steps. Shapes without a recorded price are priced by today's count and by the speed.
-
-    Attributes
-    ----------
-    recorded
-        The prices of the first start, by budget (`flops` or `seconds`) and by the trial's shape.
-    speed
-        The time of a step; None if no speed is known.
-    """
+    """The prices of steps. Shapes without a recorded price are priced by today's count and by the speed."""
 
     recorded: Mapping[str, Mapping[str, StepCosts]] = field(
         default_factory=dict[str, Mapping[str, StepCosts]]
     )
-    speed: GivenRate | MeasuredSpeed | None = None
+    """The prices of the first start, by budget (`flops` or `seconds`) and by the trial's shape."""
+    speed: StepTimes | None = None
+    """The time of a step; None if no speed is known."""
 
     def of(self, trial: Trial, budget: Literal["flops", "seconds"]) -> StepCosts | None:
         """The price of a trial's steps; None without a speed."""
@@ -85,7 +82,7 @@ class Prices:
             for budget, prices in self.recorded.items()
             if prices
         }
-        return steps | ({"speed": _speed_document(self.speed)} if self.speed and steps else {})
+        return steps | ({"speed": self.speed.document()} if self.speed and steps else {})
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "Prices":
@@ -97,7 +94,11 @@ class Prices:
             }
             for budget in BUDGETS
         }
-        return cls(recorded, _speed(document["speed"]) if "speed" in document else None)
+        if "speed" not in document:
+            return cls(recorded)
+        from loopscale.studies.speed import read_speed  # measures, which only budgets in seconds need
+
+        return cls(recorded, read_speed(document["speed"]))
 
 
 def with_steps(tree: Mapping[str, Any], prices: Prices) -> dict[str, Any]:
@@ -165,24 +166,3 @@ def shape(trial: Trial) -> str:
         update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT | kept)}
     )
     return identity(alike) + "-recompute" * trial.training.recompute
-
-
-def _speed_document(speed: GivenRate | MeasuredSpeed) -> dict[str, Any]:
-    if isinstance(speed, GivenRate):
-        return {"rate": speed.rate}
-    shapes = [{"trial": json.loads(trial.model_dump_json()), **asdict(time)} for trial, time in speed.shapes]
-    return {"shapes": shapes}
-
-
-def _speed(document: Mapping[str, Any]) -> GivenRate | MeasuredSpeed:
-    if "rate" in document:
-        return GivenRate(float(document["rate"]))
-    return MeasuredSpeed(
-        tuple(
-            (
-                Trial.model_validate(each["trial"]),
-                Seconds(each["step"], each["validation"], each["evaluation"]),
-            )
-            for each in document["shapes"]
-        )
-    )

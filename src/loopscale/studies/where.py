@@ -2,8 +2,8 @@
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 from loopscale.studies.mistakes import quoted
@@ -53,6 +53,19 @@ def paths(condition: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_paths(parse(condition))))
 
 
+def split(condition: str, tuned: Collection[str]) -> tuple[str, str]:
+    """The condition in two: the parts between `and` that name no tuned setting, and the parts that name one."""
+    tree = parse(condition)
+    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    groups: tuple[list[str], list[str]] = ([], [])
+    for part in parts:
+        text = ast.unparse(part)
+        groups[not set(tuned).isdisjoint(_paths(part))].append(f"({text})" if len(parts) > 1 else text)
+    about_cell, about_point = map(" and ".join, groups)
+    return about_cell, about_point
+
+
+@cache
 def parse(condition: str) -> ast.expr:
     if len(condition) > MOST_CHARACTERS:
         raise ValueError(f"where is {len(condition)} characters long; write at most {MOST_CHARACTERS}")

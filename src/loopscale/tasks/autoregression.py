@@ -3,8 +3,8 @@
 Source: @gao2024, section 5.1 and figure 2b. There q = 3, Φ is a 3-layer leaky-ReLU net from R^60 to R^20,
 A ~ N(0, I), and the noise is N(0, I).
 
-With a homogeneous Φ such a series explodes, because few large products of Gaussian matrices carry the mean square. In
-a simulation with 20 coordinates the mean square is 10^20 after 40 steps with A ~ N(0, I/20), although this scale
+With a homogeneous Φ this series explodes, because few large products of Gaussian matrices carry the mean square. In a
+simulation with 20 coordinates the mean square is 10^20 after 40 steps with A ~ N(0, I/20), although this scale
 preserves the mean square of an independent input. With 0.6 times this A the mean square is still 10^6. The paper does
 not mention the problem.
 
@@ -33,7 +33,7 @@ from functools import cache
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import normalize
 from typing_extensions import override
@@ -42,7 +42,7 @@ from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import FloorRule
 from loopscale.tasks.graded import GradedTask
-from loopscale.tasks.regression import VectorRegression, only_first
+from loopscale.tasks.regression import LARGEST_NOISE, VectorRegression, only_first
 from loopscale.tasks.representation_regression import Representation
 
 BLOCKS, SERIES = 4, 4096
@@ -59,7 +59,7 @@ class Autoregression(GradedTask, kind="autoregression", allow_inf_nan=False):
     """Coordinates of a value."""
     points: PositiveInt = 40
     """Values to predict. Query k = 0 .. points-1 has seen q + k values, which make k pairs."""
-    noise: NonNegativeFloat = 1.0
+    noise: float = Field(1.0, ge=0, le=LARGEST_NOISE)
     """σ, the standard deviation of the noise in every coordinate. The noise is part of the later values."""
     layers: PositiveInt = 3
     """Layers of Φ. Every layer has an activation, also the last layer."""

@@ -1,6 +1,7 @@
 """The base class of tasks."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -17,6 +18,8 @@ Errors = Float[Tensor, "*steps batch points"]
 """One number per query."""
 Measures = dict[str, Float[Tensor, "*steps batch"]]
 """One number per prompt, by the name of the measure."""
+Answer = Callable[[Batch], Float[Tensor, "batch points dim_out"]]
+"""A predictor after its last step."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,24 @@ class Task(Family, package="loopscale.tasks"):
         """Other measures of a predictor, from predictions on prompts outside the batch.
 
         The task chooses the number of prompts.
+        """
+        return {}
+
+    @property
+    def games(self) -> int:
+        """Games that `outcomes` plays. In every game a predictor answers the prefix of every query once."""
+        return 0
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """Names of the `outcomes`."""
+        return ()
+
+    def outcomes(self, answer: Answer) -> dict[str, Float[Tensor, " games"]]:
+        """Measures of acting: the predictor answers a prompt, the answer changes the next prompt, and so on.
+
+        The task draws the games with a fixed seed. The final evaluation of a trial or a solver asks once, because
+        acting costs many forward passes. A net acts after the loops of its training.
         """
         return {}
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from loopscale.core.compiler import without_compiler
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
 
@@ -30,7 +31,6 @@ def fitted_guess(task: str, same: bool = False) -> Float[Tensor, "points dim_out
     size = batch.targets.square().mean().sqrt()
     noise = torch.randn(1 if same else points, dim, generator=stream("start of a fixed guess"))
     guess = (0.3 * size * noise).requires_grad_()  # at 0 all names are equally good, and the gradient is 0
-    optimiser = torch.optim.LBFGS([guess], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
@@ -38,6 +38,7 @@ def fitted_guess(task: str, same: bool = False) -> Float[Tensor, "points dim_out
         error.backward()
         return error
 
-    with torch.enable_grad():
+    with torch.enable_grad(), without_compiler():
+        optimiser = torch.optim.LBFGS([guess], max_iter=STEPS, line_search_fn="strong_wolfe")
         optimiser.step(loss)
     return guess.detach().expand(points, dim).clone()

@@ -33,7 +33,7 @@ from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
 
 MOST_ORDERED = 5
-"""Largest number of components for which all orders are tried: 120 orders."""
+"""The largest number of components with a trial of all orders: 120 orders."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
@@ -24,6 +24,8 @@ from loopscale.tasks.graded import GradedTask
 
 Format = Literal["decoder", "encoder"]
 """decoder: x_1, y_1, x_2, y_2, .. with a query at every x. encoder: one token per pair, with one query at the end."""
+LARGEST_NOISE = 1e9
+"""The largest σ. The square of a larger one overflows in the float32 of a net."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class RegressionTask(GradedTask):
 
 
 class NoisyRegressionTask(RegressionTask):
-    noise: NonNegativeFloat = 0.0
+    noise: float = Field(0.0, ge=0, le=LARGEST_NOISE)
     """σ, the standard deviation of the noise in y."""
 
     @property

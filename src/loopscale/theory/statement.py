@@ -18,6 +18,8 @@ SYSTEMS = (
     "sparse recovery",
 )
 """The systems of the theory, in the order of their presentation."""
+OTHER = "other systems"
+"""The system of a module without the constant SYSTEM, as in a plugin."""
 
 
 class Statement(Family):
@@ -28,8 +30,8 @@ class Statement(Family):
 
     @classmethod
     def system(cls) -> str:
-        """One of `SYSTEMS`."""
-        return sys.modules[cls.__module__].SYSTEM
+        """One of `SYSTEMS`, or `OTHER`."""
+        return getattr(sys.modules[cls.__module__], "SYSTEM", OTHER)
 
     @classmethod
     @abstractmethod

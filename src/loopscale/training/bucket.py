@@ -27,7 +27,7 @@ from loopscale.training.storage import (
     StorageUnavailable,
 )
 
-if TYPE_CHECKING:  # pyarrow is slow to import, and a store that nobody uses does not need pyarrow
+if TYPE_CHECKING:  # pyarrow is slow to import, and only a store in a bucket needs pyarrow
     from pyarrow.fs import FileSystem
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")

@@ -1,7 +1,8 @@
 """The cost of a trial, counted before training on the meta device: tensors with shapes and without values."""
 
+import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass
 from functools import cache, partial
@@ -11,22 +12,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
 
+from loopscale.core.compiler import without_compiler
+from loopscale.core.plugins import PluginError, contract_error, fault_of_plugin
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.models.base import Net
+from loopscale.models.layered import LayeredArchitecture
 from loopscale.training.device import dtype
 from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
-from loopscale.training.optimiser import without_compiler
 from loopscale.training.trial import Training, Trial
 
+COUNTED_POINTS = 4
+"""Of a recurrent net on longer prompts, only prompts of so many points and of one and two less are counted."""
+COUNTED_LAYERS = 3
+"""Of a deeper net of equal layers, only nets of so many layers and one less are counted."""
 IRRELEVANT = {
     name: Training.model_fields[name].default
     for name in (
@@ -52,7 +60,10 @@ HEADER_BYTES = 4096
 """Bytes of a checkpoint besides its tensors. Each report in the history adds about 120."""
 
 CALL_BYTES = 11_000
-"""An operation takes as long to start as to write so many bytes. Fitted to 170 shapes on one thread."""
+"""The start of an operation takes as long as a write of this many bytes. Fitted to 170 shapes on one thread."""
+FLOP_BYTES = 0.05
+"""A FLOP takes as long as a write of this many bytes. Wide nets wait for their products: at width 128 products take two
+thirds of a step on a processor with 100 GFLOP/s."""
 OTHER_CALLS = 150
 """Operations of a step besides the net: prompts, optimiser, report."""
 
@@ -68,10 +79,9 @@ class Work:
     traffic: int = 0
     """Bytes that these operations write. A view writes nothing."""
 
-    @property
-    def size(self) -> int:
+    def size(self, flop_bytes: float = FLOP_BYTES) -> float:
         """A number that the time of the pass is roughly proportional to, in bytes."""
-        return self.traffic + CALL_BYTES * (self.calls + OTHER_CALLS)
+        return self.traffic + CALL_BYTES * (self.calls + OTHER_CALLS) + flop_bytes * self.flops
 
     def __add__(self, other: "Work") -> "Work":
         return Work(self.flops + other.flops, self.calls + other.calls, self.traffic + other.traffic)
@@ -219,6 +229,8 @@ def _counted_step(trial: str) -> float:
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
+    if trial.model.plugin:
+        _require_shape(trial, net, batch)
     saved, live = _SavedTensors(net), LiveMemory()
     recompute = trial.training.recompute
     with without_compiler(), _Tally() as tally, live if recompute else nullcontext():
@@ -228,6 +240,24 @@ def count(trial: Trial, net: Net, batch: Batch) -> Count:
         loss.backward()
     gradients = _bytes(weight.grad for weight in net.parameters() if weight.grad is not None)
     return Count(forward, tally.work, live.peak - gradients if recompute else saved.bytes)
+
+
+def _require_shape(trial: Trial, net: Net, batch: Batch) -> None:
+    """Raises PluginError if the net cannot predict, or if its predictions have the wrong shape."""
+    steps = trial.steps_per_prompt
+    try:
+        with without_compiler():
+            answers = net.answers(batch, steps)
+    except Exception as problem:
+        if isinstance(problem, PluginError) or fault_of_plugin(problem):
+            raise
+        what = f"does not fit its caller ({type(problem).__name__}: {problem})"
+        raise contract_error(type(net), "forward", what) from problem
+    shape, needed = getattr(answers, "shape", None), (steps, *batch.targets.shape)
+    if shape != needed:
+        found = type(answers).__name__ if shape is None else f"the shape {tuple(shape)}"
+        what = f"gives {found} at the queries, not {needed} for [steps, batch, queries, dim_out]"
+        raise contract_error(type(net), "forward", what)
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
@@ -247,6 +277,10 @@ def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
 
     if options.recompute:  # the peak of memory is not linear in the loops
         return small(before, window), trained
+    if isinstance(trial.model, LayeredArchitecture) and (counted := _by_layers(trial, trial.model)):
+        return counted
+    if trial.model.recurrent and (by_points := _by_points(trial)):
+        return by_points
     if trial.model.depth is not None:
         return small(0, 1), trained
     start = min(before, 1)
@@ -258,6 +292,48 @@ def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
     return total, trained
 
 
+def _by_points(trial: Trial) -> tuple[Count, set[str]] | None:
+    """As `_by_loops`, for a recurrent net on long prompts. All further points cost as the last counted point.
+
+    None for short prompts, and for tasks whose tokens or costs are no straight line by their points.
+    """
+    settings = trial.task.model_dump()
+    points, dim = settings.get("points", 0), settings.get("active") or settings.get("dim")
+    if points <= COUNTED_POINTS or dim is None:
+        return None
+    few = [trial.task.easier(dim, COUNTED_POINTS - less) for less in (2, 1, 0)]
+    one = trial.training.model_copy(update={"batch_size": 1})
+    shapes = [
+        np.array([*batch.tokens.shape, *batch.targets.shape])
+        for task in (*few, trial.task)
+        for batch in [_prompts(trial.model_copy(update={"task": task, "training": one}))]
+    ]
+    if any((shapes[2] + (points - COUNTED_POINTS) * (shapes[2] - shapes[1])) != shapes[3]):
+        return None
+    alike = {"training": trial.training.model_copy(update=IRRELEVANT), "seed": 0}
+    counted = [_count_once(trial.model_copy(update={"task": task} | alike)) for task in few]
+    first, second, third = (count for count, _ in counted)
+    if third - second != second - first:
+        return None
+    return third + (points - COUNTED_POINTS) * (third - second), set(counted[-1][1])
+
+
+def _by_layers(trial: Trial, model: LayeredArchitecture) -> tuple[Count, set[str]] | None:
+    """As `_by_loops`, for a deep net of equal layers; None for other nets. All further layers cost as the third."""
+    if model.layers <= COUNTED_LAYERS or len(model.kinds) > 1:
+        return None
+    options, counts = trial.training.model_copy(update=IRRELEVANT), list[Count]()
+    for layers in (COUNTED_LAYERS - 1, COUNTED_LAYERS):
+        few = model.model_copy(update={"layers": layers})
+        shallow = trial.model_copy(update={"model": few, "training": options, "seed": 0})
+        counted, names = _count_once(shallow)
+        if names != {name for name, _ in _on_meta(shallow).named_parameters()}:
+            return None  # which weights get no gradient may depend on the layer
+        counts.append(counted)
+    total = counts[-1] + (model.layers - COUNTED_LAYERS) * (counts[-1] - counts[0])
+    return total, {name for name, _ in _on_meta(trial).named_parameters()}
+
+
 def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
     """As `_by_loops`, for few loops, and counted once for all trials that share this result. One count takes 0.1 s.
 
@@ -266,7 +342,7 @@ def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
     """
     size = trial.training.batch_size
     shape = trial.model_copy(update={"training": trial.training.model_copy(update={"batch_size": 1})})
-    known, names = _known(shape.model_dump_json())
+    known, names = _known(without_numbers(shape))
     if size not in known:
         counted = [(other, count) for other, count in known.items() if other > 1][:2]
         if size > 1 and len(counted) == 2 and (between := _on_line(size, *counted)):
@@ -275,6 +351,13 @@ def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
         known[size] = count(trial, net, _prompts(trial))
         names.update(name for name, weight in net.named_parameters() if weight.grad is not None)
     return known[size], frozenset(names)
+
+
+def without_numbers(shape: Trial) -> str:
+    """The settings without the real numbers of the task, which change values and no sizes."""
+    settings = shape.model_dump(mode="json")
+    sizes = {name: value for name, value in settings["task"].items() if not isinstance(value, float)}
+    return json.dumps(settings | {"task": sizes})
 
 
 @cache
@@ -324,9 +407,9 @@ def measure(trial: Trial, evaluation: Evaluation, steps: int = 3, device: str = 
         step = step_seconds(learner, steps)
         batch = trial.task.sample(prompts, stream(0)).to(device, learner.dtype)
         with torch.no_grad():
-            validation = _timed(device, lambda: learner.net.answers(batch, last, last).sum().item())
+            validation = _timed_again(device, lambda: learner.net.answers(batch, last, last).sum().item())
         task = evaluation.posed(trial.task)
-        evaluated = _timed(device, lambda: evaluate(learner.net, task, short, device))
+        evaluated = _timed_again(device, lambda: evaluate(learner.net, task, short, device))
     return Seconds(step, validation / prompts, evaluated / prompts / loops)
 
 
@@ -338,6 +421,12 @@ def step_seconds(learner: Learner, steps: int = 3) -> float:
 
     take(1)
     return sorted(_timed(learner.device, partial(take, step)) for step in range(2, steps + 2))[steps // 2]
+
+
+def _timed_again(device: str, action: Callable[[], Any]) -> float:
+    """Seconds of the second call. The first call of a small net took up to three times as long."""
+    action()
+    return _timed(device, action)
 
 
 def _timed(device: str, action: Callable[[], Any]) -> float:
@@ -354,7 +443,11 @@ def _timed(device: str, action: Callable[[], Any]) -> float:
 
 def _on_meta(trial: Trial) -> Net:
     with torch.device("meta"):
-        net = trial.model.build(trial.task.prompt, stream(0)).to(dtype(trial.training.precision))
+        net = trial.model.build(trial.task.prompt, stream(0))
+    if not isinstance(net, Net):  # pyright: ignore[reportUnnecessaryIsInstance]: of a plugin
+        what = f"returns {type(net).__name__}, which is no loopscale.models.base.Net"
+        raise contract_error(type(trial.model), "build", what)
+    net.to(dtype(trial.training.precision))
     if trial.training.recompute:
         net.recompute()
     return net
@@ -374,7 +467,7 @@ class _Tally(TorchDispatchMode):
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = _on_shapes(func, args, kwargs)
         outputs = result if isinstance(result, tuple | list) else (result,)
         tensors = [output for output in outputs if isinstance(output, Tensor) and output.is_meta]
         if tensors:
@@ -384,6 +477,75 @@ class _Tally(TorchDispatchMode):
             if formula := flop_registry.get(func._overloadpacket):
                 self.flops += formula(*args, **kwargs, out_val=result)
         return result
+
+
+def _on_shapes(operation: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operation on the meta device, whose shapes torch computes once in this process.
+
+    Torch computes the shapes of a result in Python, in up to a millisecond. Layers and loops repeat few operations on
+    few shapes.
+    """
+    if not isinstance(operation, OpOverload) or operation.is_view or operation._schema.is_mutable:
+        return operation(*args, **kwargs)
+    inputs = list[Tensor]()
+    key = (operation, _description((args, kwargs), inputs))
+    if layout := _LAYOUTS.get(key):
+        return layout.empty()
+    result = operation(*args, **kwargs)
+    if key not in _LAYOUTS:
+        _LAYOUTS[key] = _Layout.of(inputs, result)
+    return result
+
+
+def _description(value: Any, inputs: list[Tensor]) -> Hashable:
+    """The settings of an operation and the shapes of its tensors, which are also appended to `inputs`."""
+    if isinstance(value, Tensor):
+        inputs.append(value)
+        return value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, list | tuple):
+        return tuple([_description(each, inputs) for each in value])
+    if isinstance(value, dict):
+        return tuple([(name, _description(each, inputs)) for name, each in value.items()])
+    return type(value), value  # 1, 1.0 and True are equal
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Sizes, strides and types of the new tensors that an operation on the meta device returns."""
+
+    tensors: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+    container: type | None
+    """Tuple or list, unless the operation returns one tensor."""
+
+    @classmethod
+    def of(cls, inputs: list[Tensor], result: Any) -> "_Layout | None":
+        """None if a tensor has values, or if a result is no tensor or shares its memory."""
+        container = type(result) if type(result) in (tuple, list) else None
+        outputs = result if container else (result,)
+        if not inputs or not all(type(each) is Tensor for each in outputs):
+            return None
+        if not all(each.is_meta and not each.is_complex() for each in (*inputs, *outputs)):
+            return None
+        shared = {each.untyped_storage()._cdata for each in inputs}
+        own = {each.untyped_storage()._cdata for each in outputs} - shared
+        layout = cls(tuple((each.shape, each.stride(), each.dtype) for each in outputs), container)
+        sizes = [each.untyped_storage().nbytes() for each in outputs]
+        if len(own) < len(outputs) or sizes != [each.untyped_storage().nbytes() for each in layout._made()]:
+            return None
+        return layout
+
+    def empty(self) -> Any:
+        """The result again."""
+        return self.container(self._made()) if self.container else self._made()[0]
+
+    def _made(self) -> list[Tensor]:
+        return [
+            torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+            for shape, stride, dtype in self.tensors
+        ]
+
+
+_LAYOUTS = dict[Hashable, _Layout | None]()
 
 
 class _SavedTensors:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from loopscale.core import durable
 from loopscale.training.storage import CheckpointStore, StorageDenied, StorageMissing, StorageUnavailable
 
 LONGEST_WRITE = 3600.0
@@ -52,14 +53,9 @@ class Folder(CheckpointStore):
             part = self.path / f"{name}.{socket.gethostname()}.{os.getpid()}.part"
             with self._explained(name):
                 try:
-                    with part.open("wb") as file:
-                        file.write(content)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    os.replace(part, self.path / name)
+                    durable.write(self.path / name, content, part)
                 finally:
                     part.unlink(missing_ok=True)
-                _flush(self.path)
 
         self._retry(replace)
 
@@ -102,15 +98,6 @@ class Folder(CheckpointStore):
                 f"{host} cannot use {place} ({error.strerror or error}); make room or repair it, "
                 "or give another folder with --storage"
             ) from error
-
-
-def _flush(folder: Path) -> None:
-    """Wait until the list of files in the folder is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _is_dead(part: Path) -> bool:

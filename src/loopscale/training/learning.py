@@ -1,7 +1,7 @@
 """The floor of a trial's task, kept beside the checkpoints, and the learning that a trial records of itself.
 
 Most floors take less than a second, and every worker computes them. A reference such as `mixture_em` takes up to 20 s.
-The first worker keeps such a floor in a file, and the other workers of the study read the file.
+The first worker keeps a slow floor in a file. The other workers of the study read the file.
 """
 
 import hashlib
@@ -18,8 +18,7 @@ import torch
 
 from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, canonical
 from loopscale.regret import Floor, floor
-from loopscale.stats.floors import How
-from loopscale.stats.learning import History, learning_state, pooled_scatter
+from loopscale.stats.learning import History, How, learning_state, pooled_scatter
 from loopscale.tasks.base import Task
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
@@ -58,15 +57,16 @@ def _kept_floor(url: str, settings: str, purpose: Purpose, prompts: int) -> Floo
 
 def floor_name(task: Task, purpose: Purpose, prompts: int) -> str:
     """The name of the file of a floor."""
-    text = json.dumps([VERSION, canonical(task), purpose, prompts])
+    parts = [VERSION, canonical(task), purpose, prompts, *([task.plugin] if task.plugin else [])]
+    text = json.dumps(parts)
     return hashlib.sha256(text.encode()).hexdigest()[:16] + SUFFIX
 
 
 def learning_metrics(history: Sequence[tuple[int, dict[str, float]]], known: Floor) -> dict[str, float]:
     """The metrics of `records.model.LEARNING`, from all reports of a finished training.
 
-    The scatter between reports is that of this training alone, so the interval of the fall is wider than in an
-    analysis, where the scatter is pooled over the study.
+    An analysis pools the scatter between reports over the study. Here the scatter comes from this training alone, so
+    the interval of the fall is wider.
 
     Parameters
     ----------

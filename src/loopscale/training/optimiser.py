@@ -1,35 +1,13 @@
 """Adam without the import of torch's compiler, which takes half a second of processor time at a worker's start."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-
-@contextmanager
-def without_compiler() -> Iterator[None]:
-    """Keep torch from importing `torch._dynamo` inside the context.
-
-    Optimisers and kernels of the meta device import the module, only to exclude themselves from `torch.compile`. A
-    stand-in leaves these functions as they are. After the context an import finds the real module. If the real module
-    is already imported, it stays. A test checks that the stand-in suffices for the installed torch.
-    """
-    name = "torch._dynamo"
-    if name in sys.modules:
-        yield
-        return
-    stand_in = ModuleType(name)
-    vars(stand_in).update(disable=lambda function, *_, **__: function, graph_break=lambda *_, **__: None)
-    sys.modules[name] = stand_in
-    try:
-        yield
-    finally:
-        del sys.modules[name]
+from loopscale.core.compiler import without_compiler
 
 
 class Adam(torch.optim.Adam):
@@ -53,8 +31,10 @@ class Adam(torch.optim.Adam):
 
     @override
     def zero_grad(self, set_to_none: bool = True) -> None:
-        with without_compiler():
-            super().zero_grad(set_to_none)
+        """Forget all gradients, without torch's profiler, which takes ten times as long."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.grad = None
 
     @override
     def state_dict(self) -> dict[str, Any]:

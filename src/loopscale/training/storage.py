@@ -11,13 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
+from loopscale.errors import StorageError
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between two attempts while a store is unavailable. The pause doubles after every attempt."""
 
 Result = TypeVar("Result")
 
 
-class StorageUnavailable(OSError):
+class StorageUnavailable(StorageError):
     """Files cannot be read or written at the moment. The text is `<the fault>; <the remedy>`."""
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -96,8 +97,8 @@ class Training(Config):
     """Whether the backward pass computes the values inside the blocks again, instead of keeping them: less memory,
     about a quarter more work, the same numbers."""
     compile: Compile = "auto"
-    """Whether torch's compiler makes the code of the net. The results are equal to rounding. auto compiles on a CPU
-    where compiled code is faster, if the trial takes more than ten times as long as the compilation. A curriculum
+    """Whether torch's compiler makes the code of the net. The results are equal up to rounding. `auto` compiles on a
+    CPU where compiled code is faster. The trial must take more than ten times as long as the compilation. A curriculum
     changes the shapes of prompts, so it is never compiled."""
     eval_every: PositiveInt = 100
     """Steps between two reports of the validation error."""
@@ -308,15 +309,29 @@ def identity(trial: Trial, without: tuple[str, ...] = ()) -> str:
 
 
 def _changed(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
-    """`settings` of a config without the settings at their defaults; `kind` always stays."""
+    """`settings` of a config without the settings at their defaults; `kind` and the hash of a plugin always stay."""
     changed = {name: value for name, value in settings.items() if name == "kind"}
-    for name, field in type(config).model_fields.items():
+    if "plugin" in settings:
+        changed["plugin"] = settings["plugin"].rpartition(" ")[
+            2
+        ]  # another name of the file is no other trial
+    defaults = _defaults(type(config))
+    for name in type(config).model_fields:
         value = getattr(config, name)
-        if name not in settings or (
-            not field.is_required() and value == field.get_default(call_default_factory=True)
-        ):
+        if name not in settings or (name in defaults and value == defaults[name]):
             continue
         branch = _changed(value, settings[name]) if isinstance(value, Config) else settings[name]
         if branch != {}:
             changed[name] = branch
     return changed
+
+
+@cache
+def _defaults(config: type[Config]) -> dict[str, Any]:
+    """The defaults of the settings that have one. Callers do not change them."""
+    fields = config.model_fields.items()
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in fields
+        if not field.is_required()
+    }

@@ -16,8 +16,8 @@ from loopscale.analysis.answers.claims import (
     count_words,
     equal_flops_notes,
     judged_claims,
-    ratios_to_solver,
 )
+from loopscale.analysis.answers.comparisons import ratios_to_solver
 from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, study_prices
 from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.floors import Floors
@@ -92,7 +92,7 @@ def test_a_claim_may_be_about_another_measure_than_the_error():
     assert judged(records, *sides, of="ari").word == "not run"
 
 
-def test_an_undecided_claim_names_the_replicates_that_would_decide_it_and_their_cost():
+def test_an_undecided_claim_names_the_deciding_replicates_and_their_cost():
     planted = planted_cells(3, 0.1, a=0.1, b=0.105)
     open_claim = judged(planted.results, kind("a"), kind("b"))
     assert open_claim.word == "undecided"
@@ -142,7 +142,7 @@ def test_all_pairs_of_equal_cells_rarely_get_any_verdict():
     assert family <= 6  # at most 3 are expected
 
 
-def test_a_claim_that_the_correction_leaves_open_says_so():
+def test_a_claim_says_that_the_correction_leaves_the_claim_open():
     planted = planted_cells(3, 0.1, a=0.1, b=0.17, c=0.1)
     first = claim(kind("a"), kind("b"), text="a is better than b")
     rest = [claim(kind("a"), kind("c"), text=f"claim {n}") for n in range(9)]
@@ -153,7 +153,7 @@ def test_a_claim_that_the_correction_leaves_open_says_so():
     assert family[0].interval == single.interval
     assert "Alone the claim would be decided, but not as one of 10 claims." in family[0].sentence
     assert "Verdicts are corrected for 10 claims." in claim_notes(family)
-    assert "Alone 1 more would be decided." in claim_notes(family)
+    assert "Without the correction, 1 more would be decided." in claim_notes(family)
     assert count_words(family) == "undecided 10"
 
 
@@ -332,7 +332,9 @@ def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
     assert points.sides.of == "error above the reference mixture em"
     chains = find_results("algoformer/reduced/figure2c", DATA / "figure2c")
     unknown = replace(
-        chains, floors=Floors(compute=False), trials=chains.trials.drop(columns="regret", errors="ignore")
+        chains,
+        known_floors=Floors(compute=False),
+        trials=chains.trials.drop(columns="regret", errors="ignore"),
     )
     (found,) = judged_claims(unknown, [ClaimSpec(text="a", first=kind("algoformer"), second=kind("looped"))])
     assert (found.sides.of, found.remarks) == ("error", ["No floor is known, so errors are compared"])
@@ -390,3 +392,89 @@ def test_nets_that_cost_the_same_have_no_ratio_at_equal_flops():
     planted = planted_cells(1, 0.1, first=0.2, second=0.3)
     same = judged(planted.results, kind("first"), kind("second"))
     assert at_equal_flops(planted.results, same) is None
+
+
+def crossed(noise: float = 0.15, runs: int = 4, seed: int = 0) -> Planted:
+    """Two nets at four sizes. The looped net has .8 of the error of the other net, and the sizes differ widely."""
+    planted = Planted(seed=seed, noise=noise)
+    for width in (8, 16, 32, 64):
+        for name, share in (("looped", 0.8), ("gpt2", 1.0)):
+            cell = planted.cell(f"{name} {width}", **kind(name), **{"model.width": width})
+            planted.replicated(cell, share / width, runs=runs, tries=0)
+    return planted
+
+
+def test_a_claim_over_several_pairs_is_the_geometric_mean_of_their_ratios():
+    results = crossed().results
+    over = judged(results, kind("looped"), kind("gpt2"), over=("model.width",))
+    alone = [
+        judged(results, kind("looped", **width), kind("gpt2", **width))
+        for width in ({"model.width": n} for n in (8, 16, 32, 64))
+    ]
+    ratios = [ratio(one) for one in alone]
+    assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log(ratios)))))
+    width = interval(over)[1] / interval(over)[0]
+    assert all(width < interval(one)[1] / interval(one)[0] for one in alone)
+    assert "The ratio is the geometric mean over 4 values of model.width" in over.remarks
+    spread = f"The ratios of single pairs lie between {min(ratios):.3g} and {max(ratios):.3g}"
+    assert spread in over.remarks
+    assert len(over.sides.cells) == 8
+    assert over.learnt_in_words == "32 of 32"
+
+
+def test_several_pairs_decide_what_single_pairs_leave_open():
+    words = {"over": 0, "alone": 0}
+    for seed in range(20):
+        results = crossed(seed=seed).results
+        words["over"] += judged(results, kind("looped"), kind("gpt2"), over=("model.width",)).word == "holds"
+        sides = (kind(name, **{"model.width": 8}) for name in ("looped", "gpt2"))
+        words["alone"] += judged(results, *sides).word == "holds"
+    assert words["over"] >= 16
+    assert words["alone"] <= 10
+
+
+def test_a_claim_over_cells_beside_an_algorithm_uses_the_algorithm_on_each_task():
+    planted = Planted(noise=0.05)
+    for dim, level in ((2, 0.3), (4, 0.6)):
+        cell = planted.cell(f"d={dim}", **{"task.dim": dim})
+        planted.replicated(cell, level, runs=4, tries=0)
+        solver = planted.trial("", "baseline", dim, level, label="newton", **{"task.dim": dim})
+        planted.curves_of(solver, level * 3, rate=0.2)
+    results = planted.results
+    over = judged(results, {}, {"solver": "newton"}, over=("task.dim",))
+    alone = [judged(results, {"task.dim": dim}, {"solver": "newton"}) for dim in (2, 4)]
+    assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log([ratio(one) for one in alone])))))
+    assert (over.sides.first, over.sides.second) == ("all cells", "newton after 6 steps")
+
+
+def test_a_claim_over_cells_after_more_loops_compares_each_net_with_itself():
+    planted = Planted(noise=0.05)
+    for width in (8, 16):
+        planted.replicated(planted.cell(f"w={width}", **{"model.width": width}), 0.3, runs=4, tries=0)
+    over = judged(planted.results, {"loop": 12}, {}, over=("model.width",))
+    alone = [
+        judged(planted.results, {"model.width": width, "loop": 12}, {"model.width": width})
+        for width in (8, 16)
+    ]
+    assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log([ratio(one) for one in alone])))))
+    assert over.word == "holds"
+
+
+def test_a_claim_over_pairs_that_lack_a_cell_is_not_run():
+    planted = crossed()
+    planted.rows = [row for row in planted.rows if row["label"] != "gpt2 64"]
+    assert judged(planted.results, kind("looped"), kind("gpt2"), over=("model.width",)).word == "not run"
+
+
+def test_a_claim_over_pairs_at_equal_flops_gives_each_pair_its_own_budget():
+    results = find_results("scaling/reduced/compute", DATA / "scaling_compute")
+    widths = list(dict.fromkeys(cell.values["model.width"] for cell in results.cells))
+    loops = {"training.loops": 8}, {"training.loops": 2}
+    over = judged(results, *loops, over=("model.width",), basis="flops")
+    alone = [
+        judged(results, *({**side, "model.width": width} for side in loops), basis="flops")
+        for width in widths
+    ]
+    assert len(widths) > 2
+    assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log([ratio(one) for one in alone])))))
+    assert any(note.startswith("Indicative") for note in over.sides.notes)

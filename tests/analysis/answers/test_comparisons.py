@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.comparisons import best, best_columns, front, standings
+from loopscale.analysis.answers.best_cells import best, best_columns, front
+from loopscale.analysis.answers.standings import standings
 from tests.analysis.planted import Planted, comparison
 
 
@@ -34,8 +35,8 @@ def test_a_cell_without_replicates_shows_its_best_tuning_trial_without_an_interv
     cell = planted.cell("a")
     for number, error in enumerate((0.3, 0.2, np.nan)):
         outcome = "finished" if np.isfinite(error) else "diverged"
-        planted.trial(cell, "tuning", number, error, outcome=outcome)
-    planted.trial(cell, "tuning", 3, 0.01, outcome="pruned")
+        planted.trial(cell, "tuning", number, error, outcome=outcome, **{"training.lr": 1e-3 * (number + 1)})
+    planted.trial(cell, "tuning", 3, 0.01, outcome="pruned", **{"training.lr": 4e-3})
     (answer,) = best(planted.results)
     assert (answer.error, answer.error_low, answer.trial) == (0.2, None, f"tuning-{cell}-1")
     assert (answer.state, answer.replicates) == ("4 of 4 tuned", 0)
@@ -58,7 +59,7 @@ def test_a_single_finished_replicate_has_no_interval_and_a_diverged_replicate_is
     assert answer.state == "1 of 3 replicated, 1 without an answer"
 
 
-def test_replicates_of_a_former_best_point_are_not_mixed_with_those_of_the_new_best_point():
+def test_replicates_of_a_former_and_of_the_new_best_point_are_not_mixed():
     planted = Planted()
     cell = planted.cell("a")
     for number, (error, lr) in enumerate([(0.5, 1e-4), (0.1, 1e-3), (0.12, 1e-3)]):
@@ -85,7 +86,7 @@ def test_the_front_holds_the_points_that_no_other_point_beats_in_error_and_cost(
     planted.study["search"] = {"kind": "nsga2", "trials": 4, "objectives": ["error", "flops"]}
     cell = planted.cell("a")
     for number, (error, flops) in enumerate([(0.5, 1.0), (0.3, 2.0), (0.4, 3.0), (0.1, 4.0)]):
-        planted.trial(cell, "tuning", number, error, flops=flops)
+        planted.trial(cell, "tuning", number, error, flops=flops, **{"training.lr": 1e-3 * (number + 1)})
     assert [point.error for point in front(planted.results)] == [0.5, 0.3, 0.1]
     (answer,) = best(planted.results)
     assert (answer.error, answer.front) == (0.1, True)

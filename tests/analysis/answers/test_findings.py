@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.comparisons import best
+from loopscale.analysis.answers.best_cells import best
 from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import (
     Findings,

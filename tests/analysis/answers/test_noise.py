@@ -1,15 +1,19 @@
 """The noise between the replicates of recorded studies."""
 
+import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise_table
+from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise_table, recorded_cells
 from loopscale.analysis.load import load_results
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import pool
-from loopscale.studies.noise import ALONG_LOOP, NoiseTable, shipped
+from loopscale.studies.learning_times import emergence_rows
+from loopscale.studies.learning_times import shipped_times as known_times
+from loopscale.studies.noise import ALONG_LOOP, NoiseTable, shipped_noise
 
 DATA = Path(__file__).parents[3] / "notebooks/data"
 
@@ -18,7 +22,7 @@ def recorded(name: str, study: str) -> NoiseTable:
     return NoiseTable(noise_rows(load_results(open_store(DATA / name), study)))
 
 
-def test_the_noise_is_that_of_the_replicates_of_each_model():
+def test_the_noise_comes_from_the_replicates_of_each_model():
     results = load_results(open_store(DATA / "quickstart"), "quickstart")
     table = NoiseTable(noise_rows(results))
     for cell in results.cells:
@@ -45,13 +49,40 @@ def test_tasks_without_room_do_not_count():
     assert table.rows["clustering", "encoder", "error"].runs == 16 - 4
 
 
+def test_recorded_cells_have_the_intervals_of_their_replicates():
+    cells = list(recorded_cells(load_results(open_store(DATA / "scaling_loop_rates"), "scaling/loop_rates")))
+    assert (len(cells), {len(cell.runs) for cell in cells}, {cell.steps for cell in cells}) == (
+        22,
+        {2},
+        {8_000},
+    )
+    ends = [by for cell in cells for _, by in cell.runs]
+    assert (len(ends), sum(map(math.isfinite, ends))) == (44, 31)
+    assert all(after < by for cell in cells for after, by in cell.runs)
+    tables = recorded_cells(load_results(open_store(DATA / "clustering_tables"), "clustering/reduced/tables"))
+    assert sum(len(cell.runs) for cell in tables) == 16 - 4, "tasks without room do not count"
+
+
 @pytest.mark.slow
-def test_the_shipped_table_is_that_of_the_recorded_studies():
+def test_the_shipped_times_equal_the_times_of_the_recorded_studies():
+    rows = emergence_rows(cell for results in exported_studies(DATA) for cell in recorded_cells(results))
+    assert [(row.task, row.model) for row in rows] == list(known_times())
+    for row in rows:
+        known = known_times()[row.task, row.model]
+        for field in fields(row):
+            value, expected = getattr(row, field.name), getattr(known, field.name)
+            assert value == (pytest.approx(expected, abs=0.01) if isinstance(value, float) else expected), (
+                field.name
+            )
+
+
+@pytest.mark.slow
+def test_the_shipped_table_equals_the_table_of_the_recorded_studies():
     """`make noise` writes the table. Floors are computed again, so the last digits may differ."""
     made = NoiseTable.parse(noise_table(exported_studies(DATA)).text())
-    assert made.rows.keys() == shipped().rows.keys()
+    assert made.rows.keys() == shipped_noise().rows.keys()
     for place, row in made.rows.items():
-        known = shipped().rows[place]
+        known = shipped_noise().rows[place]
         assert (row.runs, row.freedom) == (known.runs, known.freedom)
         for name in ("learnt", "sd", "seed_sd", "gap", "plateau_sd"):
             assert getattr(row, name) == pytest.approx(getattr(known, name), rel=0.01, abs=1e-3), place

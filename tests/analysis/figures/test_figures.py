@@ -3,7 +3,13 @@ import pytest
 
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures.cells import heat_map
-from loopscale.analysis.figures.curves import against_loops, against_points, against_references
+from loopscale.analysis.figures.curves import (
+    MEDIANS,
+    against_loops,
+    against_points,
+    against_references,
+    has_regret,
+)
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, legend_entry, with_decimal_ticks
@@ -84,7 +90,7 @@ def test_a_measure_with_negative_values_has_a_linear_axis():
         against_axis(planted.changed(trials=trials), "task.snr", of="nmi")
 
 
-def test_bibliography_have_no_fitted_constant():
+def test_references_in_figures_have_no_fitted_constant():
     planted = Planted(noise=0.01, points=6, longest=40)
     cell = planted.cell("looped")
     planted.replicated(cell, 0.1)
@@ -101,6 +107,24 @@ def test_bibliography_have_no_fitted_constant():
     assert newton[0][1] < newton[1][1], "the spectral start is nearer"
 
 
+def test_a_figure_of_regret_shows_values_above_zero_and_neither_floor_nor_medians():
+    planted = comparison()
+    curves = planted.tables[1]
+    results = planted.changed(curves=curves.assign(regret=curves["error"] - 0.05, median=curves["error"]))
+    assert has_regret(results.cells)
+    errors, regrets = (against_loops(results, results.cells, of) for of in ("error", "regret"))
+    label = results.cells[0].label
+    of_error, of_regret = (
+        next(trace for trace in figure.data if trace.name == label) for figure in (errors, regrets)
+    )
+    assert of_regret.y[0] < of_error.y[0]
+    drawn = [y for trace in regrets.data for y in trace.y if y is not None and np.isfinite(y)]
+    assert min(drawn) > 0
+    assert not any("median" in (trace.name or "") or "exact" in (trace.name or "") for trace in regrets.data)
+    unknown = planted.changed(curves=curves.assign(regret=np.nan))
+    assert not has_regret(unknown.cells)
+
+
 def test_medians_are_drawn_only_beyond_the_trained_loops():
     planted = comparison()
     curves, results = planted.tables[1], planted.results
@@ -109,7 +133,7 @@ def test_medians_are_drawn_only_beyond_the_trained_loops():
     results = planted.changed(curves=curves)
     figure = against_loops(results, results.cells)
     (entry,) = [trace for trace in figure.data if (trace.name or "").startswith("dotted: median")]
-    assert (entry.line.dash, entry.showlegend) == ("dot", None)
+    assert (entry.line.dash, entry.showlegend) == (MEDIANS["dash"], None)
     dotted = [trace for trace in figure.data if (trace.name or "").endswith("median over prompts")]
     assert (len(dotted), len(figure.data)) == (3, before + 4)
     assert all(trace.line.width < 2.4 / 2 and trace.opacity < 1 for trace in dotted), (

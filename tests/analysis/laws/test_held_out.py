@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.findings import study_findings
+from loopscale.analysis.answers.findings import prediction_sentence, study_findings
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.laws.held_out import AFTERWARDS
-from loopscale.analysis.laws.law import COLUMNS, law_line, study_laws
+from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.laws.words import COLUMNS, law_line
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.results import Results
 from loopscale.analysis.table import frame
 from loopscale.records.predictions import RecordedPrediction, predict_from
 from tests.analysis.planted import Planted
+from tests.analysis.test_learning import planted as emergence_study
 
 LOOPS = (1, 2, 4, 8, 16)
 
@@ -181,3 +183,31 @@ def test_laws_may_be_of_regret():
     run = study.results.cells[0].runs[0]
     assert law.y[0] < 0.4
     assert run["regret"] == pytest.approx(run["error"] - float(run.floor.error.mean()))
+
+
+def emerging(last: list[float]) -> Any:
+    """The law of the emergence of runs that emerge earlier with more loops, and its test at 12 loops."""
+    steps = {1.5: [900.0, 700], 3.0: [500, math.inf], 6.0: [300, 350], 9.0: [200, 250], 12.0: last}
+    results = emergence_study(steps, of="emerged_at")
+    law = {"of": "emerged_at", "along": "training.loops", "form": ["power"], "hold_out": 1}
+    study = {**results.study, "laws": [law]}
+    return only_law(Results(study, results.trials, results.curves, results.history))
+
+
+@pytest.mark.parametrize(
+    ("last", "word", "came"),
+    [
+        ([150.0, 200], "hit", "came 1"),
+        ([math.inf, math.inf], "miss", "at least 1e+03"),
+        ([150, math.inf], "open", "at"),
+    ],
+)
+def test_a_law_of_the_emergence_predicts_the_held_out_value(last: list[float], word: str, came: str):
+    law = emerging(last)
+    assert law.x == (1.5, 3, 6, 9)
+    [value] = law.predictions
+    assert value.word == word
+    assert came in value.words
+    assert "unknown" not in value.words
+    assert value.censored == sum(map(math.isinf, last))
+    assert value.word in prediction_sentence(law, value)

@@ -8,6 +8,7 @@ from loopscale.analysis.laws.law import (
     compare_rates,
     fit_best_form,
     fit_law,
+    predict,
     study_laws,
     with_pooled_noise,
 )
@@ -178,10 +179,22 @@ def test_a_law_with_too_few_finished_values_is_missing():
         ("one_step_best", "excess", "loop", False),
         ("gd_contraction", "error", "loop", False),
         ("bai_pretrain", "excess", "training.steps", False),
+        ("first_order_sampled", "regret_last", "training.loops", True),
+        ("first_order_sampled", "regret_last", "point", False),
+        ("first_order_sampled", "regret", "training.loops", False),
+        ("bai_pretrain", "regret_last", "prompts", False),
     ],
 )
 def test_heights_are_compared_if_the_bound_gives_the_measured_quantity(kind, of, along, height):
     assert comparable(kind, of, along) == height
+
+
+def test_the_regret_of_the_last_query_is_a_share_of_the_variance_of_the_target():
+    settings = {"task.dim": 4, "task.points": 12, "task.w_scale": 2.0}
+    share = predict("one_step_best", settings, "task.dim", [2.0, 4.0], "regret_last")
+    excess = predict("one_step_best", settings, "task.dim", [2.0, 4.0], "excess")
+    assert share == pytest.approx([excess[0] / 8, excess[1] / 16])
+    assert share == pytest.approx([3 / 14, 5 / 16]), "(d + 1)/(N + d + 1)"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def results(planted: Planted, missing: str = "") -> StudyResults:
     return StudyResults(planted.study, trials, *planted.tables[1:], missing=missing)
 
 
-def test_the_fitted_surface_is_the_planted_one():
+def test_the_fitted_surface_equals_the_planted_surface():
     over = study_surface(trained(), X, Z)
     for interval, truth in zip(over.intervals, (0.8, 0.6), strict=True):
         assert interval[0] <= truth <= interval[1]
@@ -108,7 +108,7 @@ def test_verdicts_of_several_studies_have_one_table_and_one_count():
     assert laws_of_studies(unrun).empty
 
 
-def test_without_records_sentences_and_figures_say_what_is_missing():
+def test_without_records_sentences_and_figures_name_the_missing_trials():
     study = results(Planted(), missing="No trial has finished yet: `loopscale run planted` trains them.")
     assert allocation(study, X, Z) == (study.missing,)
     assert best_pairs(study, X, Z).empty

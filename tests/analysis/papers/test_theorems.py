@@ -7,7 +7,7 @@ from loopscale.analysis.papers import theorems
 from loopscale.theory.bounds.base import Bound
 
 
-def test_the_table_of_bounds_has_all_bounds_or_those_of_some_papers():
+def test_the_table_of_bounds_has_all_bounds_or_the_bounds_of_some_papers():
     assert set(theorems.bounds_table().index) == set(Bound.choices())
     some = theorems.bounds_table("AlgoFormer", "Fu et al.")
     assert {"newton_residual", "fu_newton"} <= set(some.index) < set(Bound.choices())

@@ -5,7 +5,6 @@ is Debian's chromium, driven by playwright. axe is part of an installed package,
 """
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.report.study_page import study_page
 from loopscale.analysis.report.two_studies_page import two_studies_page
 from loopscale.analysis.results import Results
 from tests.analysis.planted import comparison
+from tests.browsers import chromium
 
 pytestmark = pytest.mark.slow
 
 WIDTHS = {1280: 900, 390: 844}
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 LONG = "https://nowhere.example/" + "a" * 300
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    assert program, "no browser; `apt-get install chromium`"
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +174,18 @@ def test_dragging_zooms_a_figure_and_the_keyboard_reaches_the_sections(
 
 
 def test_axe_finds_planted_problems(browser: Browser, pages: dict[str, Path], tmp_path: Path):
-    text = pages["report"].read_text(encoding="utf-8").replace("color: #475467", "color: #e4e7ec")
+    text = pages["report"].read_text(encoding="utf-8").replace("--quiet: #475467", "--quiet: #e4e7ec")
     (tmp_path / "faint.html").write_text(text.replace('<html lang="en">', "<html>"), encoding="utf-8")
     page = browser.new_page()
     page.goto((tmp_path / "faint.html").as_uri())
     violations = {violation.partition(":")[0] for violation in _serious(page)}
     assert {"color-contrast", "html-has-lang"} <= violations
+    page.close()
+
+
+def test_a_dark_system_gets_a_dark_page_with_enough_contrast(browser: Browser, pages: dict[str, Path]):
+    page = browser.new_page(color_scheme="dark")
+    page.goto(pages["report"].as_uri())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 24, 40)"
+    assert _serious(page) == []
     page.close()

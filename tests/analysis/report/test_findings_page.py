@@ -1,23 +1,24 @@
-"""FINDINGS.md and the findings of README.md are those that `make findings` would write."""
+"""`make findings` would change neither FINDINGS.md nor the findings of README.md."""
 
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from loopscale.analysis.answers.claims import WORDS
+from loopscale.analysis.answers.summary import summary
 from loopscale.analysis.report.findings_page import (
     BEGIN,
     END,
     HEADER,
     Section,
-    readme_table,
+    overview,
     readme_total,
     section_lines,
     section_of,
     study_files,
     with_section,
 )
+from loopscale.studies.claims import WORDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")
@@ -39,17 +40,25 @@ def page_sections() -> dict[str, str]:
 
 
 @every_study
-def test_the_page_and_the_readme_say_what_the_records_say(name: str):
+def test_the_page_agrees_with_the_records(name: str):
     written = "\n".join(section_lines(section(name), ROOT)).strip()
     assert page_sections()[name] == written, REMEDY
-    assert readme_table([section(name)])[-1] in README.splitlines(), REMEDY
+    assert overview([section(name)])[-1] in PAGE.splitlines(), REMEDY
+
+
+@every_study
+def test_the_answer_of_a_report_has_at_most_four_sentences_without_names_of_theorems(name: str):
+    findings = section(name).findings
+    sentences = summary(findings)
+    assert 1 <= len(sentences) <= 4
+    theorems = {law.theory for law in findings.laws if law.theory}
+    assert not any(theorem in sentence for theorem in theorems for sentence in sentences)
 
 
 def test_the_page_has_every_study_once_and_nothing_else():
     assert list(page_sections()) == list(STUDIES), REMEDY
     assert PAGE.startswith(HEADER), REMEDY
-    between = README[README.index(BEGIN) : README.index(END)]
-    rows = [line for line in between.splitlines() if line.startswith("| [")]
+    rows = [line for line in PAGE.splitlines() if line.startswith("| [")]
     assert len(rows) == len(STUDIES), REMEDY
 
 

@@ -189,7 +189,7 @@ def test_a_study_without_any_trial_or_baseline_has_a_page():
     assert "No classical algorithm" in Page(page(planted)).text
 
 
-def test_a_study_in_progress_shows_what_has_finished():
+def test_a_study_in_progress_shows_the_finished_trials():
     planted = comparison()
     planted.cell("model.kind=later", **{"model.kind": "later"})
     text = Page(page(planted)).text

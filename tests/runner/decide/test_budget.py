@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from loopscale.records.model import Note
-from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.job import Idle, Job
-from loopscale.runner.decide.limits import (
+from loopscale.runner.decide.budget import (
     LINGER_SECONDS,
     MIN_WORK_SECONDS,
     NOTE_SECONDS,
@@ -19,6 +17,8 @@ from loopscale.runner.decide.limits import (
     BudgetSpent,
     Meter,
 )
+from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.job import Idle, Job
 from loopscale.studies.schema import Budget, Resources
 from loopscale.studies.spec import Study
 from tests.runner import simulated_study
@@ -69,7 +69,8 @@ class Machines:
     def drive(self, life: float = float("inf")) -> bool:
         """Run a driver that dies after `life` seconds. Returns whether the study is over. Raises BudgetSpent."""
         meter = self.meter()
-        conductor = Conductor(self.study, self.store.records(), self.store, meter=meter)
+        conductor = self.store.resumed(self.study)
+        conductor.meter = meter
         dies, active = self.now + life, dict[str, tuple[Job, float, float]]()
         while True:
             held = sum(ready <= self.now for _, ready, _ in active.values())
@@ -160,7 +161,7 @@ def test_a_study_with_a_raised_budget_resumes_and_makes_the_same_decisions():
 def test_a_study_whose_budget_is_spent_stops_before_the_first_job():
     site = machines(small(budget={"core_hours": 0.14}), 5)
     assert not site.run_drivers(deaths=False)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpent, match="the budget is spent, except for a reserve"):
         Conductor(site.study, site.store.records(), site.store, meter=site.meter()).next()
 
 
@@ -174,7 +175,9 @@ def test_a_finished_study_is_done_although_its_budget_is_spent():
 def test_no_trial_starts_with_too_little_budget():
     study = small(budget={"core_hours": 2 * (STOP_SECONDS + MIN_WORK_SECONDS) / 3600})
     site = machines(study, 0)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(
+        BudgetSpent, match="the budget is too small to start a trial and to stop all workers: "
+    ):
         Conductor(study, [], site.store, meter=site.meter()).next()
     assert site.store.notes == []
 

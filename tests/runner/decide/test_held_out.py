@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from loopscale.records.model import STUDY
-from loopscale.records.predictions import PREDICTION, RecordedPrediction, recorded_predictions
+from loopscale.records.model import PREDICTION, STUDY
+from loopscale.records.predictions import RecordedPrediction, recorded_predictions
 from loopscale.runner.decide.conductor import Unrecorded
 from loopscale.runner.decide.job import Job, Report
 from loopscale.stats.prediction import predict
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
-from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
+from tests.runner.simulated_study import TREE, Store, Workers, complete, ends, resumed, study
 
 LOOPS = [1, 2, 4, 8, 16]
 AXES: dict[str, Any] = {"training.loops": LOOPS, "training.window": [1]}
@@ -101,7 +101,7 @@ def test_a_study_whose_driver_dies_repeatedly_makes_the_same_prediction_once(see
 
 
 def stop_at_held_out(made: Study, store: Store, workers: Workers, notes: int = 1) -> None:
-    """Run the study until so many notes of held-out trials are recorded, and let the driver die."""
+    """Run the study until this number of notes of held-out trials is recorded, and let the driver die."""
     held_out = cells_at(made, LOOPS[-1])
     while sum(note.tags.get("cell") in held_out for note in store.notes) < notes:
         assert not workers.drive(resumed(made, store), 2)
@@ -208,3 +208,36 @@ def test_a_recorded_prediction_is_read_back_also_for_fewer_runs():
 
 def test_a_damaged_prediction_is_left_out():
     assert recorded_predictions({f"{PREDICTION}error/training.loops/x": "{", "other": "1"}) == {}
+
+
+class Emerging(Evaluated):
+    """Workers whose trainings emerge earlier with more loops; one training with one loop never emerges."""
+
+    @override
+    def _evaluate(self, job: Job) -> Report:
+        report = super()._evaluate(job)
+        if isinstance(job.work, Trial):
+            every, steps = job.work.training.eval_every, job.steps
+            at = 1.03 * steps * final_error(job.work)
+            report.metrics.update(validate_floor=0.0, validate_ignorance=1.0)
+            if at < steps:
+                report.metrics["emerged_at"] = float(min(math.ceil(at / every) * every, steps))
+        return report
+
+
+def test_the_step_of_emergence_is_predicted_from_intervals_and_a_death_changes_nothing():
+    fixed = TREE["fixed"] | {"training": TREE["fixed"]["training"] | {"steps": 900}}
+    made, store = held_out_study(LAW | {"of": "emerged_at"}, fixed=fixed), Store()
+    complete(made, Emerging(2), store)
+    assert_predicted_before_held_out_trials(made, store)
+    [recorded] = predictions(store)
+    ends = np.array(list(recorded.fitted.values())).reshape(4, 2, 2)
+    assert np.isinf(ends[0, :, 1]).any(), "no run is censored"
+    assert ends[0, np.isinf(ends[0, :, 1]), 0] == pytest.approx(900)
+    assert ends[1:, :, 1] - ends[1:, :, 0] == pytest.approx(10)
+    assert recorded.prediction.judged
+    assert recorded.prediction.low < math.log(900 * 16**-0.8) < recorded.prediction.high
+    assert recorded.for_runs(1) != recorded.prediction
+    killed = Store()
+    complete(made, Emerging(2), killed, deaths=random.Random(2))
+    assert [one.prediction for one in predictions(killed)] == [recorded.prediction]

@@ -3,7 +3,7 @@
 import pytest
 
 from loopscale.runner.decide.conductor import MAX_LOST_HOSTS, MAX_RETRIES, Conductor
-from loopscale.runner.decide.job import Fault, Idle, Job, Report
+from loopscale.runner.decide.job import CauseOfDeath, Idle, Job, Report
 from tests.runner.simulated_study import CURVE, Store, study
 
 ONE_TRIAL = {
@@ -16,7 +16,7 @@ ONE_TRIAL = {
 }
 
 
-def lose(conductor: Conductor, times: int, fault: Fault) -> None:
+def lose(conductor: Conductor, times: int, fault: CauseOfDeath) -> None:
     for _ in range(times):
         job = conductor.next()
         assert isinstance(job, Job)
@@ -37,7 +37,7 @@ def test_a_trial_whose_hosts_die_repeatedly_still_finishes():
 
 
 @pytest.mark.parametrize(("fault", "limit"), [("worker", MAX_RETRIES), ("host", MAX_LOST_HOSTS)])
-def test_the_number_of_attempts_is_limited(fault: Fault, limit: int):
+def test_the_number_of_attempts_is_limited(fault: CauseOfDeath, limit: int):
     store = Store()
     lose(Conductor(study(**ONE_TRIAL), [], store), limit + 1, fault)
     (record,) = store.records()

@@ -7,7 +7,7 @@ import pytest
 
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Idle, Job, Report
-from loopscale.runner.decide.limits import UNLIMITED, Share, StudyDemand, fair_shares
+from loopscale.runner.decide.shares import UNLIMITED, Share, StudyDemand, fair_shares
 from tests.runner.simulated_study import Store, Workers, complete, ends, progress_at, start_jobs, study
 
 GPUS = {"CPU": 1.0, "GPU": 1.0}

@@ -1,4 +1,4 @@
-"""`until: decided`: which claims get replicates, what is recorded, and that no death of a driver changes a decision."""
+"""`until: decided`: the replicates of each claim, the records, and the same decisions after the death of a driver."""
 
 import math
 import random
@@ -10,11 +10,12 @@ import pytest
 from typing_extensions import override
 
 from loopscale.evaluate import Curve, RegretCurve
-from loopscale.records.decisions import Decision, decision_note, decision_tags
-from loopscale.records.model import STUDY
+from loopscale.records.decisions import Decision, decision_note
+from loopscale.records.model import DECISION, STUDY, tags_below
 from loopscale.runner.decide.job import Baseline, Idle, Job, Report
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
+from tests.runner.decide.test_budget import Machines
 from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
 
 LOOPS = [1, 2, 4, 8]
@@ -237,7 +238,7 @@ def test_the_number_of_workers_changes_no_decision(count: int):
 def test_decisions_are_recorded_before_the_ordered_replicates_start():
     made, store = deciding(SAME), Store()
     complete(made, Trained(3), store)
-    looks = [place for place, note in enumerate(store.notes) if decision_tags(note.tags)]
+    looks = [place for place, note in enumerate(store.notes) if tags_below(DECISION, note.tags)]
     first_start = {
         int(note.tags["seed"]): place
         for place, note in reversed(list(enumerate(store.notes)))
@@ -275,7 +276,7 @@ def test_a_claim_that_is_added_later_is_judged_without_training_anything_again()
     assert workers.trained == trained
 
 
-def test_a_futile_claim_names_the_trainings_that_it_would_take():
+def test_a_futile_claim_names_the_trainings_that_a_verdict_would_take():
     made, store = deciding(SAME, until={"futile": 0.4}), Store()
     complete(made, Trained(1), store)
     last = store.decisions()[-1]
@@ -287,9 +288,25 @@ def test_a_futile_claim_names_the_trainings_that_it_would_take():
 
 def test_a_decision_survives_its_record():
     decision = Decision(
-        "0" * 12, "claim", "a" * 600, 3, 2, 1.5, math.nan, math.inf, 0.1, 1.0, "undecided", 0.3, "train", 5,
-        ("one", "two"), 4, math.inf, "f" * 12,
-    )  # fmt: skip
+        question="0" * 12,
+        kind="claim",
+        text="a" * 600,
+        seeds=3,
+        runs=2,
+        estimate=1.5,
+        low=math.nan,
+        high=math.inf,
+        p=0.1,
+        adjusted_p=1.0,
+        word="undecided",
+        chance=0.3,
+        step="train",
+        replicates=5,
+        cells=("one", "two"),
+        ordered=4,
+        needed=math.inf,
+        family="f" * 12,
+    )
     note = decision_note([decision])
     store = Store([note])
     (read,) = store.decisions()
@@ -319,3 +336,138 @@ def test_a_tuned_study_replicates_its_best_point_and_never_tunes_again():
         }
         assert len(points) == 1
     assert replicates(made, store)[4] > 3
+
+
+LAW: dict[str, Any] = {
+    "along": "training.loops",
+    "form": ["power"],
+    "theory": {"kind": "ista", "smoothness": 1, "distance": 1},
+}
+"""The bound falls as 1 / T."""
+
+
+def falling(rate: float) -> dict[int, float]:
+    """Mean log errors that fall as T^-rate."""
+    return {loops: -rate * math.log(loops) for loops in LOOPS}
+
+
+@pytest.mark.parametrize(("rate", "word"), [(1.0, "agrees"), (0.5, "slower"), (1.5, "faster")])
+def test_a_clear_law_is_decided_at_the_first_look(rate: float, word: str):
+    made, store = deciding(laws=[LAW]), Store()
+    complete(made, Trained(1, means=falling(rate), sd=0.02), store)
+    (decision,) = store.decisions()
+    assert (decision.kind, decision.word, decision.step) == ("law", word, "decided")
+    assert decision.low < rate < decision.high
+    assert decision.text == "error along training.loops, ista"
+    assert set(replicates(made, store).values()) == {3}
+
+
+def test_an_open_law_trains_all_its_cells_and_a_claim_beside_it_its_own():
+    made, store = deciding(SAME, laws=[LAW], until={"looks": [3, 5, 8], "futile": 0.0}), Store()
+    complete(made, Trained(1, means=falling(0.95) | {8: falling(0.95)[4]}, sd=0.1), store)
+    laws = [each for each in store.decisions() if each.kind == "law"]
+    assert laws[0].step == "train"
+    assert len(laws[0].cells) == 4
+    assert laws[0].ordered == 4 * 2
+    assert replicates(made, store)[1] == replicates(made, store)[2] == laws[-1].seeds > 3
+
+
+def test_a_law_that_theory_does_not_judge_orders_nothing():
+    alone = [LAW | {"theory": None}, LAW | {"of": "emerged_at"}, {"along": "loop", "theory": "chebyshev"}]
+    made, store = deciding(CLEAR, laws=alone), Store()
+    complete(made, Trained(1, means={1: -2.0}), store)
+    assert steps(store) == [("1 beats 2", 3, "holds", "decided")]
+
+
+def test_a_law_on_nets_that_have_not_learnt_gets_no_replicates():
+    made, store = deciding(laws=[LAW]), Store()
+    complete(made, Trained(1, means=falling(1.0), sd=0.3, learning=PLATEAU), store)
+    assert steps(store)[0][2:] == ("not learnt", "not learnt")
+    assert set(replicates(made, store).values()) == {3}
+
+
+def test_a_futile_law_names_the_trainings_that_it_would_take():
+    made, store = deciding(laws=[LAW], until={"futile": 0.4}), Store()
+    complete(made, Trained(1, means=falling(1.3), sd=0.6), store)
+    last = store.decisions()[-1]
+    assert (last.step, last.ordered) == ("futile", 0)
+    assert last.chance < 0.4
+    assert last.needed > 4 * (27 - last.seeds)
+
+
+def test_values_that_scatter_about_a_law_make_it_futile_because_no_replicate_helps():
+    means = falling(0.93) | {2: falling(0.93)[2] + 0.6, 4: falling(0.93)[4] - 0.6}
+    made, store = deciding(laws=[LAW]), Store()
+    complete(made, Trained(1, means=means, sd=0.03), store)
+    (last,) = store.decisions()
+    assert (last.word, last.step, last.needed) == ("undecided", "futile", math.inf)
+
+
+def test_a_law_is_fitted_without_its_held_out_cells():
+    axes = {"training.loops": [1, 2, 4, 8, 16]}
+    changes: dict[str, Any] = {"scientific": axes, "evaluate": {"loops": 16}}
+    made = deciding(laws=[LAW | {"hold_out": 1}], until={"looks": [3, 5], "futile": 0.0}, **changes)
+    store = Store()
+    complete(made, Trained(1, means=falling(0.95) | {16: 5.0}, sd=0.1), store)
+    assert {len(each.cells) for each in store.decisions()} == {4}
+    assert store.decisions()[-1].estimate == pytest.approx(0.95, abs=0.2)
+
+
+def test_a_law_without_runs_in_one_cell_ends_without_data():
+    def fate(job: Job) -> str:
+        return "diverged" if isinstance(job.work, Trial) and job.work.training.loops == 2 else ""
+
+    made, store = deciding(laws=[LAW]), Store()
+    complete(made, Trained(1, fate, means=falling(1.0)), store)
+    assert steps(store)[0][2:] == ("undecided", "no data")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_driver_that_dies_repeatedly_decides_the_same_on_laws(seed: int):
+    made = deciding(SAME, CLEAR, laws=[LAW], until={"looks": [3, 4, 5], "futile": 0.0})
+    plain, killed = Store(), Store()
+    means = falling(0.95) | {8: falling(0.95)[4]}
+    complete(made, Trained(1, means=means, sd=0.1), plain)
+    workers = Trained(3, means=means, sd=0.1)
+    complete(made, workers, killed, random.Random(seed))
+    assert ends(killed.records()) == ends(plain.records())
+    assert recorded(killed) == recorded(plain)
+    assert len({each.seeds for each in plain.decisions() if each.kind == "law"}) > 1
+    assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_budget_that_ends_within_a_look_leaves_the_last_verdicts_and_a_larger_one_continues_exactly(
+    seed: int,
+):
+    questions: dict[str, Any] = {"laws": [LAW], "until": {"looks": [3, 4, 5], "futile": 0.0}}
+    unlimited = deciding(SAME, CLEAR, **questions)
+    means = falling(0.95) | {8: falling(0.95)[4]}
+    plain = Store()
+    complete(unlimited, Trained(1, means=means, sd=0.1), plain)
+    site = Machines(unlimited, random.Random(seed), Trained(4, lambda _: "", means=means, sd=0.1))
+    stops, within = 0, 0
+    while True:
+        site.study = deciding(SAME, CLEAR, budget={"core_hours": 0.13 + 0.05 * stops}, **questions)
+        if site.run_drivers(deaths=False):
+            break
+        stops += 1
+        records = site.store.records()
+        assert not [record.key for record in records if record.status == "RUNNING"]
+        so_far = recorded(site.store)
+        assert so_far == recorded(plain)[: len(so_far)]
+        conductor = site.store.resumed(site.study)
+        conductor.meter = site.meter()
+        text = str(conductor.budget_spent())
+        if so_far and (
+            still := [each for each in site.store.decisions() if each.seeds == 3 and not each.over]
+        ):
+            within += any(len(run.answers) < run.replicates for run in conductor.cell_runs.values())
+            assert f"4 beats 8 ({still[0].word} after" in text
+            assert "a verdict takes about" in text
+        elif not so_far:
+            assert "3 questions stay open: 4 beats 8 (the first look takes 3 replicates)" in text
+    assert within
+    assert recorded(site.store) == recorded(plain)
+    assert ends(site.store.records()) == ends(plain.records())
+    assert len(site.workers.trained) == len(set(site.workers.trained)), "a step was trained twice"

@@ -1,20 +1,16 @@
 """A real study is killed between its prediction and its held-out trials, and among its held-out trials."""
 
 import json
-import os
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.load import load_results
-from loopscale.records.predictions import PREDICTION
+from loopscale.records.model import PREDICTION
 from loopscale.records.stores.opening import open_store
 from loopscale.records.transfer import export_records, import_records
-from tests.runner.drivers import Driver, survival_driver, wait_until
+from tests.runner.drivers import Driver, survival_driver
 
 LOOPS = [1, 2, 3, 4, 5]
 FIXED = {
@@ -47,22 +43,14 @@ def held_out_started(driver: Driver) -> list[tuple]:
     )
 
 
-def kill_when(driver: Driver, condition: Callable[[], bool]) -> None:
-    process = driver.start()
-    wait_until(condition, process, 300)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    time.sleep(2)  # until the remaining processes of Ray have noticed
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_killed_study_keeps_the_prediction_that_it_made_before_its_held_out_trials(tmp_path: Path):
     driver = survival_driver(tmp_path / "study", **CHANGES)
-    kill_when(driver, lambda: bool(predictions(driver)))
+    driver.kill_when(lambda: bool(predictions(driver)))
     before = predictions(driver)
     [text] = before.values()
-    kill_when(driver, lambda: bool(held_out_started(driver)))
+    driver.kill_when(lambda: bool(held_out_started(driver)))
     assert predictions(driver) == before
     code, _, problems = driver.finish()
     assert code == 0, problems

@@ -3,17 +3,26 @@
 import os
 import random
 import signal
-import subprocess
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from loopscale.analysis.answers.claims import judged_claims
 from loopscale.analysis.load import load_results
+from loopscale.analysis.looks import decisions_of
 from loopscale.records.stores.opening import open_store
-from tests.runner.drivers import BASELINES, SURVIVAL, TRIALS, Driver, survival_driver, wait_until
+from tests.runner.drivers import (
+    BASELINES,
+    SURVIVAL,
+    TRIALS,
+    Driver,
+    survival_driver,
+    wait_until,
+    worker_processes,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -21,20 +30,50 @@ KILLS = int(os.environ.get("LOOPSCALE_KILLS", "3"))
 """Number of kills of the killed study: 3 in CI, more in `make soak`."""
 
 
-def test_a_study_killed_at_random_moments_equals_the_uninterrupted_study(tmp_path: Path):
-    killed, uninterrupted = survival_driver(tmp_path / "killed"), survival_driver(tmp_path / "whole")
-    moments = random.Random(7)
-    kills = 0
-    while kills < KILLS and killed.killed_after(moments.uniform(6, 22)):
-        kills += 1
-    assert kills == KILLS, "the study ended before the last kill"
-    assert killed.finish()[0] == uninterrupted.finish()[0] == 0
-    for driver in (killed, uninterrupted):
-        driver.check(TRIALS, BASELINES)
-    assert killed.ends() == uninterrupted.ends()
+def kill_at_random_moments(driver: Driver, seed: int, saves: int) -> None:
+    """Kill the study once while it starts, and `KILLS` times after at most `saves` new checkpoints.
+
+    A kill that counts checkpoints falls within the study on a machine of any speed.
+    """
+    moments = random.Random(seed)
+    driver.kill_when(lambda: True, moments.uniform(1, 5))
+    for _ in range(KILLS):
+        driver.kill_after_saves(moments.randint(1, saves), moments.uniform(0, 0.1))
+
+
+STEPS = 120 * KILLS
+"""Steps of a trial that is killed. The study of ten trials then saves 40 checkpoints for every kill."""
+
+
+class Finished(NamedTuple):
+    """A study that nothing has disturbed."""
+
+    driver: Driver
+    ends: set[tuple[object, ...]]
+    saves: Counter[tuple[str, int]]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    driver = survival_driver(tmp_path_factory.mktemp("whole"))
+    driver.overrides = (f"training.steps={STEPS}",)
+    assert driver.finish()[0] == 0
+    driver.check(TRIALS, BASELINES)
+    return Finished(driver, driver.ends(), driver.saves())
+
+
+def test_a_study_killed_at_random_moments_equals_the_uninterrupted_study(
+    tmp_path: Path, uninterrupted: Finished
+):
+    killed = survival_driver(tmp_path)
+    killed.overrides = uninterrupted.driver.overrides
+    kill_at_random_moments(killed, 7, 20)
+    assert killed.finish()[0] == 0
+    killed.check(TRIALS, BASELINES)
+    assert killed.ends() == uninterrupted.ends
     repeated = sum(times - 1 for times in killed.saves().values())
-    assert repeated <= 2 * kills, f"{kills} kills of two workers repeated {repeated} checkpoint intervals"
-    assert set(killed.saves()) == set(uninterrupted.saves())
+    assert repeated <= 2 * KILLS, f"{KILLS} kills of two workers repeated {repeated} checkpoint intervals"
+    assert set(killed.saves()) == set(uninterrupted.saves)
 
 
 EQUAL_COST = {
@@ -62,7 +101,7 @@ def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_stud
     drivers = [survival_driver(tmp_path / name, **EQUAL_COST) for name in ("killed", "whole")]
     for driver in drivers:
         driver.overrides = ("training.flops=1e10",)
-    assert drivers[0].killed_after(14)
+    drivers[0].kill_after_saves(10)
     for driver in drivers:
         assert driver.finish()[0] == 0
         driver.check(TRIALS, BASELINES)
@@ -76,11 +115,7 @@ def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_stud
 def test_the_first_start_fixes_the_steps_of_a_budget_of_seconds(tmp_path: Path):
     driver = survival_driver(tmp_path, **EQUAL_COST)
     driver.overrides = ("training.seconds=2",)
-    process = driver.start()
-    wait_until(lambda: (tmp_path / "saves").exists(), process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    time.sleep(2)
+    driver.kill_after_saves(1)
     begun = {trial for trial, _ in driver.saves()}
     process = driver.start("--rate", "1e3")  # at this rate no step fits into 2 s
     _, err = process.communicate(timeout=600)
@@ -91,13 +126,11 @@ def test_the_first_start_fixes_the_steps_of_a_budget_of_seconds(tmp_path: Path):
     assert [len(derived) for derived in recorded_steps(driver).values()] == [1, 1]
 
 
-def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(tmp_path: Path):
-    driver = survival_driver(tmp_path)
-    assert driver.finish()[0] == 0
-    before = driver.saves()
+def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(uninterrupted: Finished):
+    driver, _, before = uninterrupted
     assert driver.finish()[0] == 0
     assert driver.saves() == before
-    driver.overrides = ("replicates=3",)
+    driver.overrides += ("replicates=3",)
     assert driver.finish()[0] == 0
     driver.check(TRIALS + 2, BASELINES)
     assert all(driver.saves()[key] == before[key] for key in before)
@@ -109,7 +142,7 @@ def test_a_signal_stops_the_study_within_seconds_and_the_message_says_how_to_res
 ):
     driver = survival_driver(tmp_path)
     process = driver.start()
-    wait_until(lambda: (tmp_path / "saves").exists(), process)
+    wait_until(lambda: driver.saves().total() > 0, process)
     process.send_signal(number)
     start = time.monotonic()
     _, err = process.communicate(timeout=60)
@@ -125,8 +158,9 @@ def test_a_signal_stops_the_study_within_seconds_and_the_message_says_how_to_res
 
 def test_of_two_drivers_one_runs_and_the_other_names_the_holder_of_the_study(tmp_path: Path):
     driver = survival_driver(tmp_path)
+    driver.overrides = ("training.steps=1200",)  # the first driver still trains when the second one looks
     process = driver.start()
-    wait_until(lambda: (tmp_path / "saves").exists(), process)
+    wait_until(lambda: driver.saves().total() > 0, process)
     code, _, err = driver.finish()
     assert code == 2
     assert f"is being run by process {process.pid}" in err
@@ -138,8 +172,8 @@ def test_of_two_drivers_one_runs_and_the_other_names_the_holder_of_the_study(tmp
 def test_a_killed_worker_is_replaced_and_its_trial_goes_on(tmp_path: Path):
     driver = survival_driver(tmp_path)
     process = driver.start()
-    wait_until(lambda: (tmp_path / "saves").exists() and len(driver.saves()) > 3, process)
-    (victim, *_) = _worker_processes(process.pid)
+    wait_until(lambda: len(driver.saves()) > 3, process)
+    (victim, *_) = worker_processes(process.pid)
     os.kill(victim, signal.SIGKILL)
     assert process.communicate(timeout=300)
     assert process.returncode == 0
@@ -147,23 +181,12 @@ def test_a_killed_worker_is_replaced_and_its_trial_goes_on(tmp_path: Path):
     assert sum(times - 1 for times in driver.saves().values()) <= 1
 
 
-def _worker_processes(session: int) -> list[int]:
-    """Processes of the driver's session that train. Ray sets their titles."""
-    listed = subprocess.run(
-        ["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True
-    )
-    return [
-        int(line.split()[0])
-        for line in listed.stdout.splitlines()
-        if "ImplicitFunc" in line or "trainable" in line
-    ]
-
-
 DECIDED: dict[str, Any] = {
-    # Without room in the task, no training stands on a plateau, so the looks judge short trainings too.
+    # Without room in the task, no training stands on a plateau, so the looks judge short trainings too. Two cells with
+    # two replicates save at least 20 checkpoints for every kill.
     "fixed": SURVIVAL["fixed"]
     | {"task": {"kind": "linear_regression", "dim": 2, "points": 5, "noise": 4.0}}
-    | {"training": {"steps": 800, "batch_size": 16, "eval_every": 100}},
+    | {"training": {"steps": max(800, 250 * KILLS), "batch_size": 16, "eval_every": 50}},
     "scientific": {"training.loops": [1, 4], "training.window": [1]},
     "nuisance": {},
     "search": {"kind": "random", "trials": 1},
@@ -185,23 +208,19 @@ def decisions(driver: Driver) -> set[tuple[object, ...]]:
     """The recorded decisions without their times and numbers, which depend on rounding of single trainings only."""
     return {
         (each.text, each.seeds, each.runs, each.word, each.step, each.replicates, each.cells)
-        for each in load_results(open_store(driver.store), driver.name).decisions
+        for each in decisions_of(load_results(open_store(driver.store), driver.name))
     }
 
 
 def test_a_study_until_decided_killed_and_resumed_makes_the_same_decisions(tmp_path: Path):
     killed, whole = (survival_driver(tmp_path / name, **DECIDED) for name in ("killed", "whole"))
-    moments = random.Random(3)
-    kills = 0
-    while kills < KILLS and killed.killed_after(moments.uniform(6, 12)):
-        kills += 1
-    assert kills, "the study ended before a kill"
+    kill_at_random_moments(killed, 3, 12)
     assert killed.finish()[0] == whole.finish()[0] == 0
     assert decisions(killed) == decisions(whole)
     assert killed.ends() == whole.ends()
     results = load_results(open_store(killed.store), killed.name)
-    last = {each.text: each.word for each in results.decisions}
+    last = {each.text: each.word for each in decisions_of(results)}
     assert {claim.text: claim.word for claim in judged_claims(results)} == last
     assert max(len(cell.runs) for cell in results.cells) > 2, "no look ordered a replicate"
     repeated = sum(times - 1 for times in killed.saves().values())
-    assert repeated <= 2 * kills
+    assert repeated <= 2 * KILLS

@@ -16,10 +16,10 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def allocate(limit: float | None, sizes: list[int]) -> list[str]:
-    """Allocate tensors of these sizes in MiB, each under a new limit. Returns "fits" or the error of each."""
+def allocate(asked: list[tuple[float | None, int]]) -> list[str]:
+    """Allocate a tensor of each size in MiB under each limit in GiB. Returns "fits" or the error of each."""
     results: list[str] = []
-    for size in sizes:
+    for limit, size in asked:
         try:
             with memory_limit(limit, 0):
                 torch.ones(size * 2**18)
@@ -30,13 +30,16 @@ def allocate(limit: float | None, sizes: list[int]) -> list[str]:
 
 
 def test_a_process_gets_its_limit_and_no_more_and_works_afterwards():
-    results = in_own_process(allocate, 2.0, [256, 4096, 256, 4096])
-    assert results == ["fits", "RuntimeError", "fits", "RuntimeError"]
-    assert in_own_process(allocate, None, [3000]) == ["fits"]
-
-
-def test_a_limit_below_the_memory_of_the_process_itself_raises():
-    assert in_own_process(allocate, 0.01, [1]) == ["MemoryError"]
+    asked = [(2.0, 256), (2.0, 4096), (2.0, 256), (2.0, 4096), (None, 3000), (0.01, 1), (2.0, 256)]
+    assert in_own_process(allocate, asked) == [
+        "fits",
+        "RuntimeError",
+        "fits",
+        "RuntimeError",
+        "fits",  # no limit
+        "MemoryError",  # the process itself needs more than this limit
+        "fits",
+    ]
 
 
 def allocate_on_gpu(shares: list[float]) -> list[bool]:

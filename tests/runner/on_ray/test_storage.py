@@ -11,7 +11,7 @@ from loopscale.cli.main import main
 from loopscale.training import checkpoint
 from tests.buckets import CREDENTIALS, Bucket
 from tests.disks import small_disk
-from tests.runner.drivers import BASELINES, TRIALS, survival_driver, wait_until
+from tests.runner.drivers import BASELINES, SAVES, TRIALS, survival_driver, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 def test_a_killed_study_resumes_from_its_bucket(tmp_path: Path, bucket: Bucket, capsys):
     driver = survival_driver(tmp_path, storage=bucket.url)
-    assert driver.killed_after(18), "the study ended before the kill"
+    driver.kill_after_saves(SAVES // 3)
     assert driver.finish()[0] == 0
     driver.check(TRIALS, BASELINES)
     assert sum(times - 1 for times in driver.saves().values()) <= 2, (

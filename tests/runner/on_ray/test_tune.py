@@ -1,13 +1,21 @@
 """The adapters to Ray Tune, and the classification of Ray's reasons for the end of a worker."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 
 from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
-from loopscale.runner.decide.job import Fault, Idle, Job, Report
-from loopscale.runner.decide.limits import Share
-from loopscale.runner.on_ray.tune import OUT_OF_MEMORY, TuneScheduler, TuneSearcher, classify_fault
+from loopscale.runner.decide.job import CauseOfDeath, Idle, Job, Report
+from loopscale.runner.decide.shares import Share
+from loopscale.runner.on_ray.tune import (
+    OUT_OF_MEMORY,
+    TuneScheduler,
+    TuneSearcher,
+    classify_fault,
+    first_report,
+    forget_ended,
+)
 from tests.runner.simulated_study import Store, progress_at, start_jobs, study
 
 KILLED_BY_MONITOR = (
@@ -22,6 +30,11 @@ DIED = (
 )
 
 
+@dataclass(frozen=True)
+class SimpleTrial:
+    trial_id: str
+
+
 @pytest.mark.parametrize(
     ("reason", "fault"),
     [
@@ -34,7 +47,7 @@ DIED = (
         ("", "worker"),
     ],
 )
-def test_the_fault_is_classified_by_the_text_of_the_reason(reason: str, fault: Fault):
+def test_the_fault_is_classified_by_the_text_of_the_reason(reason: str, fault: CauseOfDeath):
     assert classify_fault(reason) == fault
 
 
@@ -45,7 +58,7 @@ def test_a_death_by_lack_of_memory_is_distinguished_from_other_deaths():
     assert classify_fault(f"{DIED}; {OUT_OF_MEMORY}") == "memory"
 
 
-def test_a_trial_whose_workers_always_run_out_of_memory_ends_so_and_is_not_repeated():
+def test_a_trial_whose_workers_always_run_out_of_memory_ends_as_out_of_memory_and_is_not_repeated():
     store = Store()
     conductor = Conductor(study(baselines=[]), [], store)
     first = conductor.next()
@@ -84,3 +97,35 @@ def test_a_trial_that_yielded_its_slot_and_runs_again_is_not_lost_when_tune_ends
     assert (job.state, job.worker_deaths) == ("running", 0)
     searcher.on_trial_complete("t2")
     assert (other.state, other.worker_deaths) == ("waiting", 1)
+
+
+def test_the_run_names_the_first_report_that_it_waits_for():
+    _, (job, other) = start_jobs(2)
+    baseline = next(iter(Conductor(study(), [], Store()).baselines.values()))
+    every = job.work.training.eval_every
+    assert first_report([]) == "the first worker"
+    assert first_report([baseline]) == "the first evaluation of an algorithm"
+    assert first_report([job, baseline]) == f"the first validation, at step {every} of {job.steps}"
+    job.step, other.step = 2 * every, 3 * every
+    assert first_report([job, other]) == f"the first validation, at step {3 * every} of {job.steps}"
+
+
+def test_tune_keeps_only_trials_that_are_not_over_and_the_last_one():
+    names = ("over", "failed", "live", "stopping", "last")
+    over, failed, live, stopping, last = trials = [SimpleTrial(name) for name in names]
+    controller = SimpleNamespace(
+        get_trials=lambda: trials,
+        _stopped_trials={over, stopping, last},
+        _failed_trials={failed},
+        _live_trials={live},
+        _trial_to_actor={live: "its worker", stopping: "a worker that stops"},
+        _trials_to_cache={over, live},
+        _trial_metadata=dict.fromkeys(names, "{}"),
+    )
+    for _ in range(2):
+        forget_ended(controller)
+        assert trials == [live, stopping, last]
+        assert controller._stopped_trials == {stopping, last}
+        assert not controller._failed_trials
+        assert controller._trials_to_cache == {live}
+        assert set(controller._trial_metadata) == {"live", "stopping", "last"}

@@ -69,6 +69,22 @@ def test_a_trial_reports_its_progress_and_ends_with_its_curve(tmp_path: Path):
     assert last.metrics["evaluate/error"] == pytest.approx(last.curve.error[2].mean())
 
 
+def test_nets_and_solvers_of_bandits_report_their_play(tmp_path: Path):
+    bandit = {"kind": "bandit", "dim": 2, "points": 4}
+    trial = Trial.model_validate(make_trial().model_dump(mode="json") | {"task": bandit})
+    *_, net = work(make_order(tmp_path, trial))
+    solver = Baseline.model_validate({"task": bandit, "solver": {"kind": "thompson"}})
+    asked = {"kind": "baseline", "key": solver.key, "baseline": solver, "evaluation": EVALUATION}
+    *_, thompson = work(Order.model_validate(asked | {"checkpoints": str(tmp_path)}))
+    for report in (net, thompson):
+        assert report.metrics
+        for name in ("target_kl", *trial.task.outcome_names, "play_regret_sem"):
+            assert 0 <= report.metrics[f"evaluate/{name}"] < 10
+    assert thompson.metrics
+    assert thompson.metrics["evaluate/play_regret_ratio"] == pytest.approx(1)
+    assert thompson.metrics["evaluate/target_kl"] == pytest.approx(0, abs=1e-6)
+
+
 def test_a_trial_resets_torch_and_records_how_it_ran(tmp_path: Path):
     for precision, ran in {"bf16": "bf16 on cpu", "tf32": "float32 (no TF32 here) on cpu"}.items():
         torch.set_float32_matmul_precision("medium")  # as an earlier trial of the process may leave it
@@ -220,13 +236,25 @@ def test_a_trial_too_large_for_the_machine_is_out_of_memory(tmp_path: Path):
     assert last.outcome == "out_of_memory"
 
 
-def test_a_bug_is_reported_with_its_traceback(tmp_path: Path):
+def test_a_checkpoint_of_another_trial_is_not_used(tmp_path: Path):
     order, other = make_order(tmp_path, make_trial()), make_order(tmp_path, make_trial(lr=0.5))
     next(work(other))
     checkpoint_file(other).rename(checkpoint_file(order))
     *_, last = work(order)
+    assert last.outcome == "finished"
+    *_, undisturbed = work(make_order(tmp_path / "undisturbed", make_trial()))
+    assert last.metrics["evaluate/error"] == undisturbed.metrics["evaluate/error"]
+
+
+def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def faulty(*_: object) -> None:
+        raise RuntimeError("a planted bug")
+
+    monkeypatch.setattr(type(make_trial().task), "sample", faulty)
+    *_, last = work(make_order(tmp_path, make_trial()))
     assert last.outcome == "failed"
     assert "Traceback" in last.detail
+    assert "a planted bug" in last.detail
 
 
 def test_a_baseline_has_a_curve_and_no_progress(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopscale.records.predictions import PREDICTION
+from loopscale.records.model import PREDICTION
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.forecast import forecast
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
@@ -20,6 +20,14 @@ def test_one_slot_is_always_busy_and_takes_the_sum_of_all_trials():
     assert result.regret == 0
     assert result.trials == plain.planned
     assert result.curves == {"surrogate": plain.planned}
+
+
+def test_every_seed_of_a_point_is_simulated_and_a_kill_changes_nothing():
+    several = study(**PLAIN | {"search": {"kind": "tpe", "trials": 4, "seeds": 3}})
+    result = forecast(several, LearningCurves(several, [], 1e6), SimulatedCluster(1, kills=3, seed=1))
+    assert result.trials == several.planned == len(several.cells()) * (4 * 3 + 2)
+    assert result.resumed
+    assert result.resumed.same == result.resumed.trials
 
 
 def test_pruning_saves_work_and_more_slots_are_faster():

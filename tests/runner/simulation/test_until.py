@@ -1,5 +1,6 @@
-"""`until: decided` through the real conductor in simulated time: what it spends, and how often it is wrong."""
+"""`until: decided` through the real conductor in simulated time: the cost, and the share of wrong verdicts."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,13 +8,21 @@ import pytest
 
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
-from loopscale.runner.simulation.until import EFFECTS, LEVEL, AssumedErrors, UntilForecast, until_forecasts
+from loopscale.runner.simulation.until import (
+    EFFECTS,
+    LEVEL,
+    AssumedErrors,
+    UntilForecast,
+    recorded_noise,
+    until_forecasts,
+)
 from loopscale.stats.contrasts import Array
 from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.studies.claims import VERDICTS
 from loopscale.studies.spec import Study
 from loopscale.studies.until import UntilDecided
-from tests.runner.decide.test_until import claim, deciding
+from tests.runner.decide.test_until import LAW, claim, deciding
+from tests.stats.simulations import LAW_VALUES, stop_laws
 
 SEEDS = dict(zip(EFFECTS, (16.4, 17.9, 19.4, 12.8, 4.6), strict=True))
 """Mean seeds of 40,000 vectorised studies with noise .15, from docs/statistics.md."""
@@ -74,14 +83,14 @@ def test_the_conductor_needs_as_many_seeds_as_the_vectorised_studies():
         assert false <= 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / courses)
 
 
-def test_a_clear_effect_costs_fewer_trials_than_none():
+def test_a_clear_effect_costs_fewer_trials_than_no_effect():
     study = deciding(ONE_PAIR, scientific={"training.loops": [1, 2]})
     none, *_, clear = forecasts(study, 5)
     assert clear.trials < none.trials
     assert clear.words == {"holds": 1.0}
 
 
-def test_the_most_trials_are_those_of_the_last_look():
+def test_the_largest_number_of_trials_follows_from_the_last_look():
     none, *_ = forecasts(deciding(ONE_PAIR, until={"looks": [3, 5], "futile": 0.0}), 3)
     assert none.most_trials == 4 * 3 + 2 * 2
 
@@ -106,6 +115,44 @@ def test_recorded_replicates_give_the_means_and_the_noise():
     assert only.words == {"holds": 1.0}
 
 
-def test_without_records_the_noise_is_that_of_the_shipped_table():
+def test_without_records_the_shipped_table_gives_the_noise():
     none, *_ = forecasts(deciding(ONE_PAIR, until={"most": 3}), 1, None)
     assert 0.01 < none.sd < 1
+
+
+LOOPS_OF_LAWS = {"training.loops": [1, 2, 4, 8]}
+
+
+def test_a_law_has_a_line_for_exact_theory_and_a_line_for_theory_that_is_a_quarter_off():
+    study = deciding(laws=[LAW], scientific=LOOPS_OF_LAWS)
+    exact, off = forecasts(study, 2, 0.02)
+    assert (exact.share, exact.words, exact.trials) == (1.0, {"agrees": 1.0}, 12)
+    assert (off.share, off.words, off.covered) == (0.75, {"slower": 1.0}, 1.0)
+
+
+@pytest.mark.slow
+def test_the_conductor_decides_laws_as_the_vectorised_studies():
+    """The figures of docs/statistics.md, through the real conductor. The tolerances are 3.5 standard errors."""
+    courses = 40
+    study = deciding(laws=[LAW], scientific=LOOPS_OF_LAWS)
+    for each in forecasts(study, courses, 0.2):
+        print(each)  # for docs/statistics.md
+        assert each.share
+        fast = stop_laws(11, 20_000, LAW_VALUES, 0.2, each.share, LookSchedule())
+        error = np.hypot(each.replicates_sd, fast.seeds.std()) / np.sqrt(courses)
+        assert each.replicates == pytest.approx(fast.seeds.mean(), abs=3.5 * error)
+        assert each.covered
+        assert each.covered >= 0.95 - 3.5 * np.sqrt(0.95 * 0.05 / courses)
+        wrong = each.words.get("faster", 0.0) + (each.words.get("slower", 0.0) if each.share == 1 else 0)
+        assert wrong <= 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / courses)
+
+
+def test_recorded_noise_is_that_of_the_longest_trainings():
+    study = deciding(ONE_PAIR)
+    short = recorded(study, {1: [0.9, 0.8, 0.7], 2: [0.5, 0.5, 0.5]})
+    long = [
+        replace(trial, key=f"{trial.key}x", steps_factor=2) for trial in recorded(study, {1: [0.1, 0.2, 0.4]})
+    ]
+    means, _ = recorded_noise([*short, *long])
+    first, second = study.cells()[:2]
+    assert means == pytest.approx({first.key: np.log(0.2), second.key: np.log(0.5)})

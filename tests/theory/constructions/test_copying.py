@@ -36,7 +36,7 @@ def test_relu_copies_exactly_with_scores_of_one(dim: int, length: int, lags: int
     assert max(weight.abs().max().item() for weight in net.stack.blocks.parameters()) <= large
 
 
-def test_it_is_one_layer_of_q_heads_without_an_mlp():
+def test_the_construction_is_one_layer_of_q_heads_without_an_mlp():
     net = Copying(lags=5).net(Prompt(9, 2, 12))
     (block,) = blocks(net)
     assert (net.depth, block.attention.heads, block.mlp) == (1, 5, None)

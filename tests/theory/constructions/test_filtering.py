@@ -88,7 +88,7 @@ def test_other_levels_do_not_affect_the_prediction():
     assert (predictions == changed_predictions).all()
 
 
-def test_it_has_two_layers_before_the_loop_two_heads_in_it_and_none_after():
+def test_the_net_has_two_layers_before_the_loop_two_heads_inside_and_no_layer_after():
     net = built(3, 8, 4, expansion=2)
     heads = [block.attention.out.weight.chunk(block.attention.heads, 1) for block in blocks(net)]
     assert [sum(bool((head != 0).any()) for head in layer) for layer in heads] == [1, 2, 2, 0]

@@ -85,7 +85,7 @@ def test_bonus_error_is_within_the_bound_of_the_pieces():
     )
 
 
-def test_number_of_layers():
+def test_the_net_has_the_stated_number_of_layers():
     shape = Prompt(9, 7, 4)
     accelerated, newton = (LinUcb.model_validate({"solver": s}).net(shape) for s in ("accelerated", "newton"))
     assert layers(accelerated) == (0, 1, 2)

@@ -59,7 +59,7 @@ def test_loops_are_steps_of_descent_on_relu_networks(
     assert change > 1e-2, "a network that learns nothing would test nothing"
 
 
-def test_threshold_only_affects_activations_below_it():
+def test_the_threshold_only_affects_activations_below_the_threshold():
     constructions = [NetworkDescent(hidden=(6,), gain=1.4, threshold=t) for t in (1.0, 0.1, 1e-6, 1e-8)]
     errors = [distance(construction, pairs=30, steps=20)[0] for construction in constructions]
     assert errors[0] > errors[1] > 1e-5

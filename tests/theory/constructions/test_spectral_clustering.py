@@ -10,7 +10,7 @@ from loopscale.theory.constructions.spectral_clustering import SpectralClusterin
 
 @pytest.mark.parametrize(("dim", "count"), [(4, 60), (2, 15), (8, 6)])
 @pytest.mark.parametrize(("pieces", "polish"), [(4, 0), (64, 2)])
-def test_signs_are_those_of_the_first_component(dim: int, count: int, pieces: int, polish: int):
+def test_signs_equal_the_signs_of_the_first_component(dim: int, count: int, pieces: int, polish: int):
     rng = np.random.default_rng(100 * dim + count)
     centre = 2 * rng.standard_normal(dim) / dim**0.5
     x = rng.choice([-1.0, 1.0], (3, count, 1)) * centre + 0.5 * rng.standard_normal((3, count, dim))

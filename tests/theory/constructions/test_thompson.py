@@ -71,7 +71,9 @@ def drawn(construction: PosteriorSampling, x: Tensor, y: Tensor, others: Tensor)
 
 @ATTENTION
 @pytest.mark.parametrize(("dim", "pairs", "penalty"), [(1, 3, 1.0), (4, 25, 0.5), (5, 2, 0.1), (3, 0, 1.0)])
-def test_the_weights_drawn_are_those_of_the_posterior(attention: str, dim: int, pairs: int, penalty: float):
+def test_the_drawn_weights_equal_a_draw_from_the_posterior(
+    attention: str, dim: int, pairs: int, penalty: float
+):
     construction = ThompsonDraw.model_validate(
         {"attention": attention, "penalty": penalty, "bound": 2.0, "spread": 0.7}
     )
@@ -97,7 +99,7 @@ def test_the_arm_played_is_the_best_for_the_weights_drawn(
     assert len(best.unique()) > 1, "the same arm in every prompt would test little"
 
 
-def test_number_of_layers():
+def test_the_net_has_the_stated_number_of_layers():
     nets = ThompsonDraw().net(Prompt(7, 7, 3)), ThompsonSampling().net(Prompt(7, 7, 2))
     for net, after in zip(nets, (2, 3), strict=True):
         assert (len(net.pre.blocks), len(net.loop.stack.blocks), len(net.post.blocks)) == (1, 1, after)

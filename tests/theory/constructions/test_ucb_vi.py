@@ -79,7 +79,7 @@ def test_unplayed_cells_have_the_largest_value_if_the_bonus_is_large(confidence:
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_number_of_layers(sizes: tuple[int, ...]):
+def test_the_net_has_the_stated_number_of_layers(sizes: tuple[int, ...]):
     played, (stages, _, actions, _) = Played(*sizes), sizes
     levels = math.ceil(math.log2(actions))
     for maximum, cell in (("tournament", 1 + levels), ("softmax", 2)):

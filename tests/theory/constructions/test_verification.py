@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from loopscale.theory.constructions.base import blocks, without_idle_heads
 from loopscale.theory.constructions.example import Limit
 from loopscale.theory.constructions.newton import Newton
+from loopscale.theory.constructions.principal_components import ParallelComponents
 from loopscale.theory.constructions.verification import approach, distances, order
 
 LIMIT = Limit("pieces", 2.0, (16.0, 23.0, 32.0, 45.0, 64.0, 91.0, 128.0))
@@ -58,3 +60,16 @@ def test_the_approach_has_the_largest_distance_of_every_prompt_after_any_step():
     steps = distances(finest, finest.example(torch.Generator().manual_seed(3)))
     assert at_values.shape == (len(construction.limit.values), steps.shape[1])
     assert at_values[-1] == pytest.approx(steps.amax(0).numpy())
+
+
+def test_a_net_without_idle_heads_has_the_same_outputs():
+    construction = ParallelComponents(pieces=12)
+    example = construction.example(torch.Generator().manual_seed(0))
+    padded, net = (construction.net(example.prompt) for _ in range(2))
+    net = without_idle_heads(net)
+    heads = [block.attention.heads for block in blocks(net)]
+    assert max(heads) == blocks(padded)[0].attention.heads
+    assert min(heads) == 2
+    torch.testing.assert_close(
+        net(example.tokens, 8), padded(example.tokens, 8), rtol=0, atol=1e-13, equal_nan=True
+    )

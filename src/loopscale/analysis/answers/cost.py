@@ -14,32 +14,23 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The cost of training alone, without evaluation, baselines and waiting. None means unknown.
-
-    Attributes
-    ----------
-    planned, begun
-        Numbers of trials: tuning and replicates together.
-    flops_planned
-        The FLOPs without pruning, for the cheapest and for the most expensive tuned values.
-    flops_expected
-        The same range with the pruning that the plan expects.
-    flops
-        The FLOPs of the steps that were trained. A step that was lost and trained again counts once.
-    seconds
-        The training time, summed over trials.
-    seconds_expected
-        The time for `flops_expected` at the speed of the cell's own trials. A plan does not know the machine.
-    """
+    """The cost of training alone, without evaluation, baselines and waiting. None means unknown."""
 
     label: str
     planned: int | None
+    """The planned number of trials, tuning and replicates together."""
     begun: int
+    """The number of trials that have begun."""
     flops_planned: Span | None
+    """The FLOPs without pruning, for the cheapest and for the most expensive tuned values."""
     flops_expected: Span | None
+    """The same range with the pruning that the plan expects."""
     flops: float
+    """The FLOPs of the steps that were trained. A step that was lost and trained again counts once."""
     seconds: float
+    """The training time, summed over trials."""
     seconds_expected: Span | None
+    """The time for `flops_expected` at the speed of the cell's own trials. A plan does not know the machine."""
 
 
 COLUMNS: list[Column[TrainingCost]] = [

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult
+from loopscale.core.plugins import MissingPlugin
 from loopscale.studies.settings import put
 from loopscale.studies.training_budget import Prices
 from loopscale.training.cost import StepCosts, step_flops
@@ -33,20 +34,15 @@ ONE_STEP = StepCosts((0,), (1.0,))
 
 @dataclass(frozen=True)
 class Price:
-    """The cost of a training by step.
-
-    Attributes
-    ----------
-    flops, seconds
-        The cost of the steps; NaN if unknown.
-    counted
-        today: FLOPs are counted from the settings. record: this version does not know the settings, so FLOPs are the
-        recorded count.
-    """
+    """The cost of a training by step."""
 
     flops: StepCosts
+    """The FLOPs of the steps; NaN if unknown."""
     seconds: StepCosts
+    """The seconds of the steps; NaN if unknown."""
     counted: Literal["today", "record"] = "today"
+    """today: FLOPs are counted from the settings. record: this version does not know the settings, so FLOPs are the
+    recorded count."""
 
     def after(self, steps: Any, basis: Basis) -> Array:
         """The cost of the first `steps` steps."""
@@ -124,12 +120,6 @@ def common_budget(trials: Iterable[TrialResult], priced: Mapping[str, Price], ba
     return min((float(cost[0]) if cost.size else np.nan for cost in reached), default=np.nan)
 
 
-def is_indicative(trials: Sequence[TrialResult], basis: Basis) -> bool:
-    """True if a comparison at equal cost cuts schedules short, because the trials were trained for unequal costs."""
-    budgets = {trial.settings.get(f"training.{basis}") for trial in trials}
-    return len(budgets) > 1 or budgets == {None}
-
-
 def price_of(trial: TrialResult) -> Price:
     """The price of one trial, at the pace of its own clock."""
     settings = as_trial(trial)
@@ -145,7 +135,7 @@ def as_trial(trial: TrialResult) -> Trial | None:
         put(tree, path, value)
     try:
         return Trial.model_validate(tree | {"seed": trial.seed or 0})
-    except (ValidationError, ValueError, OSError):
+    except (ValidationError, ValueError, OSError, MissingPlugin):
         return None
 
 

@@ -4,31 +4,26 @@ An open question comes with the replicates or values that would decide it, and w
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from loopscale.analysis.answers.claims import JudgedClaim, count_words, futile_words, judged_claims
-from loopscale.analysis.answers.comparisons import (
-    AtEnd,
-    Best,
-    Comparison,
-    Standing,
-    best,
-    cells_at_ends,
-    compare_cells,
-    number,
-    standings,
-)
+from loopscale.analysis.answers.best_cells import AtEnd, Best, best, cells_at_ends
+from loopscale.analysis.answers.claims import JudgedClaim, count_words, judged_claims
+from loopscale.analysis.answers.comparisons import Comparison, lowest_first
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
+from loopscale.analysis.answers.matched_steps import MatchedSteps, matched_steps
+from loopscale.analysis.answers.standings import Standing, standings
 from loopscale.analysis.axes import CURVES
-from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
-from loopscale.analysis.laws.law import Law, Unfitted, law_name, study_laws
+from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue, signed
+from loopscale.analysis.laws.law import Law, Unfitted, study_laws
+from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
+from loopscale.analysis.looks import order_sentences
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
-from loopscale.analysis.table import Column
+from loopscale.analysis.table import Column, number
 from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
@@ -41,29 +36,22 @@ MOST_TASKS = 6
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """An open question, and what would decide it.
-
-    Attributes
-    ----------
-    what, because
-        The question, and why it is open.
-    replicates
-        The total number of replicates of each cell that would decide; None if replicates would not.
-    values
-        The total number of values on the axis that would decide; None if more values would not.
-    more_trials
-        The trainings that these replicates add.
-    seconds, flops
-        The cost of these trainings, at the mean cost of finished replicates or, without any, of tuning trials.
-    """
+    """An open question, and what would decide it."""
 
     what: str
+    """The question."""
     because: str
+    """The reason why the question is open."""
     replicates: int | None = None
+    """The total number of replicates of each cell that would decide; None if replicates would not."""
     values: int | None = None
+    """The total number of values on the axis that would decide; None if more values would not."""
     more_trials: int | None = None
+    """The trainings that these replicates add."""
     seconds: float | None = None
+    """The training time of these trainings, at the mean of finished replicates or, without any, of tuning trials."""
     flops: float | None = None
+    """The FLOPs of these trainings, at the same mean."""
 
 
 QUESTIONS: list[Column[OpenQuestion]] = [
@@ -79,50 +67,37 @@ QUESTIONS: list[Column[OpenQuestion]] = [
 
 @dataclass(frozen=True)
 class CloseCall:
-    """A pruned trial that was hardly behind the best trial of its cell.
-
-    Attributes
-    ----------
-    step
-        The training step at which the trial was pruned.
-    ratio
-        The validation error of the trial at that step, divided by the error of the best trial at the same step.
-    """
+    """A pruned trial that was hardly behind the best trial of its cell."""
 
     trial: str
     label: str
     step: int
+    """The training step at which the trial was pruned."""
     ratio: float
+    """The validation error of the trial at that step, divided by the error of the best trial at the same step."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a study.
-
-    Attributes
-    ----------
-    answers
-        The best configuration of each cell, in the study's order.
-    standings
-        Every cell beside every classical algorithm of its task.
-    laws, unfitted
-        The fitted laws, and the laws that could not be fitted.
-    impossible
-        Results below the least possible error: bugs, or answers that leak into the prompts.
-    open
-        The open questions, with the replicates or values that would decide them.
-    claims
-        The claims of the study's file with their verdicts, as one family.
-    """
+    """The findings of a study."""
 
     results: Results
     answers: Sequence[Best]
+    """The best configuration of each cell, in the study's order."""
     standings: Sequence[Standing]
+    """Every cell beside every classical algorithm of its task."""
     laws: Sequence[Law]
+    """The fitted laws."""
     unfitted: Sequence[Unfitted]
+    """The laws that could not be fitted."""
     impossible: Sequence[Impossible]
+    """Results below the least possible error: bugs, or answers that leak into the prompts."""
     open: Sequence[OpenQuestion]
+    """The open questions, with the replicates or values that would decide them."""
     claims: Sequence[JudgedClaim] = ()
+    """The claims of the study's file with their verdicts, as one family."""
+    matched: Sequence[MatchedSteps] = ()
+    """Every cell beside every iterative algorithm of its task: the steps that match the error of the nets."""
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -130,13 +105,23 @@ class Findings:
         return list(_sentences(self))
 
 
-def study_findings(results: Results) -> Findings:
-    """The findings of a study."""
+def study_findings(results: Results, judged: tuple[list[Law], list[Unfitted]] | None = None) -> Findings:
+    """The findings of a study. `judged` are the laws of `study_laws`, if they are known already."""
+    laws, unfitted = judged or study_laws(results)
     answers, rows = best(results), standings(results)
-    laws, unfitted = study_laws(results)
     claims = judged_claims(results)
     questions = open_questions(results, answers, rows, laws, unfitted, claims)
-    return Findings(results, answers, rows, laws, unfitted, impossible_results(results), questions, claims)
+    return Findings(
+        results,
+        answers,
+        rows,
+        laws,
+        unfitted,
+        impossible_results(results),
+        questions,
+        claims,
+        matched_steps(results),
+    )
 
 
 def law_sentence(law: Law) -> str:
@@ -166,14 +151,15 @@ def prediction_sentence(law: Law, value: PredictedValue) -> str:
     text = f"The law of {law_name(law)} predicted {centre} (95 % interval {low} to {high}) at {place}, {when}"
     if value.score is None:
         return f"{text}. No run there has finished yet."
-    came = number(math.exp(float(np.mean(np.log(value.errors)))))
     word = (
-        f"not judged, because {value.prediction.reason}" if value.word == "not judged" else f"a {value.word}"
+        f"not judged, because {value.prediction.reason}"
+        if value.word == "not judged"
+        else "open, because only an interval is known"
+        if value.word == "open"
+        else f"a {value.word}"
     )
-    naive = (
-        f"the last value {value.score.last_value_error:+.2f}, the straight line {value.score.line_error:+.2f}"
-    )
-    return f"{text}. The runs gave {came}: {word}. Log error {value.score.log_error:+.2f}; {naive}."
+    naive = ", ".join(f"the {part}" for part in value.naive.split(", "))
+    return f"{text}. The runs gave {value.came}: {word}. Log error {signed(value.score.log_error)}; {naive}."
 
 
 def _sentences(findings: Findings) -> Iterator[str]:
@@ -198,6 +184,7 @@ def _sentences(findings: Findings) -> Iterator[str]:
         yield f"Claims: {count_words(findings.claims)}."
     if learning := study_sentence(findings.results.learnt):
         yield learning
+    yield from order_sentences(findings.results)
     unfinished = sum(answer.error is None for answer in findings.answers)
     if unfinished:
         yield f"{unfinished} of {len(findings.answers)} cells have no finished trial yet."
@@ -207,7 +194,7 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
     """For one task: the best cell, the next cell, and the best cell beside the classical algorithms."""
     alone = len(findings.results.tasks) == 1
     answers = {answer.cell: answer for answer in findings.answers}
-    first, *others = best_two(cells)
+    first, *others = lowest_first(cells)[:2]
     lowest = answers[first.key]
     if not others and task:
         yield f"With {task}: error {lowest.words}."
@@ -216,17 +203,19 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
         opening = f"With {task}, lowest" if task else "Lowest"
         yield f"{opening} error: {lowest.words} by {first.label or 'the only cell'}{cost}."
     for other in others:
-        yield _next_cell(findings.results, first, other)
+        yield _next_cell(first, other, answers[other.key].against_best)
     rows = [standing for standing in findings.standings if standing.cell == first.key]
     for standing in rows if alone else sorted(rows, key=lambda standing: standing.baseline_error)[:1]:
         yield _standing(standing)
 
 
-def _next_cell(results: Results, first: CellResult, second: CellResult) -> str:
-    compared = compare_cells(results, second, first)
+def _next_cell(first: CellResult, second: CellResult, compared: Comparison | None) -> str:
+    assert compared
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
     others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
     verdict = (decided | others).get(compared.word, "no verdict")
+    if compared.lost:
+        verdict += f" among {compared.family:,} comparisons"
     return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
 
 
@@ -264,11 +253,18 @@ def open_questions(
     - Tuned ranges whose end was best.
     - Laws whose verdict is undecided, and laws that could not be fitted.
     - Cells with runs on the plateau.
+
+    The verdicts are those of the tables, so the corrections of the tables hold here too.
     """
+    compared = {answer.cell: answer.against_best for answer in answers if answer.against_best}
     return [
         *_unlearnt(results),
         *_undecided_claims(results, claims),
-        *(question for cells in results.tasks.values() for question in _best_two_cells(results, cells)),
+        *(
+            question
+            for cells in results.tasks.values()
+            for question in _best_two_cells(results, cells, compared)
+        ),
         *_cells_against_algorithms(results, standings),
         *_close_calls(results),
         *(_beyond_range(end) for end in cells_at_ends(results, answers)),
@@ -290,7 +286,7 @@ def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
         because += f", as one of {claim.family} claims"
     more_trials = claim.more_trials
     if claim.futile and claim.decision:
-        because += f". {futile_words(claim.decision)}"
+        because += f". {claim.decision.why_futile}"
         more_trials = round(claim.decision.needed) if math.isfinite(claim.decision.needed) else None
     elif claim.sides.contrast and claim.replicates is None:
         because += "; more than 1,000 replicates would be needed"
@@ -312,16 +308,13 @@ def _unlearnt(results: Results) -> Iterator[OpenQuestion]:
         yield OpenQuestion(f"What nets of {named}{more} do after they have learnt", because)
 
 
-def best_two(cells: Sequence[CellResult]) -> list[CellResult]:
-    """The cells of lowest mean error, at most two, the lowest first."""
-    return sorted(cells, key=lambda cell: mean(cell.values_of("error")))[:2]
-
-
-def _best_two_cells(results: Results, cells: Sequence[CellResult]) -> Iterator[OpenQuestion]:
-    first, *others = best_two(cells)
+def _best_two_cells(
+    results: Results, cells: Sequence[CellResult], against_best: Mapping[str, Comparison]
+) -> Iterator[OpenQuestion]:
+    first, *others = lowest_first(cells)[:2]
     if not others:
         return
-    compared = compare_cells(results, first, others[0])
+    compared = against_best[others[0].key].reversed
     what = f"Whether {first.label} is better than {others[0].label}"
     if compared.word == "no interval":
         runs = min(len(cell.runs) if cell.replicated else 0 for cell in (first, *others))
@@ -344,6 +337,8 @@ def _cells_against_algorithms(results: Results, standings: Sequence[Standing]) -
 
 def _undecided(results: Results, what: str, compared: Comparison, groups: int) -> OpenQuestion:
     because = f"the ratio of their errors is {compared.span}"
+    if compared.family > 1:
+        because += f", as one of {compared.family:,} comparisons"
     if compared.replicates is None:
         return OpenQuestion(what, f"{because}; more than 1,000 replicates would be needed")
     more_trials = groups * (compared.replicates - compared.seeds)

@@ -14,7 +14,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-from loopscale.analysis.answers.comparisons import tuned_ranges
+from loopscale.analysis.answers.best_cells import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
 from loopscale.studies.searches.base import distribution
 
@@ -28,23 +28,16 @@ BETTER = 0.25
 
 @dataclass(frozen=True)
 class Importance:
-    """The importance of the tuned settings in one cell.
-
-    Attributes
-    ----------
-    trials
-        The number of finished trials.
-    shares
-        The importance by setting, the largest first, with sum 1. If empty, `note` gives the reason.
-    note
-        A warning, or the reason why there are no shares.
-    """
+    """The importance of the tuned settings in one cell."""
 
     cell: str
     label: str
     trials: int
+    """The number of finished trials."""
     shares: Mapping[str, float]
+    """The importance by setting, the largest first, with sum 1. If empty, `note` gives the reason."""
     note: str = ""
+    """A warning, or the reason why there are no shares."""
 
     @property
     def reliable(self) -> bool:

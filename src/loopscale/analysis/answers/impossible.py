@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from loopscale.analysis.references import raw_floors, task_of
 from loopscale.analysis.results import Results, TrialCurve, TrialResult, part_of, settings_key
+from loopscale.core.plugins import MissingPlugin
 from loopscale.solvers.base import Solver
 
 STANDARD_ERRORS = 3.0
@@ -30,7 +31,7 @@ For single queries the limit is larger, so that all queries of a trial together 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A trial below a floor. Errors are divided by the target's variance. `point` is None for the mean over queries."""
+    """A trial below a floor. Errors are divided by the target's variance. The mean over queries has no `point`."""
 
     trial: str
     label: str
@@ -119,7 +120,7 @@ def _unbeaten_solvers(results: Results) -> Iterator[_UnbeatenSolver]:
         try:
             solver = Solver.model_validate(part_of(baseline.settings, "solver."))
             task = task_of(baseline.task)
-        except ValueError:  # recorded by an older version with settings that are refused now
+        except (ValueError, MissingPlugin):  # recorded by an older version of loopscale or of a plugin
             continue
         room = solver.room_below(task)
         if room is not None:

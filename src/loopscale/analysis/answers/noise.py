@@ -1,7 +1,7 @@
 """The noise between the replicates of a study, as `loopscale plan` needs it for the next study.
 
 `python -m loopscale.analysis.answers.noise FOLDER FILE` reads all exported studies of a folder, and writes the table
-that ships with the package (`make noise`).
+that ships with the package, and beside the file the table of the steps to emergence (`make noise`).
 """
 
 import sys
@@ -19,6 +19,8 @@ from loopscale.stats.contrasts import Array, pool
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.power import ReplicateNoise
+from loopscale.studies.csv_rows import write_rows
+from loopscale.studies.learning_times import FILE, EmergenceRow, RecordedCell, emergence_rows
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
 
 CURVES = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
@@ -48,6 +50,19 @@ def noise_rows(results: Results) -> Iterator[NoiseRow]:
             yield from _row(task, model, measure, np.where(np.isnan(learnt), np.nan, logs), learnt == 0)
         for along, (measure, form) in CURVES.items():
             yield from _rate_row(task, model, measure, _rates(results, cells, along, form))
+
+
+def recorded_cells(results: Results) -> Iterator[RecordedCell]:
+    """The emergence of the replicates of each cell. Runs without a known floor, or without room, do not count."""
+    for cell in results.cells:
+        if not cell.replicated:
+            continue
+        first = cell.runs[0]
+        states = [run.learning.emergence for run in cell.runs if run.learning]
+        if runs := [(state.after, state.by) for state in states if state]:
+            kinds = str(first.task["task.kind"]), str(first.settings["model.kind"])
+            steps = int(first.settings["training.steps"])
+            yield RecordedCell(results.name, cell.label, *kinds, steps, tuple(runs))
 
 
 def _learnt(_: CellResult, run: TrialResult) -> float:
@@ -103,8 +118,11 @@ def exported_studies(folder: Path) -> Iterator[Results]:
 
 
 def main(folder: str, file: str) -> None:
-    """Write the table of all studies below a folder."""
-    Path(file).write_text(noise_table(exported_studies(Path(folder))).text(), encoding="utf-8")
+    """Write the tables of all studies below a folder."""
+    studies = list(exported_studies(Path(folder)))
+    Path(file).write_text(noise_table(studies).text(), encoding="utf-8")
+    rows = emergence_rows(cell for results in studies for cell in recorded_cells(results))
+    Path(file).with_name(FILE).write_text(write_rows(EmergenceRow, rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -34,23 +34,16 @@ class CostPoint:
 
 @dataclass(frozen=True)
 class Front:
-    """The points of one task, by cost.
-
-    Attributes
-    ----------
-    measure
-        The name of the measure in texts, as `MeanFloor.measure` gives it.
-    points
-        All points of all cells.
-    best
-        The points that no other point beats in both cost and measure, the cheapest first.
-    """
+    """The points of one task, by cost."""
 
     task: str
     basis: CostBasis
     measure: str
+    """The name of the measure in texts, as `MeanFloor.measure` gives it."""
     points: tuple[CostPoint, ...]
+    """All points of all cells."""
     best: tuple[CostPoint, ...]
+    """The points that no other point beats in both cost and measure, the cheapest first."""
 
 
 @dataclass(frozen=True)

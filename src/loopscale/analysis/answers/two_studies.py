@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.answers.comparisons import Best, Comparison, best, compare_studies, number
-from loopscale.analysis.laws.law import Law, law_name, study_laws
+from loopscale.analysis.answers.best_cells import Best, best
+from loopscale.analysis.answers.comparisons import Comparison, compare_studies, correction_notes
+from loopscale.analysis.laws.law import Law, study_laws
+from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.results import CellResult, Results
-from loopscale.analysis.table import Column
+from loopscale.analysis.table import Column, Interval, number
 
 PARTS_OF_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")
 """The parts of a study's description that are compared, besides the cells."""
@@ -21,17 +23,12 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Pair:
-    """A cell of the first study and a cell of the second.
-
-    Attributes
-    ----------
-    comparison
-        The ratio of the second error to the first. `less` means that the second study is better.
-    """
+    """A cell of the first study and a cell of the second."""
 
     first: Best
     second: Best
     comparison: Comparison
+    """The ratio of the second error to the first. `less` means that the second study is better."""
 
     @property
     def ratio(self) -> float | None:
@@ -49,6 +46,7 @@ PAIR_COLUMNS: list[Column[Pair]] = [
     Column.attribute("ratio"),
     Column(("low", "high"), "95 % interval", lambda pair: pair.comparison.interval),
     Column(("word",), "verdict on the second", lambda pair: pair.comparison.word),
+    Column(("alone",), "alone", lambda pair: pair.comparison.alone),
 ]
 
 
@@ -76,9 +74,17 @@ class LawPair:
 LAW_COLUMNS: list[Column[LawPair]] = [
     Column(("name",), "law", lambda pair: pair.name),
     Column(("first_rate",), "rate of the first", lambda pair: pair.first.rate),
-    Column(("first_low", "first_high"), "95 % interval", lambda pair: pair.first.interval),
+    Column(
+        ("first_low", "first_high"),
+        "95 % interval",
+        lambda pair: Interval.of(pair.first.low, pair.first.high),
+    ),
     Column(("second_rate",), "rate of the second", lambda pair: pair.second.rate),
-    Column(("second_low", "second_high"), "95 % interval", lambda pair: pair.second.interval),
+    Column(
+        ("second_low", "second_high"),
+        "95 % interval",
+        lambda pair: Interval.of(pair.second.low, pair.second.high),
+    ),
     Column.attribute("difference"),
     Column.interval("low", "high"),
 ]
@@ -86,26 +92,19 @@ LAW_COLUMNS: list[Column[LawPair]] = [
 
 @dataclass(frozen=True)
 class TwoStudies:
-    """Two studies side by side.
-
-    Attributes
-    ----------
-    matched
-        The settings in which the two cells of a pair agree; empty if no cells match.
-    alone
-        For each study, the labels of the cells without a counterpart.
-    different
-        By setting, the two values: settings that are constant within a study and differ between the studies, parts
-        such as `search` that differ, and axes with different values.
-    """
+    """Two studies side by side."""
 
     names: tuple[str, str]
     questions: tuple[str, str]
     matched: tuple[str, ...]
+    """The settings in which the two cells of a pair agree; empty if no cells match."""
     pairs: list[Pair]
     alone: tuple[list[str], list[str]]
+    """For each study, the labels of the cells without a counterpart."""
     laws: list[LawPair]
     different: dict[str, tuple[Any, Any]]
+    """The two values by setting, for all differences between the studies: constant settings, parts (for instance
+    `search`), and values of the axes."""
 
     @property
     def unlike(self) -> list[str]:
@@ -118,6 +117,11 @@ class TwoStudies:
         if not self.matched:
             return "No two cells agree in the varied settings, so every cell is compared with every other."
         return f"Cells are matched by {', '.join(self.matched)}."
+
+    @property
+    def correction(self) -> list[str]:
+        """Sentences for how many comparisons the verdicts are corrected."""
+        return correction_notes(pair.comparison for pair in self.pairs)
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -136,8 +140,10 @@ def compare(first: Results, second: Results) -> TwoStudies:
     """The second study compared with the first, whose errors are the denominators of the ratios."""
     matched, couples = _couples(first, second)
     answers = [{answer.cell: answer for answer in best(results)} for results in (first, second)]
+    compared = compare_studies((second, first), [(b, a) for a, b in couples])
     pairs = [
-        Pair(answers[0][a.key], answers[1][b.key], compare_studies((second, first), b, a)) for a, b in couples
+        Pair(answers[0][a.key], answers[1][b.key], comparison)
+        for (a, b), comparison in zip(couples, compared, strict=True)
     ]
     used = [{couple[side].key for couple in couples} for side in (0, 1)]
     alone = [

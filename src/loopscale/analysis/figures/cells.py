@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.answers.comparisons import best
+from loopscale.analysis.answers.best_cells import best
 from loopscale.analysis.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.figures.style import (
     ERROR,

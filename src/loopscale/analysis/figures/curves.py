@@ -6,16 +6,19 @@ may lie below the least possible error.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from loopscale.analysis.answers.claims import ratios_to_solver
+from loopscale.analysis.answers.comparisons import ratios_to_solver
 from loopscale.analysis.figures.style import (
     DASHES,
     ERROR,
+    EXACT_DASHES,
     GREYS,
+    REGRET,
     band,
     blank,
     colour_of,
@@ -32,21 +35,33 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.references import floors, references
 from loopscale.analysis.results import Array, CellResult, Results, TrialCurve, mean
 
-MEDIANS = {"width": 1.1, "dash": "dot"}
+MEDIANS = {"width": 1.1, "dash": "2px,4px"}
 MEDIANS_ENTRY = "dotted: median over prompts (bounds are of the mean)"
 
 
-def against_loops(results: Results, cells: Sequence[CellResult]) -> go.Figure:
-    """Mean error over queries after every loop or layer; a ring marks T, the number of trained loops."""
-    figure = blank("loop or layer (count)", ERROR)
-    drawn = _trained_loops(figure, cells)
+def against_loops(
+    results: Results, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
+) -> go.Figure:
+    """Mean error (or regret) over queries after every loop or layer; a ring marks T, the number of trained loops."""
+    figure = blank("loop or layer (count)", ERROR if of == "error" else REGRET)
+    drawn = _trained_loops(figure, cells, of)
     for order, (name, curve) in enumerate(_algorithms(drawn)):
-        dashed_line(figure, name, order, curve.loops, curve.by_loop())
-    if drawn:
+        dashed_line(figure, name, order, curve.loops, _positive(curve.by_loop(of)))
+    if drawn and of == "error":
         loops = sorted(set(_xs(figure)))
-        for name, _, errors in floors(drawn[0].runs[0]):
-            exact_line(figure, name, loops, np.full(len(loops), errors.mean()))
+        for order, (name, _, errors) in enumerate(floors(drawn[0].runs[0])):
+            exact_line(figure, name, loops, np.full(len(loops), errors.mean()), order)
     return figure
+
+
+def has_regret(cells: Sequence[CellResult]) -> bool:
+    """Whether the regret of a trained net is known after some loop."""
+    return any(bool((curve.by_loop("regret") > 0).any()) for cell in cells for curve in cell.curves)
+
+
+def _positive(values: Array) -> Array:
+    """The values that a logarithmic axis can show. A regret that is rounding or noise may be negative."""
+    return np.where(values > 0, values, np.nan)
 
 
 def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figure:
@@ -58,30 +73,34 @@ def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figu
     drawn = _trained_loops(figure, cells)
     loops = [int(x) for x in sorted(set(_xs(figure)))]
     for order, (name, values) in enumerate(references(drawn[0].runs[0], loops) if drawn else ()):
-        style = {"color": "#101828", "width": 1.6, "dash": DASHES[order % 5]}
+        style = {"color": "#101828", "width": 1.6, "dash": (EXACT_DASHES + DASHES)[order % 10]}
         y = rounded(np.where(values > 1e-12, values, np.nan))
         scatter(figure, x=loops, y=y, mode="lines", name=name, line=style)
     return figure
 
 
-def against_points(results: Results, cells: Sequence[CellResult]) -> go.Figure:
-    """Error at loop T against the pairs seen before the query; classical algorithms after their last step."""
-    figure = blank("pairs seen before the query (count)", ERROR, log_x=False)
+def against_points(
+    results: Results, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
+) -> go.Figure:
+    """Error (or regret) at T against the pairs seen before the query; classical algorithms after their last step."""
+    figure = blank("pairs seen before the query (count)", ERROR if of == "error" else REGRET, log_x=False)
     drawn = [cell for cell in cells if cell.curves]
     for cell in drawn:
         runs = [run for run in cell.runs if run.curve]
-        values = [run.curve.error[run.curve.row(run.loop)] for run in runs]
+        values = [_positive(getattr(run.curve, of)[run.curve.row(run.loop)]) for run in runs]
         x, table = _on_shared_axis([run.curve.points for run in runs], values)
         mean_line(figure, safe(cell.label), cell.index, x, table)
     for order, (name, curve) in enumerate(_algorithms(drawn)):
-        dashed_line(figure, name, order, curve.points, curve.error[-1])
-    if drawn:
-        for name, points, errors in floors(drawn[0].runs[0]):
-            exact_line(figure, name, points, errors)
+        dashed_line(figure, name, order, curve.points, _positive(getattr(curve, of)[-1]))
+    if drawn and of == "error":
+        for order, (name, points, errors) in enumerate(floors(drawn[0].runs[0])):
+            exact_line(figure, name, points, errors, order)
     return figure
 
 
-def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellResult]:
+def _trained_loops(
+    figure: go.Figure, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
+) -> list[CellResult]:
     """Draw means with intervals, a ring at T and medians beyond T. If all cells share T, shade the loops beyond T."""
     drawn = [cell for cell in cells if cell.curves]
     trained, dotted = set[int](), False
@@ -90,11 +109,12 @@ def _trained_loops(figure: go.Figure, cells: Sequence[CellResult]) -> list[CellR
         loop = runs[0].loop
         trained.add(loop)
         x, values = _on_shared_axis(
-            [curve.loops for curve in cell.curves], [curve.by_loop() for curve in cell.curves]
+            [curve.loops for curve in cell.curves], [_positive(curve.by_loop(of)) for curve in cell.curves]
         )
         mean_line(figure, label, cell.index, x, values)
-        _ring(figure, label, cell.index, loop, mean(curve.error_after(loop) for curve in cell.curves))
-        dotted |= _medians(figure, label, cell, loop)
+        if (at_loop := mean(curve.error_after(loop, of=of) for curve in cell.curves)) > 0:
+            _ring(figure, label, cell.index, loop, at_loop)
+        dotted |= of == "error" and _medians(figure, label, cell, loop)
     if dotted:
         legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": GREYS[1]})
     last = max(_xs(figure), default=0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.figures.style import blank, colour_of, safe, scatter
+from loopscale.analysis.figures.style import blank, colour_of, safe, scatter, symbol_of
 from loopscale.analysis.laws.emergence import emergences
 from loopscale.analysis.results import Results, TrialResult, plain
 from loopscale.stats.survival import survival_curve
@@ -49,7 +49,9 @@ def _line(figure: go.Figure, place: int, name: str, runs: Sequence[TrialResult])
         figure,
         x=[0.0, *curve.by.tolist(), last],
         y=[*left, left[-1]],
-        mode="lines",
+        mode="lines+markers",
+        marker={"size": 7, "color": colour_of(place), "symbol": symbol_of(place)},
+        legendgroup=name,
         name=f"{safe(name)} ({emerged} of {len(known)} emerged)",
         line={"color": colour_of(place), "width": 2.4, "shape": "hv"},
         hovertemplate="step %{x:,}: %{y:.0%} on the plateau<extra></extra>",

@@ -21,7 +21,17 @@ def cost_front(front: Front) -> go.Figure:
     _draw_front(figure, front)
     for index, points in by_cell.items():
         name, group = safe(points[0].label), points[0].cell
-        _draw(figure, index, points, name, "lines", width=1.5, legendgroup=group, showlegend=False)
+        _draw(
+            figure,
+            index,
+            points,
+            name,
+            "lines+markers",
+            size=4,
+            width=1.5,
+            legendgroup=group,
+            showlegend=False,
+        )
         on_front = [point for point in points if point in front.best]
         _draw(figure, index, on_front, name, "markers", size=6, legendgroup=group, showlegend=False)
         ends = [point for point in points if point.complete] or points[-1:]

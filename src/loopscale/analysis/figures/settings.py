@@ -58,6 +58,10 @@ def against_axis(
     others = {name for cell in cells for name in cell.values if not name.startswith("task.")}
     labels, tasks = labels_without(cells, fixed), labels_without(cells, fixed | others)
     known = [cell for cell in cells if cell.runs and np.isfinite(cell.values_of(of)).all()]
+    if is_regret := of.startswith(
+        "regret"
+    ):  # a regret of 0 or less is noise, which a logarithmic axis leaves out
+        known = [cell for cell in known if (cell.values_of(of) > 0).all()]
     intervals = _intervals(results, known, of)
     lines: dict[str, list[Point]] = {}
     algorithms: dict[str, dict[float, float]] = {}
@@ -76,7 +80,8 @@ def against_axis(
         for order, (name, values) in enumerate(algorithms.items()):
             x, y = zip(*sorted(values.items()), strict=True)
             dashed_line(figure, safe(name), order, x, np.array(y))
-    _choose_scale(figure)
+    if not is_regret:
+        _choose_scale(figure)
     return figure
 
 
@@ -125,7 +130,7 @@ def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[s
 def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) -> None:
     x, middle, low, high = np.array(points).T
     bars = interval_bars(middle, low, high)
-    series(figure, index, x, middle, safe(label), "lines+markers", size=8, error_y=bars)
+    series(figure, index, x, middle, safe(label), "lines+markers", size=8, error_y=bars, legendgroup=label)
 
 
 def _choose_scale(figure: go.Figure) -> None:

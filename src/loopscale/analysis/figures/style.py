@@ -13,14 +13,16 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.results import Array
+from loopscale.core.palette import PALETTE as PALETTE
+from loopscale.core.palette import SYMBOLS as SYMBOLS
 from loopscale.stats.contrasts import mean_interval
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-"""@okabe2008, with a yellow that is darkened for a white background."""
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
+EXACT_DASHES = ("9px,2px", "3px,3px", "9px,2px,2px,2px", "16px,4px", "9px,2px,2px,2px,2px,2px")
+"""The dashes of exact references. No algorithm has one of these dashes."""
 ERROR = "error (1 = predicting nothing)"
+REGRET = "regret (1 = predicting nothing)"
 MOST_MARKS = 60
 """The largest number of markers on one line."""
 DEEPEST = 10.0
@@ -39,7 +41,12 @@ def symbol_of(index: int) -> str:
 
 def measure_title(of: str) -> str:
     """The title of an axis of a measure, with its unit."""
-    titles = {"error": ERROR, "error_last": f"last query's<br>{ERROR}"}
+    titles = {
+        "error": ERROR,
+        "error_last": f"last query's<br>{ERROR}",
+        "regret": REGRET,
+        "regret_last": f"last query's<br>{REGRET}",
+    }
     unit = " (target's units²)" if of in ("raw_error", "excess") else ""
     return titles.get(of, of.replace("_", " ") + unit)
 
@@ -49,8 +56,10 @@ def scatter(figure: go.Figure, **options: Any) -> None:
     figure.add_trace({"type": "scatter", **options})
 
 
-def exact_line(figure: go.Figure, name: str, x: Iterable[Any], y: Sequence[float] | Array) -> None:
-    """An exact reference, which has no fitted constant."""
+def exact_line(
+    figure: go.Figure, name: str, x: Iterable[Any], y: Sequence[float] | Array, order: int = 0
+) -> None:
+    """An exact reference, which has no fitted constant. `order` counts the exact references of the figure."""
     y = np.asarray(y, dtype=np.float64)
     scatter(
         figure,
@@ -58,7 +67,7 @@ def exact_line(figure: go.Figure, name: str, x: Iterable[Any], y: Sequence[float
         y=rounded(np.where(y > 1e-12, y, np.nan)),
         mode="lines",
         name=f"{name.replace('_', ' ')}, exact",
-        line={"color": "#101828", "width": 1.2, "dash": "longdash"},
+        line={"color": "#101828", "width": 2, "dash": EXACT_DASHES[order % len(EXACT_DASHES)]},
     )
 
 

@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 from loopscale.analysis.answers.importance import Importance
 from loopscale.analysis.figures.style import (
     ERROR,
-    SYMBOLS,
     as_floats,
     blank,
     colour_of,
@@ -23,11 +22,9 @@ from loopscale.analysis.figures.style import (
     symbol_of,
 )
 from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.core.palette import FIFTHS, NAMES_OF_FIFTHS, SYMBOLS
 
 WITHOUT_ERROR = ("diverged", "out_of_memory")
-FIFTHS = ("#00204D", "#31446B", "#666970", "#958F78", "#CBBA69")
-"""Colours from the best fifth of trials to the worst: Cividis [@nunez2018]."""
-NAMES_OF_FIFTHS = ("best fifth", "second fifth", "third fifth", "fourth fifth", "worst fifth")
 
 
 def varied_settings(results: Results) -> list[str]:
@@ -215,5 +212,5 @@ def error_against_cost(results: Results) -> go.Figure:
     for cell in results.cells:
         finished = [trial for trial in cell.tuning if trial.finished]
         flops, errors = ([trial[name] for trial in finished] for name in ("flops", "error"))
-        series(figure, cell.index, flops, errors, safe(cell.label))
+        series(figure, cell.index, flops, errors, safe(cell.label), legendgroup=cell.key)
     return figure

@@ -12,25 +12,18 @@ import numpy as np
 
 from loopscale.analysis.results import TrialResult
 from loopscale.stats.contrasts import Array
-from loopscale.stats.emergence import Emergence
+from loopscale.stats.emergence_prediction import LINES, emergence_aicc
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.survival import AcceleratedFailureTime, accelerated_failure_time, survival_curve
+from loopscale.stats.learning import Emergence
+from loopscale.stats.survival import accelerated_failure_time, survival_curve
 
-FORMS = ("power", "exponential")
+FORMS = tuple(form.kind for form in LINES)
 """The forms that are straight lines of log T."""
 
 
 @dataclass(frozen=True)
 class EmergenceFit:
-    """A fitted law of the step of emergence. The attributes with the names of `Law` have the same meaning.
-
-    Attributes
-    ----------
-    y
-        The median step at each x (Turnbull); NaN if more than half of the runs never emerge.
-    censored
-        The number of runs that never emerge.
-    """
+    """A fitted law of the step of emergence. The attributes with the names of `Law` have the same meaning."""
 
     form: str
     shape: Form
@@ -41,9 +34,11 @@ class EmergenceFit:
     high: float
     x: tuple[float, ...]
     y: tuple[float, ...]
+    """The median step at each x (Turnbull); NaN if more than half of the runs never emerge."""
     runs: tuple[int, ...]
     aicc: float
     censored: int
+    """The number of runs that never emerge."""
 
 
 def emergences(runs: Sequence[TrialResult]) -> list[Emergence | None]:
@@ -98,11 +93,6 @@ def _fit(form: str, x: Array, after: Array, by: Array) -> EmergenceFit | None:
         tuple(values.tolist()),
         tuple(medians),
         tuple(int((x == value).sum()) for value in values),
-        _aicc(model, len(x)),
+        emergence_aicc(model, len(x)),
         int(np.isinf(by).sum()),
     )
-
-
-def _aicc(model: AcceleratedFailureTime, runs: int) -> float:
-    size = runs - model.freedom
-    return 2 * size - 2 * model.log_likelihood + 2 * size * (size + 1) / max(runs - size - 1, 1)

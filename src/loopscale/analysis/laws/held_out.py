@@ -1,7 +1,8 @@
 """Held-out tests in reports: the predictions of a law beside the runs at the predicted values.
 
-A prediction that was recorded before the first predicted trial started is foretold. Without such a record, the same
-prediction can be made from the fitted runs as they are now. It is then named "afterwards, not foretold".
+A prediction is foretold if the study recorded the prediction before the first predicted trial started. Without a
+record, the report makes the same prediction from the fitted runs of today. The report then says "afterwards, not
+foretold".
 """
 
 import math
@@ -11,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from loopscale.analysis.laws.emergence import emergences
 from loopscale.analysis.results import CellResult, Results
-from loopscale.records.predictions import RecordedPrediction, predict_from, recorded_predictions, tag_of
+from loopscale.records.predictions import (
+    EMERGED_AT,
+    RecordedPrediction,
+    predict_from,
+    recorded_predictions,
+    tag_of,
+)
+from loopscale.stats.emergence_prediction import middle, score_emergence
 from loopscale.stats.prediction import Prediction, Score, score
 from loopscale.studies.held_out import UNSUITED, HeldOutTest, HoldOut, tests_of_law
 
@@ -21,42 +30,54 @@ AFTERWARDS = "afterwards, not foretold"
 
 @dataclass(frozen=True)
 class PredictedValue:
-    """A held-out value: the law's prediction, and the runs as far as they have finished.
-
-    Attributes
-    ----------
-    at
-        The value on the axis.
-    foretold
-        True if the prediction was recorded before the first of the runs started.
-    prediction
-        For the number of finished runs, or for the planned number if none has finished.
-    errors
-        The measure of each finished run, at most as many as were predicted.
-    score
-        None without finished runs.
-    """
+    """A held-out value: the law's prediction, and the runs as far as they have finished."""
 
     at: float
+    """The value on the axis."""
     foretold: bool
+    """True if the prediction was recorded before the first of the runs started."""
     prediction: Prediction
+    """The prediction for the number of finished runs, or for the planned number if none has finished."""
     errors: tuple[float, ...]
+    """The measure of each finished run, for no more runs than were predicted. For the step of emergence, the middle of
+    the interval; for a run that never emerges, the last report."""
     score: Score | None
+    """The score of the prediction; None without finished runs."""
+    censored: int = 0
+    """The number of finished runs that never emerge."""
 
     @property
     def word(self) -> str:
-        """The score in a word: hit, miss, not judged, or open without finished runs."""
-        if self.score is None:
+        """The score in a word: hit, miss, not judged or open.
+
+        The score is open without finished runs, and if the interval of an emergence leaves the answer open.
+        """
+        if self.score is not None and not self.prediction.judged:
+            return "not judged"
+        if self.score is None or self.score.hit is None:
             return "open"
-        return "not judged" if self.score.hit is None else "hit" if self.score.hit else "miss"
+        return "hit" if self.score.hit else "miss"
+
+    @property
+    def came(self) -> str:
+        """The result of the finished runs in words: their geometric mean."""
+        return f"{'at least ' * bool(self.censored)}{math.exp(float(np.mean(np.log(self.errors)))):.3g}"
+
+    @property
+    def naive(self) -> str:
+        """The log errors of the naive predictions, in words."""
+        assert self.score
+        return (
+            f"last value {signed(self.score.last_value_error)}, straight line {signed(self.score.line_error)}"
+        )
 
     @property
     def label(self) -> str:
         """The score and its errors, short enough for a table."""
         text = f"{self.word} at {self.at:g}"
         if self.score:
-            naive = f"last value {self.score.last_value_error:+.2f}, line {self.score.line_error:+.2f}"
-            text += f", log error {self.score.log_error:+.2f} ({naive})"
+            naive = self.naive.replace("straight line", "line")
+            text += f", log error {signed(self.score.log_error)} ({naive})"
         return text if self.foretold else f"{text}; {AFTERWARDS}"
 
     @property
@@ -69,50 +90,64 @@ class PredictedValue:
         text = f"{made} for {self.at:g}: {middle:.3g} ({low:.3g} .. {high:.3g})"
         if self.score is None:
             return f"{text}, no run has finished yet"
-        came = math.exp(float(np.mean(np.log(self.errors))))
-        errors = f"log error {self.score.log_error:+.2f}"
-        naive = f"last value {self.score.last_value_error:+.2f}, straight line {self.score.line_error:+.2f}"
         verdict = f"{self.word}, {self.prediction.reason}" if self.prediction.reason else self.word
-        return f"{text}, came {came:.3g}: {verdict}; {errors} ({naive})"
+        return f"{text}, came {self.came}: {verdict}; log error {signed(self.score.log_error)} ({self.naive})"
 
 
-def law_tests(
-    results: Results, law: Mapping[str, Any], hold_out: HoldOut | None = None
-) -> dict[str, HeldOutTest]:
-    """The held-out tests of a law, by the settings that their cells share.
-
-    Parameters
-    ----------
-    hold_out
-        For a law that holds out nothing: values that are held out afterwards.
-    """
-    asked = law.get("hold_out") or hold_out
-    if asked is None or law["along"] in UNSUITED or not results.trained:
-        return {}
-    tests = tests_of_law({**law, "hold_out": asked}, results.cells, results.trained[0].settings)
-    return {test.label: test for test in tests}
+def signed(error: float) -> str:
+    """A log error with its sign; `unknown` for a naive prediction without a value."""
+    return "unknown" if math.isnan(error) else f"{error:+.2f}"
 
 
-def predicted_values(results: Results, test: HeldOutTest) -> tuple[PredictedValue, ...]:
-    """The predictions of a test, by value. A cell without a prediction is left out."""
-    recorded = recorded_predictions(results.study.get("predictions") or {})
-    cells = {cell.key: cell for cell in results.cells}
-    fitted = fitted_logs(cells, test)
-    predicted = [
-        _predicted_value(
-            cells[key], test, place, recorded.get(tag_of(test.of, test.along, key)), fitted, _planned(results)
-        )
-        for key, place in test.held_out.items()
-    ]
-    return tuple(sorted(filter(None, predicted), key=lambda value: value.at))
+class HeldOutValues:
+    """The held-out values of one law of a study: which cells the law is fitted to, and what the law predicts."""
+
+    def __init__(self, results: Results, law: Mapping[str, Any], hold_out: HoldOut | None = None) -> None:
+        """Find the held-out tests of the law.
+
+        Parameters
+        ----------
+        hold_out
+            For a law that holds out nothing: values that are held out afterwards.
+        """
+        self._results, self._tests = results, dict[str, HeldOutTest]()
+        if law["along"] not in UNSUITED and results.trained:
+            asked = {**law, "hold_out": law.get("hold_out") or hold_out}
+            tests = tests_of_law(asked, results.cells, results.trained[0].settings)
+            self._tests = {test.label: test for test in tests}
+
+    @property
+    def fitted(self) -> dict[str, Mapping[str, float]]:
+        """The values of the fitted cells by key, by the settings that the cells share."""
+        return {label: test.fitted for label, test in self._tests.items()}
+
+    def predicted(self, label: str) -> tuple[PredictedValue, ...]:
+        """The predictions for the cells that share these settings, by value. Cells without one are left out."""
+        test = self._tests.get(label)
+        if test is None:
+            return ()
+        recorded = recorded_predictions(self._results.study.get("predictions") or {})
+        cells = {cell.key: cell for cell in self._results.cells}
+        fitted, planned = fitted_runs(cells, test), _planned(self._results)
+        predicted = [
+            _predicted_value(
+                cells[key], test, place, recorded.get(tag_of(test.of, test.along, key)), fitted, planned
+            )
+            for key, place in test.held_out.items()
+        ]
+        return tuple(sorted(filter(None, predicted), key=lambda value: value.at))
 
 
-def fitted_logs(cells: Mapping[str, CellResult], test: HeldOutTest) -> dict[float, tuple[float, ...]]:
-    """The log errors of the fitted cells, by value."""
+def fitted_runs(cells: Mapping[str, CellResult], test: HeldOutTest) -> dict[float, tuple[float, ...]]:
+    """The fitted runs by value, as `records.predictions.predict_from` takes them."""
     fitted: dict[float, tuple[float, ...]] = {}
     for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
-        errors = _positive(run[test.of] for run in cells[key].runs)
-        fitted[place] = (*fitted.get(place, ()), *map(math.log, errors))
+        runs = cells[key].runs
+        if test.of == EMERGED_AT:
+            numbers = [end for known in emergences(runs) if known for end in (known.after, known.by)]
+        else:
+            numbers = [math.log(error) for error in _positive(run[test.of] for run in runs)]
+        fitted[place] = (*fitted.get(place, ()), *numbers)
     return fitted
 
 
@@ -125,13 +160,18 @@ def _predicted_value(
     planned: int,
 ) -> PredictedValue | None:
     most = recorded.prediction.replicates if recorded else None
-    errors = _positive(run[test.of] for run in (cell.runs if cell.replicated else ()))[:most]
+    runs = cell.runs if cell.replicated else ()
+    emerged = [known for known in emergences(runs) if known][:most] if test.of == EMERGED_AT else []
+    errors = [middle(each) for each in emerged] or _positive(run[test.of] for run in runs)[:most]
     count = len(errors) or most or planned
-    prediction = recorded.for_runs(count) if recorded else predict_from(fitted, at, count)
+    prediction = recorded.for_runs(count) if recorded else predict_from(fitted, at, count, test.of)
     if prediction is None:
         return None
-    scored = score(prediction, np.log(errors)) if errors else None
-    return PredictedValue(at, recorded is not None, prediction, tuple(errors), scored)
+    scored = None
+    if errors:
+        scored = score_emergence(prediction, emerged) if emerged else score(prediction, np.log(errors))
+    censored = sum(not each.emerged for each in emerged)
+    return PredictedValue(at, recorded is not None, prediction, tuple(errors), scored, censored)
 
 
 def _positive(errors: Iterator[float] | Sequence[float]) -> list[float]:

@@ -14,129 +14,113 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
-from loopscale.analysis.laws.emergence import fit_emergence
-from loopscale.analysis.laws.held_out import PredictedValue, law_tests, predicted_values
 from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
-from loopscale.analysis.table import Column, Interval
-from loopscale.stats.contrasts import MOST_REPLICATES, Array, pool, student
-from loopscale.stats.fitting import LEAST_VALUES, Fit, RateVerdict, clean, judge_rates
-from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.prediction import Score
-from loopscale.studies.held_out import HoldOut
+from loopscale.stats.contrasts import ALPHA, MOST_REPLICATES, Array, pool, student
+from loopscale.stats.fitting import (
+    LEAST_VALUES,
+    FormFit,
+    RateVerdict,
+    best_form,
+    judge_rate,
+    margin_of,
+    rate_of_course,
+)
+from loopscale.stats.forms.base import Form
 from loopscale.theory.bounds.base import Bound
-from loopscale.theory.prediction import predict
+from loopscale.theory.prediction import is_regret_of_last_query, predict
 
-CLOSE = 2.0
-"""AICc does not tell forms apart that differ by less."""
-CLOSE_SHAPES = 3.0
-"""The same for the nested instances of one form. In 400 simulations the interval of a plain exponential covered 91.5 %
-with 2 and 95 % with 4, that of a double exponential 94 % with 2 and 97 % with 3. 3 lies between.
-"""
+if TYPE_CHECKING:  # few studies hold out values or have looks, see `study_laws`
+    from loopscale.analysis.laws.at_looks import LooksAtLaw
+    from loopscale.analysis.laws.held_out import PredictedValue
+    from loopscale.stats.prediction import Score
+    from loopscale.studies.held_out import HoldOut
+
 NO_TEST = "no held-out test"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict on a rate.
-
-    Attributes
-    ----------
-    word
-        `not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau.
-    because
-        The reason. If the verdict is undecided, what would decide it.
-    replicates, values
-        How many of each would decide it; None if the number is not known, or above `MOST_REPLICATES`.
-    flat
-        True if the interval holds 0 too: a flat line would agree as well.
-    """
+    """A verdict on a rate."""
 
     word: RateVerdict | Literal["not learnt"]
+    """`not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau."""
     because: str
+    """The reason of the verdict. For an undecided verdict, the data that would decide."""
     replicates: int | None = None
+    """The number of replicates that would decide the verdict. None if the number is unknown, or above
+    `MOST_REPLICATES`."""
     values: int | None = None
+    """The number of values that would decide the verdict. None if the number is unknown, or above `MOST_REPLICATES`."""
     flat: bool = False
+    """True if the interval holds 0 too: a flat line would agree as well."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law.
-
-    Attributes
-    ----------
-    rate, low, high
-        The exponent or rate, positive if the error falls, and its 95 % interval.
-    x, y
-        The values of the axis, and the geometric mean of the runs at each.
-    runs
-        The number of runs at each x.
-    halves
-        Half the 95 % interval of log y at each x, from the pooled noise of the replicates. Empty without noise, and for
-        whole curves.
-    goodness
-        The share of the variance of the mean log errors that the law explains.
-    held_out
-        Root mean square log error on the last quarter of the axis, from a fit to the rest. None unless the choice of a
-        form needed it.
-    excluded
-        The number of observations left out: not finite, not positive, or at x <= 0 for a form with a logarithm.
-    scatter
-        True if the values scatter about the law by more than the noise of the replicates.
-    rates
-        The rate of each curve, along `loop` and `point`.
-    shape, theta
-        The instance of the form, and its parameters in the coordinate of the data.
-    beside
-        Settings that vary in step with `along`. Together they are one axis.
-    predicted
-        The rate of the bound `theory` over the same range.
-    theory_y
-        The bound at each x.
-    absolute
-        True if the bound describes the same quantity and hides no constant. Heights can then be compared too.
-    predictions
-        The held-out values with their predictions. The law is fitted to the other values. Empty without a held-out
-        test.
-    """
+    """A fitted law."""
 
     form: str
     parameters: Mapping[str, float]
     rate: float
+    """The exponent or rate, positive if the error falls."""
     low: float | None
+    """The lower end of the 95 % interval of the rate."""
     high: float | None
+    """The upper end of the 95 % interval of the rate."""
     x: tuple[float, ...]
+    """The values of the axis."""
     y: tuple[float, ...]
+    """The geometric mean of the runs at each x."""
     runs: tuple[int, ...]
+    """The number of runs at each x."""
     halves: tuple[float, ...]
+    """Half the 95 % interval of log y at each x, from the pooled noise of the replicates. Empty without noise, and for
+    whole curves."""
     goodness: float
+    """The share of the variance of the mean log errors that the law explains."""
     aicc: float
     held_out: float | None
+    """The root mean square log error on the last quarter of the axis, from a fit to the rest. None if the choice of a
+    form did not need this error."""
     excluded: int
+    """The number of observations left out: not finite, not positive, or at x <= 0 for a form with a logarithm."""
     scatter: bool
+    """True if the values scatter about the law by more than the noise of the replicates."""
     rates: tuple[float, ...]
+    """The rate of each curve, along `loop` and `point`."""
     shape: Form
+    """The instance of the form."""
     theta: tuple[float, ...]
+    """The parameters of the form, in the coordinate of the data."""
     of: str = "error"
     along: str = ""
     beside: tuple[str, ...] = ()
+    """Settings that vary in step with `along`. Together they are one axis."""
     cell: str = ""
     theory: str | None = None
     predicted: float | None = None
+    """The rate of the bound `theory` over the same range."""
     theory_y: tuple[float, ...] = ()
+    """The bound at each x."""
     absolute: bool = False
+    """True if the bound describes the same quantity and hides no constant. Heights can then be compared too."""
     verdict: Verdict | None = None
     note: str = ""
-    predictions: tuple[PredictedValue, ...] = ()
+    predictions: "tuple[PredictedValue, ...]" = ()
+    """The held-out values with their predictions. The law is fitted to the other values. Empty without a held-out
+    test."""
+    at_look: bool = False
+    """True if a look of `until: decided` gives fit, interval and verdict."""
 
     @property
-    def score(self) -> Score | None:
-        """The score of the first held-out value that is judged; None without such a value."""
+    def score(self) -> "Score | None":
+        """The score of the first judged held-out value; None if no held-out value is judged."""
         judged = (value.score for value in self.predictions if value.score and value.prediction.judged)
         return next(judged, None)
 
@@ -149,11 +133,6 @@ class Law:
     def log_axis(self) -> bool:
         """True if the law is drawn on a logarithmic axis."""
         return self.shape.log_axis
-
-    @property
-    def interval(self) -> Interval | None:
-        """The 95 % interval of the rate."""
-        return Interval.of(self.low, self.high)
 
     @property
     def why(self) -> str:
@@ -181,7 +160,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Unfitted:
-    """A combination for which too little has finished for a law."""
+    """A combination with too few finished runs for a law."""
 
     of: str
     along: str
@@ -189,109 +168,26 @@ class Unfitted:
     because: str
 
 
-COLUMNS: list[Column[Law]] = [
-    Column(("cell",), "cell", lambda law: law.cell or "all"),
-    Column.attribute("of", "measure"),
-    Column(("along",), "along", lambda law: law.axis),
-    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
-    Column.attribute("rate"),
-    Column.interval("low", "high"),
-    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
-    Column.attribute("theory"),
-    Column.attribute("predicted"),
-    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
-    Column(("because",), "why", lambda law: law.why),
-    Column(
-        ("held_out_test",),
-        "held-out test",
-        lambda law: "; ".join(value.label for value in law.predictions) or "none",
-    ),
-]
-
-
-def law_name(law: Law | Unfitted, axis: str = "") -> str:
-    """The measure, the axis (by default `along`) and the cell of a law."""
-    return f"{law.of} along {axis or law.along}" + (f" ({law.cell})" if law.cell else "")
-
-
-def law_line(law: Law) -> str:
-    """A law in one line: measure and axis, form, rate with interval, range, prediction and verdict."""
-    text = f"law: {law_name(law, law.axis)} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
-    text += f" ({law.interval})" if law.interval else " (no interval)"
-    text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
-    if law.theory and law.predicted is not None:
-        text += f"; {law.theory} predicts {law.predicted:.3g}"
-    if law.verdict:
-        text += f": {law.verdict.word}, {law.verdict.because}"
-    return "; ".join(filter(None, (text, law.note, law.test_words)))
-
-
 def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
     """The law of this form through the errors y of runs at x.
 
-    If AICc cannot tell the form's instances apart, the interval spans the intervals of all of them. The interval of the
-    better instance alone covers 89 %.
-
-    Parameters
-    ----------
-    groups
-        The run of each observation.
-
-    Raises
-    ------
-    ValueError
-        For an unknown form, and for too few values on the axis.
+    See `FormFit.of`, which raises ValueError.
     """
-    shapes = variants(form)
-    data = clean(shapes[0], x, y, groups)
-    count = len(np.unique(data.x))
-    fits = [Fit.of(shape, data) for shape in shapes if shape.size <= count and count > 1]
-    if not fits:
-        values = "1 usable value on the axis is" if count == 1 else f"{count} usable values on the axis are"
-        raise ValueError(f"{values} too few for {form}")
-    criteria = [fit.aicc() for fit in fits]
-    least = min(criteria)
-    best = fits[criteria.index(least)]
-    near = [aicc == least or aicc - least < CLOSE_SHAPES for aicc in criteria]
-    close = [best] if data.whole_curves else [fit for fit, is_near in zip(fits, near, strict=True) if is_near]
-    intervals = [fit.interval() for fit in close]
-    low = min((low for low, _ in intervals if low is not None), default=None)
-    high = max((high for _, high in intervals if high is not None), default=None)
-    return _law(form, best, low, high, least)
+    return law_of(FormFit.of(form, x, y, groups))
 
 
 def fit_best_form(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
-    """The law of the form with the least AICc.
-
-    Among forms that AICc cannot tell apart, the form with the fewest parameters is taken. Among several of these, the
-    form that predicts the end of the axis best is taken.
-    """
-    laws, problem = [], None
-    for form in forms:
-        try:
-            laws.append(fit_law(form, x, y, groups))
-        except ValueError as error:
-            problem = error
-    if not laws:
-        raise problem or ValueError("no form to fit")
-    least = min(law.aicc for law in laws)
-    close = [law for law in laws if law.aicc == least or law.aicc - least < CLOSE]
-    fewest = min(law.shape.size for law in close)
-    close = [law for law in close if law.shape.size == fewest]
-    if len(close) > 1:
-        close = [
-            replace(law, held_out=Fit.of(law.shape, clean(law.shape, x, y, groups)).held_out())
-            for law in close
-        ]
-    return min(close, key=lambda law: (law.held_out or 0.0, law.aicc))
+    """The law of the form that `best_form` takes. Raises ValueError."""
+    return law_of(best_form(forms, x, y, groups))
 
 
-def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: float) -> Law:
-    means, data = best.means, best.data
+def law_of(fit: FormFit, alpha: float = ALPHA) -> Law:
+    best, means, data = fit.best, fit.best.means, fit.best.data
+    low, high = fit.interval(alpha)
     _, offset, length = best.form.coordinate(data.x)
     variation = float(np.sum((means - means.mean()) ** 2)) or 1.0
     return Law(
-        form=form,
+        form=fit.form,
         parameters=best.form.natural(best.theta, offset, length),
         rate=best.rate,
         low=low,
@@ -301,8 +197,8 @@ def _law(form: str, best: Fit, low: float | None, high: float | None, aicc: floa
         runs=tuple(len(group) for group in data.at()),
         halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
         goodness=1 - float(np.sum(best.off**2)) / variation,
-        aicc=float(aicc),
-        held_out=None,
+        aicc=fit.aicc,
+        held_out=fit.held_out,
         excluded=data.excluded,
         scatter=best.scatter() is not None,
         rates=best.rates(),
@@ -327,35 +223,31 @@ def with_pooled_noise(laws: Sequence[Law]) -> list[Law]:
 def comparable(kind: str, of: str, along: str) -> bool:
     """True if the bound gives the very quantity that was measured, and not only its shape."""
     bound = Bound.choices()[kind]
+    if along != "point" and is_regret_of_last_query(bound, of):
+        return not bound.hidden_constant
     measured = f"{of} at a point" if along == "point" else of
     return bound.of == measured and not bound.hidden_constant
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The observations of one law.
-
-    Attributes
-    ----------
-    cell
-        The settings that the observations share, in words.
-    x, y, group
-        Places on the axis, errors and the index of the run, [observations].
-    settings
-        The settings of the first run, by dotted path, from which a bound takes its own.
-    runs
-        The runs of the observations.
-    """
+    """The observations of one law."""
 
     cell: str
+    """The settings that the observations share, in words."""
     x: Array
+    """The places on the axis [observations]."""
     y: Array
+    """The errors [observations]."""
     group: np.ndarray
+    """The index of the run [observations]."""
     settings: Mapping[str, Any]
+    """The settings of the first run, by dotted path, from which a bound takes its own."""
     runs: Sequence[TrialResult]
+    """The runs of the observations."""
 
 
-def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[Law], list[Unfitted]]:
+def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[list[Law], list[Unfitted]]:
     """Every law of the study with its verdict, and the combinations that have none yet.
 
     Parameters
@@ -369,16 +261,27 @@ def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[
         of, along = asked.get("of", "error"), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
         laws, sampled = list[Law](), list[Sample]()
-        tests = law_tests(results, asked, hold_out)
-        for sample in samples(results, of, along, {label: test.fitted for label, test in tests.items()}):
+        held_out = None
+        if asked.get("hold_out") or hold_out:
+            from loopscale.analysis.laws.held_out import HeldOutValues  # few studies hold out values
+
+            held_out = HeldOutValues(results, asked, hold_out)
+        looks = None
+        if results.study.get("until") and (hold_out is None or asked.get("hold_out")):
+            from loopscale.analysis.laws.at_looks import LooksAtLaw  # few studies have looks
+
+            looks = LooksAtLaw(results, asked)
+        for sample in samples(results, of, along, held_out.fitted if held_out else {}):
             try:
-                law = fit_sample(forms, of, sample)
+                if looks and looks.judge(sample.cell):
+                    law = fit_at_look(looks, asked, sample)
+                else:
+                    law = fit_sample(forms, of, sample)
             except ValueError as error:
                 unfitted.append(Unfitted(of, along, sample.cell, str(error)))
                 continue
             beside = () if along in CURVES else in_step(results, along)
-            test = tests.get(sample.cell)
-            predictions = predicted_values(results, test) if test else ()
+            predictions = held_out.predicted(sample.cell) if held_out else ()
             about = {"of": of, "along": along, "beside": beside, "cell": sample.cell}
             laws.append(replace(law, **about, predictions=predictions))
             sampled.append(sample)
@@ -386,15 +289,53 @@ def study_laws(results: Results, hold_out: HoldOut | None = None) -> tuple[list[
             laws = with_pooled_noise(laws)
         for law, sample in zip(laws, sampled, strict=True):
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
-            law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
+            if not law.at_look:
+                law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
             fitted.append(with_learning(law, sample.runs))
     return fitted, unfitted
+
+
+def fit_at_look(looks: "LooksAtLaw", asked: Mapping[str, Any], sample: Sample) -> Law:
+    """The law of the last look that the runs allow, with its verdict. Before the first look: of all runs, undecided.
+
+    The interval is that of the law alone, at all looks together. The verdict is corrected for the number of laws.
+
+    Raises
+    ------
+    ValueError
+        If no form can be fitted.
+    """
+    theory = asked["theory"]
+    try:
+        look = looks.last(sample.cell, sample.settings)
+    except ValueError:  # the theory has no value for this law: `with_verdict` notes this
+        look = None
+    if look is None:
+        law = with_verdict(fit_sample(asked["form"], asked["of"], sample), theory, sample.settings)
+        return replace(law, at_look=True, verdict=law.verdict and Verdict("undecided", looks.first))
+    law, name = law_of(look.fit, look.alpha), str(theory["kind"])
+    verdict = compare_rates(
+        law.rate, look.low, look.high, look.predicted, len(law.x), look.seeds, form=law.form
+    )
+    if look.word != verdict.word:  # a look does not withdraw a verdict
+        verdict = Verdict(look.word, "an earlier look decided it")
+    return replace(
+        law,
+        theory=name,
+        predicted=look.predicted,
+        theory_y=look.course,
+        verdict=replace(verdict, because=look.why_futile) if look.why_futile else verdict,
+        absolute=comparable(name, asked["of"], asked["along"]),
+        at_look=True,
+    )
 
 
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
     """The law of the best form. Raises ValueError if the observations determine no law."""
     if of != "emerged_at":
         return fit_best_form(forms, sample.x, sample.y, sample.group)
+    from loopscale.analysis.laws.emergence import fit_emergence  # few laws are of the step of emergence
+
     fit = fit_emergence(forms, sample.x, sample.runs)
     never = f"{fit.censored} of {sum(fit.runs)} runs never emerge, and count as censored"
     return Law(
@@ -436,7 +377,7 @@ def with_verdict(
     name = theory if isinstance(theory, str) else str(theory["kind"])
     try:
         values = predict(theory, settings, law.along, law.x, law.of)
-        predicted = fit_law(law.form, law.x, values, np.arange(len(values))).rate
+        predicted = rate_of_course(law.form, law.x, tuple(values))
     except ValueError as error:
         return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
     verdict = compare_rates(
@@ -473,8 +414,8 @@ def compare_rates(
         return Verdict("undecided", because, values=LEAST_VALUES)
     if low is None or high is None:
         return Verdict("undecided", "one replicate gives no interval; two would", replicates=2)
-    margin = Form.choices()[form].margin(predicted)
-    word = cast(RateVerdict, str(judge_rates(np.asarray(low), np.asarray(high), predicted, margin)))
+    margin = margin_of(form, predicted)
+    word = judge_rate(low, high, predicted, form, values)
     if word == "agrees":
         flat = low <= 0 <= high
         because = f"the interval lies within {margin:.2g} of the predicted {predicted:.3g}"

@@ -22,7 +22,7 @@ from loopscale.stats.contrasts import Array, PooledVariance, pool, student
 LIMITS = (0.02, 12.0)
 """The range of the exponents. An interval that reaches an end is open there. An exponent at an end is no estimate."""
 GRID, ZOOMS, REWEIGHTS, PARAMETERS = 41, 3, 3, 5
-Interval = tuple[float, float]
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -50,37 +50,29 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Surface:
-    """A fitted surface. Intervals are None without replicates; an open end is 0 or infinite.
-
-    Attributes
-    ----------
-    floor, scales, exponents
-        E, (A, B) and (α, β).
-    cost
-        (c, p, q) of FLOPs = e^c x^p z^q, fitted to the cost of the trials.
-    cost_off
-        The largest relative difference between the cost of a cell and this power law.
-    intervals
-        Of α and of β.
-    share_interval, envelope_interval
-        Of `share`, and of the envelope's exponent.
-    scatter
-        True if the cells scatter about the surface by more than the noise of the replicates.
-    goodness
-        The share of the variance of the log errors that the surface explains.
-    """
+    """A fitted surface. Intervals are None without replicates; an open end is 0 or infinite."""
 
     floor: float
+    """The floor E."""
     scales: tuple[float, float]
+    """The scales (A, B)."""
     exponents: tuple[float, float]
+    """The exponents (α, β)."""
     cost: tuple[float, float, float]
+    """(c, p, q) of FLOPs = e^c x^p z^q, fitted to the cost of the trials."""
     cost_off: float
-    intervals: tuple[Interval, Interval] | None
-    share_interval: Interval | None
-    envelope_interval: Interval | None
+    """The largest relative difference between the cost of a cell and this power law."""
+    intervals: tuple[Ends, Ends] | None
+    """The intervals of α and of β."""
+    share_interval: Ends | None
+    """The interval of `share`."""
+    envelope_interval: Ends | None
+    """The interval of the envelope's exponent."""
     cells: Cells
     scatter: bool
+    """True if the cells scatter about the surface by more than the noise of the replicates."""
     goodness: float
+    """The share of the variance of the log errors that the surface explains."""
 
     def value(self, x: Any, z: Any) -> Any:
         """The error at x and z."""
@@ -164,7 +156,7 @@ def fit_surface(x: Any, z: Any, error: Any, flops: Any) -> Surface:
     weight = cells.runs / fitted**2
     scatter = _scatter(cells, fitted)
     noise = scatter or cells.noise
-    ranges: list[Interval] | None = None
+    ranges: list[Ends] | None = None
     if noise is not None:
         _, p, q = cost
         quantities = (
@@ -191,7 +183,7 @@ def fit_surface(x: Any, z: Any, error: Any, flops: Any) -> Surface:
     )
 
 
-def _unknown(exponent: float, interval: Interval | None) -> str:
+def _unknown(exponent: float, interval: Ends | None) -> str:
     if not LIMITS[0] * 1.01 < exponent < LIMITS[1] * 0.99:
         return "is at the limit of the search"
     return "has no upper bound" if interval and np.isinf(interval[1]) else ""
@@ -291,7 +283,7 @@ def _ranges(
     best: Array,
     noise: PooledVariance,
     quantities: tuple[Callable[[Array, Array], Array], ...],
-) -> list[Interval]:
+) -> list[Ends]:
     """The range of each quantity over the exponents with an allowed sum of squares; an open end is 0 or infinite."""
     allowed = noise.variance * student(noise.freedom) ** 2
     alpha = beta = np.geomspace(*LIMITS, GRID)

@@ -21,7 +21,7 @@ from loopscale.stats.contrasts import Array, contrast_with_value
 LEAST_SIMILARITY = 0.8
 """A step matches an iterate from this similarity on."""
 FEWEST_STEPS = 4
-"""A trend needs so many steps."""
+"""The smallest number of steps of a trend."""
 CLEAR = 2.0
 """If AICc differs by less, neither form is preferred [@burnham2002, section 2.6]."""
 TIE = 1e-6
@@ -31,18 +31,13 @@ Kind = Literal["linear", "exponential", "none", "undecided"]
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The best-matching iterates of the steps of one net; steps and iterates count from 1.
-
-    Attributes
-    ----------
-    last
-        True where the match is the last iterate. A later iterate might match better.
-    """
+    """The best-matching iterates of the steps of one net; steps and iterates count from 1."""
 
     steps: NDArray[np.int64]
     iterates: NDArray[np.int64]
     similarity: Array
     last: NDArray[np.bool_]
+    """True where the match is the last iterate. A later iterate might match better."""
 
     def clear(self, least: float = LEAST_SIMILARITY) -> NDArray[np.bool_]:
         """True at the steps that match an iterate, and not the last one."""
@@ -83,24 +78,17 @@ class TrendFit:
 
 
 @dataclass(frozen=True)
-class Trend:
-    """The growth of the best match of one net with the iterates of one solver.
-
-    Attributes
-    ----------
-    why
-        The reason of a kind without growth; ends a sentence.
-    steps
-        The steps that were fitted.
-    fits
-        By form: linear, exponential, constant.
-    """
+class MatchTrend:
+    """The growth of the best match of one net with the iterates of one solver."""
 
     kind: Kind
     why: str
+    """The reason of a kind without growth; ends a sentence."""
     replicates: int
     steps: tuple[int, ...] = ()
+    """The steps that were fitted."""
     fits: Mapping[str, TrendFit] = field(default_factory=dict)
+    """By form: linear, exponential, constant."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -113,7 +101,7 @@ class Trend:
         return self.fits.get(self.kind)
 
 
-def fit_trend(replicates: Sequence[Matches], least: float = LEAST_SIMILARITY) -> Trend:
+def fit_trend(replicates: Sequence[Matches], least: float = LEAST_SIMILARITY) -> MatchTrend:
     """The trend of the best matches of a net's replicates, without the steps that match no iterate or the last one."""
     data = list[tuple[Array, Array]]()
     for matches in replicates:
@@ -122,11 +110,11 @@ def fit_trend(replicates: Sequence[Matches], least: float = LEAST_SIMILARITY) ->
             data.append((matches.steps[clear].astype(np.float64), matches.iterates[clear].astype(np.float64)))
     if not data or len(data) < len(replicates):
         why = f"fewer than {FEWEST_STEPS} of its steps clearly match an iterate"
-        return Trend("undecided", why, len(replicates))
+        return MatchTrend("undecided", why, len(replicates))
     fits = {form: _fitted(form, data) for form in FORMS}
     steps = tuple(int(step) for step in np.unique(np.concatenate([steps for steps, _ in data])))
     kind, why = _decided(fits)
-    return Trend(kind, why, len(data), steps, fits)
+    return MatchTrend(kind, why, len(data), steps, fits)
 
 
 FORMS: dict[str, Callable[[float, float, Array], Array]] = {

@@ -12,8 +12,8 @@ from loopscale.analysis.results import CellResult, Results, TrialResult
 def against_chain_steps(results: Results, demonstrations: int | None = None) -> go.Figure:
     """Error at loop T at every step of the chain that follows this number of demonstrations; by default the last chain.
 
-    A study without trials gives a figure that says so. Raises ValueError if the task has no chains, or no chain follows
-    so many demonstrations.
+    A study without trials gives a figure that says so. Raises ValueError if the task has no chains, or if no chain
+    follows this number of demonstrations.
     """
     if not results.everything:
         return ready_figure(go.Figure())

@@ -1,6 +1,6 @@
 """Compute-optimal pairs: how a number of FLOPs is best shared between two axes [@hoffmann2022, section 3.3].
 
-A study without records gives figures and sentences that say what is missing.
+A study without records gives figures and sentences that name the missing trials.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.axes import in_step, place_on_axis
 from loopscale.analysis.figures import laws
-from loopscale.analysis.laws.surface import LIMITS, Interval, Surface, fit_surface
+from loopscale.analysis.laws.surface import LIMITS, Ends, Surface, fit_surface
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
 from loopscale.analysis.references import PROMPTS
 from loopscale.analysis.results import Results
@@ -112,7 +112,7 @@ def _terms(surface: Surface, names: tuple[str, str]) -> Iterator[str]:
             yield f" + {scale:.3g} ({name})^-{exponent:.2f}, exponent {exponent:.2f}{_interval_words(interval)}"
 
 
-def _interval_words(interval: Interval | None) -> str:
+def _interval_words(interval: Ends | None) -> str:
     if interval is None:
         return " (no interval: one run in each cell)"
     low, high = ("unbounded" if np.isinf(end) else f"{end:.2f}" for end in interval)

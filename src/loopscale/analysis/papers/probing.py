@@ -13,12 +13,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 from typing_extensions import override
 
-from loopscale.analysis.papers.similarity import predictions
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.evaluate import suited
 from loopscale.models.base import Net
-from loopscale.solvers.base import Solver
 from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Task
 
@@ -67,11 +65,6 @@ def target_weights(batch: Batch) -> Tensor:
     before_any = torch.zeros(len(xs), xs.shape[-1], dtype=torch.float64)
     weights = [(torch.linalg.pinv(xs[:, :seen]) @ ys[:, :seen])[..., 0] for seen in range(1, xs.shape[1])]
     return torch.stack([before_any, *weights], dim=1)
-
-
-def target_iterate(solver: Solver, step: int) -> Target:
-    """The answer of a solver after `step` steps."""
-    return lambda batch: predictions(solver, batch, step)[-1]
 
 
 @torch.no_grad()

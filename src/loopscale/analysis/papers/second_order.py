@@ -1,7 +1,8 @@
 """Trained nets beside the iterates of solvers, step by step [@fu2023, section 4].
 
 A looped net answers through its own read-out, which was trained on many loops. The read-out of a net of fixed depth
-knows the last layer alone. Such a net answers through a probe for every layer, trained afterwards as in the paper.
+knows the last layer alone. This net answers through a probe for every layer. The probes are trained afterwards, as in
+the paper.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from loopscale.analysis.notebook import Sentences, StudyResults, missing_figure
 from loopscale.analysis.papers.best_matches import (
     LEAST_SIMILARITY,
     Matches,
-    Trend,
+    MatchTrend,
     TrendFit,
     best_matches,
     fit_trend,
@@ -76,18 +77,13 @@ class StepErrors:
 
 @dataclass(frozen=True)
 class NetTrend:
-    """The growth of a net's best-matching iterates of one solver, over replicates.
-
-    Attributes
-    ----------
-    similarity
-        At the best matches, the mean over steps and replicates.
-    """
+    """The growth of a net's best-matching iterates of one solver, over replicates."""
 
     cell: str
     solver: str
-    trend: Trend
+    trend: MatchTrend
     similarity: float
+    """The similarity at the best matches, the mean over steps and replicates."""
 
     @property
     def rate(self) -> float | None:
@@ -119,17 +115,13 @@ class NetTrend:
 
 @dataclass(frozen=True)
 class Gain:
-    """The error of a cell after its last step over the error after its first step.
-
-    Attributes
-    ----------
-    factor, interval
-        The ratio (geometric mean over replicates) and its 95 % interval; None for fewer than two replicates.
-    """
+    """The error of a cell after its last step over the error after its first step."""
 
     cell: str
     factor: float
+    """The ratio of the errors (geometric mean over replicates)."""
     interval: Interval | None
+    """The 95 % interval of `factor`; None for fewer than two replicates."""
     steps: int
     replicates: int
 
@@ -311,7 +303,8 @@ def _prompts(task: Task, prompts: int) -> Batch:
 
 
 MOST_COLUMNS = 20
-"""Columns of a heat map. Of more iterates so many are shown, evenly on a logarithmic scale."""
+"""The largest number of columns of a heat map. Of more iterates, this number is shown, evenly on a logarithmic
+scale."""
 LOGARITHMIC = ("gradient descent",)
 """Solvers whose best match grows exponentially in the paper. On a logarithmic axis such growth is a straight line."""
 STEP = "loop or layer (count)"

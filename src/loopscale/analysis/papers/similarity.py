@@ -27,15 +27,10 @@ INPUTS_PER_COORDINATE = 4
 
 @dataclass(frozen=True)
 class InputSweep:
-    """Problems whose pairs stay fixed, each posed once for every one of its random last inputs.
-
-    Attributes
-    ----------
-    batch
-        One prompt for every input: the prompts of the first problem, then those of the second, ...
-    """
+    """Problems whose pairs stay fixed, each posed once for every one of its random last inputs."""
 
     batch: Batch
+    """One prompt for every input: the prompts of the first problem, then those of the second, ..."""
     inputs: Float[Tensor, "problems inputs dim"]
 
 
@@ -115,5 +110,5 @@ def sweep_inputs(
 def predictions(
     predictor: Predictor, batch: Batch, steps: int
 ) -> Float64[Tensor, "steps batch points dim_out"]:
-    """The predictions in float64, whatever the type of the predictor's weights."""
+    """The predictions in float64, for every type of the predictor's weights."""
     return predictor.predict(suited(batch, predictor, "cpu"), steps).double()

@@ -20,7 +20,7 @@ from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Limit, Stated
-from loopscale.theory.constructions.verification import EXACT, Order, approach, distances, order
+from loopscale.theory.constructions.verification import EXACT, MeasuredOrder, approach, distances, order
 
 LEAST = 1e-18
 """Figures show this value for a distance of 0, and a gap for a bound below it."""
@@ -44,7 +44,7 @@ class LimitDistances:
 
     limit: Limit
     distances: Array
-    order: Order
+    order: MeasuredOrder
 
     @property
     def typical(self) -> Array:
@@ -65,31 +65,24 @@ class LimitDistances:
 
 @dataclass(frozen=True)
 class Verification:
-    """A construction that ran on random problems.
-
-    Attributes
-    ----------
-    stated
-        The statement of the construction's source.
-    net
-        The settings of the construction's net.
-    prompts, tokens, dim_in
-        The size of the random problems.
-    limit
-        None for a theorem that holds exactly.
-    holds
-        True if the net is exact, or if the measured order agrees with the derived order.
-    """
+    """A construction that ran on random problems."""
 
     construction: Construction
     stated: Stated
+    """The statement of the construction's source."""
     net: Mapping[str, Any]
+    """The settings of the construction's net."""
     prompts: int
+    """The number of random problems."""
     tokens: int
+    """The number of tokens of a problem."""
     dim_in: int
+    """The dimension of the inputs of a problem."""
     steps: Sequence[StepDistance]
     limit: LimitDistances | None
+    """None for a theorem that holds exactly."""
     holds: bool
+    """True if the net is exact, or if the measured order agrees with the derived order."""
 
     @property
     def largest(self) -> float:

@@ -1,6 +1,6 @@
-"""FINDINGS.md, and the section of findings in README.md, from exported records and the files of their studies.
+"""FINDINGS.md, and the sentences on findings in README.md, from exported records and the files of their studies.
 
-`make findings` writes both. Every verdict comes from the records alone, so nobody has to update a text by hand.
+`make findings` writes both. Every verdict comes from the records alone, so no text needs an update by hand.
 """
 
 import sys
@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopscale.analysis.answers.claims import WORDS, JudgedClaim, at_equal_flops
+from loopscale.analysis.answers.claims import JudgedClaim, at_equal_flops
 from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
 from loopscale.analysis.floors import FILE as FLOORS
-from loopscale.analysis.laws.law import COLUMNS as LAWS
-from loopscale.analysis.laws.law import Law, law_name
+from loopscale.analysis.laws.law import Law
+from loopscale.analysis.laws.words import COLUMNS as LAWS
+from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import Results
+from loopscale.core.config import leaves
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
+from loopscale.studies.claims import WORDS
 from loopscale.studies.mistakes import Mistakes
 
 FILE = "FINDINGS.md"
@@ -51,12 +54,16 @@ studies on two cores. Every section has the claims and the laws of one study.
 - A claim is **not learnt** if a run of its nets has not left the plateau.
 - Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
   alone.
-- *At equal FLOPs* is the ratio from the histories of the trainings, if equal steps of both nets cost different FLOPs.
-  This ratio is indicative, because the dearer training was not complete there.
-- *Learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
-- *Held-out test* is the score of a prediction that was made before the runs. *None*: the law has not predicted.
-- *To decide* is the number of replicates of each cell that would decide the claim, if the ratio stays the same, and
-  the trainings that are missing. The time is that of one core.
+- The column *at equal FLOPs* has the ratio after equal FLOPs, if equal steps of both nets cost different FLOPs. The
+  ratio comes from the histories of the trainings. It is indicative, because the costlier training was not complete
+  there.
+- A claim over several pairs of cells has the geometric mean of their ratios. *pairs* are the smallest and the largest
+  ratio.
+- The column *learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
+- The column *held-out test* has the score of a prediction that was made before the runs. The law of a row with *none*
+  made no prediction.
+- The column *to decide* names the replicates of each cell that would decide the claim, if the ratio stays the same.
+  Then follow the missing trainings, and their time on one core.
 """
 
 
@@ -92,9 +99,9 @@ class Section:
 
     @property
     def link(self) -> str:
-        """The link to the section of FINDINGS.md."""
+        """The link to the section on the same page."""
         anchor = self.name.replace("/", "").lower()  # GitHub's anchor of the heading
-        return f"[{self.name.replace(REDUCED, '/')}]({FILE}#{anchor})"
+        return f"[{self.name.replace(REDUCED, '/')}](#{anchor})"
 
 
 def study_files(root: Path) -> dict[str, Path]:
@@ -117,7 +124,8 @@ def section_of(export: Path, file: Path, keep_floors: bool = False) -> Section:
 
 def findings_page(found: Sequence[Section], root: Path) -> str:
     """The whole of FINDINGS.md."""
-    return "\n".join([HEADER, *(line for section in found for line in section_lines(section, root))]) + "\n"
+    sections = [line for section in found for line in section_lines(section, root)]
+    return "\n".join([HEADER, *overview(found), "", *sections]) + "\n"
 
 
 def section_lines(section: Section, root: Path) -> Iterator[str]:
@@ -126,10 +134,11 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
     yield f"## {section.name}\n"
     yield f"{results.study['question']}\n"
     if source := results.study.get("source"):
-        yield f"- Source: {source}"
-    yield f"- Size: {size_in_words(results, root)}"
+        yield f"Source: {source}.\n"
     runs = sum(len(cell.runs) for cell in results.cells if cell.replicated)
-    yield f"- {len(results.cells)} cells with {runs} replicates in all; learnt: {section.learnt}\n"
+    yield f"The study has {len(results.cells)} cells with {runs} replicates. Learnt: {section.learnt}.\n"
+    yield from size_table(results, root)
+    yield ""
     if findings.claims:
         yield "| claim | verdict | ratio (95 % interval) | at equal FLOPs | measure | learnt | to decide |"
         yield "|---|---|---|---|---|---|---|"
@@ -139,7 +148,7 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
         yield from (f"{note}\n" for note in dict.fromkeys(_notes(findings.claims)))
     if findings.laws or findings.unfitted:
         yield "| law | rate (95 % interval) | theory | verdict | held-out test | to decide |"
-        yield "|---|---|---|---|---|---|---|"
+        yield "|---|---|---|---|---|---|"
         for law in findings.laws:
             yield _row(_law_cells(findings, law))
         for unfitted in findings.unfitted:
@@ -171,11 +180,12 @@ def _ratio(claim: JudgedClaim) -> str:
         return "–"
     interval = claim.interval
     span = f"{interval.low:.3g} to {interval.high:.3g}" if interval else f"no interval: {claim.sides.why}"
-    return f"{claim.sides.ratio:.3g} ({span})"
+    pairs = "; pairs {:.3g} to {:.3g}".format(*claim.sides.spread) if claim.sides.spread else ""
+    return f"{claim.sides.ratio:.3g} ({span}{pairs})"
 
 
 def _law_cells(findings: Findings, law: Law) -> list[str]:
-    interval = f"{law.low:.3g} to {law.high:.3g}" if law.interval else "no interval"
+    interval = f"{law.low:.3g} to {law.high:.3g}" if None not in (law.low, law.high) else "no interval"
     theory = "–" if law.predicted is None else f"{law.theory}: {law.predicted:.3g}"
     verdict = f"**{law.verdict.word}**, {law.verdict.because}" if law.verdict else "–"
     asked = (
@@ -202,25 +212,23 @@ def cost_in_words(question: OpenQuestion) -> str:
     return trainings if question.seconds is None else f"{trainings}, {question.seconds / 3600:.2g} h"
 
 
-def size_in_words(results: Results, root: Path) -> str:
-    """The sizes of the recorded nets, and of the full study (that of the paper) if the recorded study is reduced."""
-    here = _ranges([run.settings for cell in results.cells for run in cell.runs])
-    there = dict[str, str]()
-    if REDUCED in results.name:
-        there = _planned_ranges(root / "studies" / f"{results.name.replace(REDUCED, '/')}.yaml")
-    full = "paper" if results.study.get("source") else "full study"
-    words = []
-    for path, span in here.items():
-        larger = there.get(path)
-        name = path.rpartition(".")[2].replace("_", " ")
-        words.append(f"{name} {span}" + (f" ({full}: {larger})" if larger and larger != span else ""))
-    return ", ".join(words)
+def size_table(results: Results, root: Path) -> Iterator[str]:
+    """The sizes of the recorded nets. For a reduced study, also the sizes of the full study, which is the paper's."""
+    recorded = _ranges([run.settings for cell in results.cells for run in cell.runs])
+    rows = {"this study": recorded}
+    full = root / "studies" / f"{results.name.replace(REDUCED, '/')}.yaml"
+    if REDUCED in results.name and (planned := _planned_ranges(full)):
+        rows["paper" if results.study.get("source") else "full study"] = planned
+    yield _row(["size", *(path.rpartition(".")[2].replace("_", " ") for path in recorded)])
+    yield "|---" * (len(recorded) + 1) + "|"
+    for name, ranges in rows.items():
+        yield _row([name, *(ranges.get(path, "–") for path in recorded)])
 
 
 def _planned_ranges(file: Path) -> dict[str, str]:
-    """The sizes of a study's cells; empty without such a file."""
+    """The sizes of a study's cells; empty if the file does not exist."""
+    # Imported here because studies import torch, which the records do without.
     from loopscale.studies.spec import Study
-    from loopscale.studies.trees import leaves
 
     try:
         trials = Study.load(file).layout.trials.values()
@@ -241,14 +249,14 @@ def _ranges(settings: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def readme_total(words: Sequence[str], studies: int) -> str:
-    """The number of verdicts of all studies, as a sentence."""
+    """The number of verdicts of all studies, as sentences."""
     counts = Counter(words)
     total = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
-    return f"{len(words)} claims of {studies} studies: {total}."
+    return f"{studies} studies make {len(words)} claims. The verdicts are: {total}."
 
 
-def readme_table(found: Sequence[Section]) -> list[str]:
-    """The table of studies in README.md, a line for each row."""
+def overview(found: Sequence[Section]) -> list[str]:
+    """The table of all studies, a line for each row."""
     lines = ["| study | question | claims | laws | runs that have learnt |", "|---|---|---|---|---|"]
     for section in found:
         question = str(section.results.study["question"])
@@ -257,11 +265,11 @@ def readme_table(found: Sequence[Section]) -> list[str]:
 
 
 def readme_section(found: Sequence[Section]) -> str:
-    """The section of findings in README.md, between its markers."""
+    """The sentences on findings in README.md, between their markers."""
     words = [claim.word for section in found for claim in section.findings.claims]
     total = readme_total(words, sum(bool(section.findings.claims) for section in found))
-    page = f"[{FILE}]({FILE}) lists every claim and every law, with its interval and the cost of deciding it."
-    return "\n".join([BEGIN, "", total, page, "", *readme_table(found), "", END])
+    page = f"The page [{FILE}]({FILE}) lists every claim and every law, with the interval and the cost of a verdict."
+    return "\n".join([BEGIN, "", total, page, "", END])
 
 
 def with_section(readme: str, section: str) -> str:

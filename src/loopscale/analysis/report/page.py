@@ -7,17 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from loopscale.analysis.answers.comparisons import number
-from loopscale.analysis.figures.style import with_decimal_ticks
-from loopscale.analysis.table import Column
-from loopscale.core.visible import visible
+from loopscale.analysis.figures.panels import finished
+from loopscale.analysis.report.templates import plotly_script, template_environment
+from loopscale.analysis.table import Column, number
 
 LONG = 40
 """A text of more characters gets a wider cell."""
@@ -25,30 +23,24 @@ LONG = 40
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a page.
-
-    Attributes
-    ----------
-    text
-        The caption, which is also the description for screen readers.
-    name
-        The identifier in the page: letters and digits.
-    """
+    """A figure of a page."""
 
     title: str
     text: str
+    """The caption, which is also the description for screen readers."""
     name: str
+    """The identifier in the page: letters and digits."""
     drawing: go.Figure
 
     @property
     def json(self) -> Markup:
-        return Markup((with_decimal_ticks(self.drawing).to_json() or "").replace("<", "\\u003c"))
+        return Markup((finished(self.drawing).to_json() or "").replace("<", "\\u003c"))
 
 
 def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
     """The page made from a template of this package. Figures without data are left out."""
     figures = [figure for figure in figures if figure.drawing.data]
-    plotly = Markup(_asset("plotly-basic.min.js").replace("</script", "<\\/script")) if figures else ""
+    plotly = Markup(plotly_script().replace("</script", "<\\/script")) if figures else ""
     return _environment().get_template(template).render(figures=figures, plotly=plotly, **values)
 
 
@@ -94,22 +86,7 @@ def _is_long(row: Any, column: Column[Any]) -> bool:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
+    environment = template_environment()
     environment.filters |= {"figure": number, "cell": _cell, "is_long": _is_long}
     environment.tests["is_numeric"] = _is_numeric
     return environment
-
-
-def _printable(value: Any) -> Any:
-    """Text without control characters, because a page may also be read in a terminal."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _asset(name: str) -> str:
-    return files("loopscale.analysis.report").joinpath(name).read_text(encoding="utf-8")

@@ -4,23 +4,30 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from loopscale.analysis.answers.best_cells import best_columns, best_notes, front, front_columns, regret_notes
 from loopscale.analysis.answers.claims import COLUMNS as CLAIMS
 from loopscale.analysis.answers.claims import claim_notes, equal_flops_notes
-from loopscale.analysis.answers.comparisons import STANDINGS, best_columns, front, front_columns
 from loopscale.analysis.answers.cost import COLUMNS as COSTS
 from loopscale.analysis.answers.cost import training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
+from loopscale.analysis.answers.matched_steps import COLUMNS as MATCHED
+from loopscale.analysis.answers.matched_steps import matched_notes
 from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
 from loopscale.analysis.answers.pareto import Front, compares_models, fronts, stretches
+from loopscale.analysis.answers.standings import STANDINGS, standings_notes
+from loopscale.analysis.answers.summary import summary
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures import cells, curves, emergence, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
-from loopscale.analysis.laws.law import COLUMNS as LAWS
 from loopscale.analysis.laws.law import Law
+from loopscale.analysis.laws.words import COLUMNS as LAWS
 from loopscale.analysis.report.page import Figure, render, text
 from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.theory.prediction import missing_theory
 
 MOST_TRIALS = 3000
 """The largest number of rows in the table of trials. Further finished tuning trials are only counted."""
@@ -55,17 +62,28 @@ def study_page(
             "laws": LAWS,
             "open": QUESTIONS,
             "standings": STANDINGS,
+            "matched": MATCHED,
             "costs": COSTS,
             "fronts": FRONTS,
         },
+        summary=summary(findings),
+        best_notes=" ".join([*best_notes(findings.answers), *regret_notes(results)]),
+        standings_notes=" ".join(standings_notes(findings.standings)),
+        matched_notes=" ".join(matched_notes(findings.matched)),
         claim_notes=" ".join(
             [*claim_notes(findings.claims), *equal_flops_notes(findings.results, findings.claims)]
         ),
+        law_notes=[
+            f"{law.along}: {why}."
+            for law in {law.along: law for law in findings.laws if not law.theory}.values()
+            if (why := missing_theory(law.along))
+        ],
         impossible=[result.sentence for result in findings.impossible],
-        importance_notes=[importance for importance in importances if importance.note],
+        importance_notes=_labels_of_notes(importances),
         stretches=[stretch for each in of_costs for stretch in stretches(each)],
         points=front(results) if results.two_objectives else [],
-        counts=Counter(_outcome(trial) for trial in results.trained),
+        counts=Counter(_outcome(trial) for trial in results.present),
+        removed=len(results.trained) - len(results.present),
         reasons=_reasons(results.trained),
         trials=_listed(results.trained),
         outcome=_outcome,
@@ -73,6 +91,15 @@ def study_page(
         costs=[*cells, total],
         provenance={name: text(value) for name, value in (provenance or {}).items()},
     )
+
+
+def _labels_of_notes(importances: Sequence[Importance]) -> dict[str, list[str]]:
+    """The labels of the cells by the note on their importances."""
+    labels: dict[str, list[str]] = {}
+    for of_cell in importances:
+        if of_cell.note:
+            labels.setdefault(of_cell.note, []).append(of_cell.label)
+    return labels
 
 
 def _listed(trials: Sequence[TrialResult]) -> list[TrialResult]:
@@ -157,9 +184,22 @@ def _of_tasks(results: Results) -> Iterator[Figure]:
         drawing = curves.against_loops(results, of_task)
         legend = LEGEND + (MEDIANS if any(drawing.select_traces({"name": curves.MEDIANS_ENTRY})) else "")
         yield Figure(f"Error against loops{title}", text + legend, f"loops{place}", drawing)
+        if curves.has_regret(of_task):
+            text = (
+                "Regret after every loop or layer: the error that a better predictor could still lose. A ring marks T."
+                " Values below zero, which are noise, are left out."
+            )
+            drawing = curves.against_loops(results, of_task, "regret")
+            yield Figure(f"Regret against loops{title}", text, f"regret{place}", drawing)
         text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
         drawing = curves.against_points(results, of_task)
         yield Figure(f"Error against points{title}", text, f"points{place}", drawing)
+        if curves.has_regret(of_task):
+            text = (
+                "Regret at T against the pairs seen before the query. Values below zero (noise) are left out."
+            )
+            drawing = curves.against_points(results, of_task, "regret")
+            yield Figure(f"Regret against points{title}", text, f"pointsregret{place}", drawing)
         text = "Mean error at T of every cell with its 95 % interval. The dashes are single runs."
         yield Figure(f"Replicates{title}", text, f"runs{place}", cells.replicates(results, of_task))
 
@@ -184,6 +224,23 @@ def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
             " task. Along loops or layers, algorithms are shown after as many steps."
         )
         yield Figure(f"Error against {path}", text, f"axis{place}", settings.against_axis(results, path))
+        if any(np.isfinite(trial["regret"]) for trial in results.everything):
+            text = (
+                "Mean regret at T of every cell with its 95 % interval: the error that a better predictor could still"
+                " lose. Cells with a run whose regret is not above zero are left out."
+            )
+            drawing = settings.against_axis(results, path, "regret")
+            yield Figure(f"Regret against {path}", text, f"axisregret{place}", drawing)
+    for place, path in enumerate(independent_axes(results)):
+        for number, algorithm in enumerate(matched.iterative_algorithms(results)):
+            text = (
+                f"The steps of {algorithm} after which its error of the last query is that of the nets, with 95 %"
+                " intervals. Triangles mark nets whose error lies outside the recorded steps."
+            )
+            drawing = matched.matched_along(results, path, algorithm, "last")
+            yield Figure(
+                f"Matched steps of {algorithm} along {path}", text, f"matched{place}-{number}", drawing
+            )
     for place, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in laws)):
         same = [law for law in laws if (law.along, law.of) == (along, of)]
         text = (

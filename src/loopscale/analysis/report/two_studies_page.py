@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from loopscale.analysis.answers.comparisons import Best, Comparison
+from loopscale.analysis.answers.best_cells import Best
+from loopscale.analysis.answers.comparisons import Comparison
 from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS, TwoStudies
 from loopscale.analysis.figures.style import ERROR, interval_points, named_rows, safe, wrapped
 from loopscale.analysis.report.page import Figure, render

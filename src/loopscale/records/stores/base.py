@@ -3,7 +3,6 @@
 Code outside this folder uses `Store` and never asks for the kind.
 """
 
-import fcntl
 import logging
 import os
 import string
@@ -15,19 +14,30 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from typing_extensions import override
 
+from loopscale.core.file_locks import locked
+from loopscale.core.temporary import temporary_folder
+from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_tracking_utils, pa, parquet
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
-from loopscale.records.tables import CURVES, HISTORY, with_later_columns
+from loopscale.records.tables import CURVES, HISTORY, MALFORMED, with_later_columns
+from loopscale.redaction import password_of, without_password
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
 Point = tuple[str, int, str, float]
 """One point of a history: run, step, metric, value."""
+
+
+class Curves(NamedTuple):
+    """The readable curves of trials, with the columns of `CURVES`, and the damage by the id of the run."""
+
+    table: "pa.Table"
+    damaged: dict[str, str]
+
 
 FORMAT = 1
 """The format of records that this version writes. A newer number means that older versions cannot read them."""
@@ -56,6 +66,7 @@ class Store(ABC):
     def __init__(self, uri: str, storage: Path, checkpoints: CheckpointStore | None = None) -> None:
         self.uri, self.name, self.storage = uri, without_password(uri), storage
         self.checkpoints = checkpoints or open_checkpoint_store(storage / "checkpoints")
+        self._warned = set[str]()
 
     @abstractmethod
     def experiments(self) -> dict[str, str]:
@@ -122,8 +133,12 @@ class Store(ABC):
         self._lacks_mlflow()
 
     def ui_options(self) -> list[str]:
-        """Options of `mlflow server` that serve the store."""
+        """Options of `mlflow server` that serve the store, without a password."""
         self._lacks_mlflow()
+
+    def ui_environment(self) -> dict[str, str]:
+        """Variables of `mlflow server`, which nobody else on this machine can read."""
+        return {"MLFLOW_BACKEND_STORE_URI": self.uri}
 
     def _lacks_mlflow(self) -> NoReturn:
         what = f"{self.name} holds exported records, without MLflow"
@@ -146,8 +161,8 @@ class Store(ABC):
 
     def read_artifact(self, run: str, path: str) -> bytes | None:
         """The content of a run's artifact, or None."""
-        with TemporaryDirectory(prefix="loopscale-") as folder:
-            file = self.artifact(run, path, Path(folder))
+        with temporary_folder() as folder:
+            file = self.artifact(run, path, folder)
             return file.read_bytes() if file else None
 
     def history_table(self, runs: Sequence[Run]) -> "pa.Table":
@@ -157,25 +172,44 @@ class Store(ABC):
         columns = list(zip(*points, strict=True)) or [()] * len(HISTORY)
         return pa.table([pa.array(column) for column in columns], schema=pa.schema(HISTORY))
 
-    def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
-        """The curves of trials, with the columns of `CURVES`. Raises StoreError for a damaged curve."""
+    def read_curves(self, runs: Sequence[Run]) -> Curves:
+        """The curves of trials, and the runs whose curve is damaged or missing."""
         with ThreadPoolExecutor(THREADS if self.shared else 1) as pool:
             curves = list(pool.map(self._curve, runs))
         empty = pa.schema(CURVES).empty_table()
-        return pa.concat_tables([empty, *(curve for curve in curves if curve is not None)])
+        table = pa.concat_tables([empty, *(curve for curve in curves if isinstance(curve, pa.Table))])
+        return Curves(
+            table, {run.id: why for run, why in zip(runs, curves, strict=True) if isinstance(why, str)}
+        )
 
-    def _curve(self, run: Run) -> "pa.Table | None":
+    def looks_damaged(self, run: Run) -> bool:
+        """True if a quick look shows that the run's curve is damaged or missing. False if a look takes a request."""
+        return False
+
+    def warn(self, text: str) -> None:
+        """Tell a person, once for each text: a verb may read the records several times."""
+        if text not in self._warned:
+            self._warned.add(text)
+            tell(text)
+
+    def _curve(self, run: Run) -> "pa.Table | str | None":
+        """The curve of a trial, None for a trial without a curve, or the damage."""
         schema = pa.schema(CURVES)
         try:
             content = self.read_artifact(run.id, CURVE)
-            if content is None:
-                return None
-            curve = with_later_columns(parquet.read_table(pa.BufferReader(content))).select(schema.names[2:])
+        except OSError as problem:
+            if problem.errno is None:  # an error of the network
+                raise
+            return str(problem)
+        if content is None:
+            return "it is missing" if run.has_curve else None
+        try:
+            table = parquet.read_table(pa.BufferReader(content), page_checksum_verification=True)
+            curve = with_later_columns(table).select(schema.names[2:])
             keys = [pa.array([text] * len(curve)) for text in (run.id, run.tags["trial"])]
             return pa.table([*keys, *curve.columns], names=schema.names).cast(schema)
-        except (pa.ArrowException, OSError, KeyError) as problem:
-            what = f"the curve of trial {run.tags['trial']} is damaged ({problem})"
-            raise StoreError(what, "evaluate it again") from problem
+        except (pa.ArrowException, *MALFORMED) as problem:
+            return " ".join(str(problem).split()) or type(problem).__name__
 
 
 class TrackingStore(Store):
@@ -319,8 +353,8 @@ class TrackingStore(Store):
     @override
     def write_artifact(self, run: str, path: str, content: bytes | Path) -> None:
         folder, name = os.path.split(path)
-        with TemporaryDirectory(prefix="loopscale-") as temporary:
-            local = Path(temporary, name)
+        with temporary_folder() as temporary:
+            local = temporary / name
             if isinstance(content, bytes):
                 local.write_bytes(content)
             else:
@@ -341,7 +375,7 @@ class TrackingStore(Store):
     @override
     def ui_options(self) -> list[str]:
         artifacts = self._artifact_root()
-        options = ["--backend-store-uri", self.uri]
+        options = [] if password_of(self.uri) else ["--backend-store-uri", self.uri]
         return [*options, "--default-artifact-root", artifacts] if artifacts else options
 
 
@@ -351,6 +385,15 @@ def _run(entry: Any) -> Run:
     return Run(info.run_id, info.status, start, end, *texts, dict(data.metrics), info.experiment_id)
 
 
+FULL = ("disk is full", "No space left on device", "Disk quota exceeded")
+"""Parts of the messages of systems, databases and servers whose disk is full."""
+OTHER_STORE = "give another folder with --store or LOOPSCALE_STORE"
+
+
+def _full(place: str, remedy: str) -> StoreError:
+    return StoreError(f"the disk of {place} is full", f"make room there, or {remedy}")
+
+
 def _unusable(uri: str, message: str) -> StoreError:
     address = without_password(uri)
     if "out-of-date database schema" in message:
@@ -358,13 +401,9 @@ def _unusable(uri: str, message: str) -> StoreError:
             f"{address} was made with another version of MLflow",
             f"back it up and run `mlflow db upgrade {address}`, or install the MLflow that made it",
         )
+    if any(words in message for words in FULL):
+        return _full(address, OTHER_STORE)
     return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
-
-
-def without_password(uri: str) -> str:
-    before, at, after = uri.rpartition("@")
-    scheme, slashes, login = before.partition("://")
-    return f"{scheme}{slashes}{login.split(':')[0]}{at}{after}" if at and slashes else uri
 
 
 @contextmanager
@@ -375,13 +414,12 @@ def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
         handle = (folder / name).open("a")
     except OSError as problem:
         raise unwritable(folder, problem) from problem
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with handle, locked(handle, folder / name):
         yield
 
 
-def unwritable(
-    folder: Path, problem: Exception, remedy: str = "give another folder with --store or LOOPSCALE_STORE"
-) -> StoreError:
+def unwritable(folder: Path, problem: Exception, remedy: str = OTHER_STORE) -> StoreError:
     reason = getattr(problem, "strerror", None) or str(problem)
+    if any(words in reason for words in FULL):
+        return _full(str(folder), remedy)
     return StoreError(f"cannot write to {folder} ({reason})", remedy)

@@ -6,7 +6,8 @@ from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
 from loopscale.records.model import NoRecords, StoreError
-from loopscale.records.stores.base import TrackingStore, file_lock, without_password
+from loopscale.records.stores.base import TrackingStore, file_lock
+from loopscale.redaction import without_password
 
 SCHEMES = ("postgresql", "mysql", "mssql", "sqlite")
 PATIENCE = 5

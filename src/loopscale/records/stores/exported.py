@@ -5,8 +5,9 @@ and optionally `weights/` with one file per trial. Anybody may have made the fol
 """
 
 import json
+import os
 import re
-import tempfile
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from loopscale.core.temporary import lasting_folder
 from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Run, StoreError
-from loopscale.records.stores.base import Point, Store
+from loopscale.records.stores.base import Curves, Point, Store
 from loopscale.records.tables import CURVES, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
@@ -75,10 +77,14 @@ class ExportedStore(Store):
             yield from self._points([run.id for run in runs])
 
     @override
-    def curve_table(self, runs: Sequence[Run]) -> "pa.Table":
+    def read_curves(self, runs: Sequence[Run]) -> Curves:
+        """The curves of all runs. A damaged file of an export is an error: the export can be made again."""
+        return Curves(self._curves(runs), {})
+
+    def _curves(self, runs: Sequence[Run]) -> "pa.Table":
         schema = pa.schema(CURVES)
         with damage_as_error(self.folder):
-            curves = self._table("curves", [("run", "in", [run.id for run in runs])]) if runs else None
+            curves = self.table("curves", [("run", "in", [run.id for run in runs])]) if runs else None
             if curves is None:
                 return schema.empty_table()
             return with_later_columns(curves).select(schema.names).cast(schema)
@@ -95,7 +101,7 @@ class ExportedStore(Store):
             content = study.get(path) if study else None
             if content is None:
                 return None
-            file = (folder or Path(tempfile.mkdtemp(prefix="loopscale-"))) / path
+            file = (folder or lasting_folder("export")) / path
             file.write_bytes(content)
             return file
 
@@ -103,20 +109,25 @@ class ExportedStore(Store):
         """The path for a trial's weights, whether they exist or not. Raises ValueError for a malformed key."""
         if not re.fullmatch(r"[\w-]+", trial):  # a key is also the name of a file
             raise ValueError(f"{trial[:80]!r} is no trial's key")
-        return self.folder / WEIGHTS_FOLDER / f"{trial}.safetensors"
+        file = self.folder / WEIGHTS_FOLDER / f"{trial}.safetensors"
+        require_file(file)
+        if file.parent.is_symlink():
+            raise StoreError(f"{file.parent} is a link", "put the folder itself there, or export again")
+        return file
 
     def rows(self, name: str, filters: list[Any] | None = None) -> list[dict[str, Any]]:
         """The rows of one table as they were exported; none if the table was not exported."""
-        table = self._table(name, filters)
+        table = self.table(name, filters)
         return table.to_pylist() if table is not None else []
 
     def _points(self, runs: list[str]) -> Iterator[Point]:
-        history = self._table("history", [("run", "in", runs)]) if runs else None
+        history = self.table("history", [("run", "in", runs)]) if runs else None
         if history is not None:
             columns = (history[name].to_pylist() for name in ("run", "step", "metric", "value"))
             yield from zip(*columns, strict=True)
 
-    def _table(self, name: str, filters: list[Any] | None = None) -> "pa.Table | None":
+    def table(self, name: str, filters: list[Any] | None = None) -> "pa.Table | None":
+        """One table as the table was exported; None if the table was not exported or has no columns."""
         file = self.folder / f"{name}.parquet"
         if not file.exists() or not parquet.read_schema(file).names:
             return None
@@ -133,31 +144,49 @@ def damage_as_error(folder: Path) -> Iterator[None]:
         raise StoreError(what, AGAIN) from problem
 
 
+def require_file(file: Path) -> None:
+    """StoreError for anything at this path but a regular file. An absent file is none.
+
+    A link may name any file of this machine, and a pipe has no end.
+    """
+    if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
+        raise StoreError(
+            f"{file} is a link, a folder, a pipe or a device", "put the file itself there, or export again"
+        )
+
+
 def check_export(folder: Path) -> None:
     """StoreError unless `folder` holds a complete export in a format that this version reads."""
+    for name in (ABOUT, *(f"{table}.parquet" for table in COLUMNS)):
+        require_file(folder / name)
     try:
         about = json.loads((folder / ABOUT).read_text())
         version, made_by = int(about["format"]), about.get("made_by", "of some version")
         trials = int(about["trials"]) if version <= FORMAT else 0
-    except MALFORMED:
+    except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{folder} holds no exported records", "`loopscale export` makes them") from None
+    except MALFORMED as problem:
+        raise StoreError(f"{folder / ABOUT} is damaged or unreadable", AGAIN) from problem
     if version > FORMAT:
         what = f"{folder} was exported by loopscale {made_by} in format {version}"
         raise StoreError(f"{what}, this version reads up to {FORMAT}", "install a newer loopscale")
     for name, columns in COLUMNS.items():
-        required = name in ("studies", "trials") and trials > 0
-        _check_table(folder / f"{name}.parquet", columns, required)
+        filled = name in ("studies", "trials") and trials > 0
+        _check_table(folder / f"{name}.parquet", columns, expected=trials > 0, filled=filled)
 
 
-def _check_table(file: Path, columns: dict[str, str], required: bool) -> None:
-    """StoreError unless the file has the columns, which are given by the kind of their values."""
-    if not file.exists() and not required:
+def _check_table(file: Path, columns: dict[str, str], expected: bool, filled: bool) -> None:
+    """StoreError unless the file has the columns, which are given by the kind of their values.
+
+    An export without trials may lack the file. A table that is not `filled` may have no rows, and then no columns.
+    """
+    if not file.exists() and not expected:
         return
     try:
         schema = parquet.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{file} is missing or damaged ({problem})", AGAIN) from problem
-    if not schema.names and not required:  # a table without rows has no columns either
+    if not schema.names and not filled:
         return
     kinds = {name: kind for kind, names in columns.items() for name in names.split()}
     if missing := kinds.keys() - set(schema.names):

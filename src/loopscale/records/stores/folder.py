@@ -10,6 +10,7 @@ import re
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cached_property
@@ -19,15 +20,18 @@ from typing import Any
 from typing_extensions import override
 
 import loopscale
+from loopscale.core import durable
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
-from loopscale.records.model import STUDY, NoRecords, Run, StoreError
+from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Point, TrackingStore, file_lock, unwritable
 from loopscale.training.storage import CheckpointStore
 
-DATABASE, FORMAT_FILE, ARTIFACTS = "mlflow.db", "format.json", "artifacts"
+DATABASE, FORMAT_FILE, ARTIFACTS, REPORTS = "mlflow.db", "format.json", "artifacts", "reports"
 TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "tags", "experiment_tags")
 """MLflow's tables that hold records."""
 RUNS_PER_QUERY = 500
+PARQUET = b"PAR1"
+"""The first and the last bytes of a Parquet file."""
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
@@ -56,6 +60,10 @@ class FolderStore(TrackingStore):
         except (OSError, ValueError) as problem:
             raise unwritable(root, problem) from problem
         _check_format(root)
+        if not os.path.lexists(root / DATABASE) and _has_runs(root):
+            # A new database beside the files of earlier runs would hide that the records are lost.
+            what = f"{root / DATABASE} is missing, and {root / ARTIFACTS} has files of earlier runs"
+            raise StoreError(what, "restore the database from a copy, or move the folder away and start anew")
         if not create and not (root / DATABASE).exists():
             raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
         _check_database(root)
@@ -97,12 +105,14 @@ class FolderStore(TrackingStore):
         # MLflow's client would first ask the database for the run: 5 ms.
         file = self._artifact_place(run, path)
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir() and not file.is_symlink():
+            file.rename(file.with_name(f"{file.name}.{time.time_ns()}.moved"))  # somebody's files stay
         part = file.with_name(f".{file.name}.part")
         if isinstance(content, bytes):
             part.write_bytes(content)
         else:
             shutil.copyfile(content, part)
-        os.replace(part, file)
+        durable.replace(part, file)
 
     @override
     def _artifact_root(self) -> str:
@@ -181,6 +191,15 @@ class FolderStore(TrackingStore):
             yield from (point for point in points if point[2] in curves[point[0]])
 
     @override
+    def looks_damaged(self, run: Run) -> bool:
+        try:
+            with self._artifact_place(run.id, CURVE).open("rb") as file:
+                begin, size = file.read(len(PARQUET)), file.seek(-len(PARQUET), os.SEEK_END)
+                return size < len(PARQUET) or {begin, file.read()} != {PARQUET}
+        except OSError:
+            return True
+
+    @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         file = self._artifact_place(run, path)
         return file if file.is_file() else None
@@ -213,6 +232,35 @@ class FolderStore(TrackingStore):
                 )
                 database.execute(
                     f"UPDATE experiments SET artifact_location = ? WHERE {OURS}", (place, FORMAT_TAG)
+                )
+
+
+def require_outside_stores(path: Path, target: str, reports: bool = False) -> None:
+    """StoreError for a path in a folder that is a store, because what a person writes there may replace records.
+
+    The targets of links count too. A database without the file of the format is MLflow's own, say in a home folder.
+
+    Parameters
+    ----------
+    target
+        What to give in place of the path.
+    reports
+        Whether the folder of a store's reports is allowed.
+    """
+    try:
+        places = [Path(os.path.abspath(path)), Path(os.path.realpath(path))]
+    except FileNotFoundError:  # the current folder was deleted, and nothing can be written there
+        return
+    for place in places:
+        if FolderStore.lies_in(place):
+            raise StoreError(f"{path} is a store", f"give {target} of its own")
+        for root in place.parents:
+            if not (FolderStore.lies_in(root) and os.path.exists(root / FORMAT_FILE)):
+                continue
+            if not reports or not place.is_relative_to(root / REPORTS):
+                also = f", or in {root / REPORTS}" if reports else ""
+                raise StoreError(
+                    f"{path} lies in the store {root}", f"give {target} outside of all stores{also}"
                 )
 
 
@@ -277,7 +325,7 @@ def _create(root: Path) -> None:
             if not (root / FORMAT_FILE).exists():
                 part = root / f"{FORMAT_FILE}.part"
                 part.write_text(json.dumps({"format": FORMAT, "made_by": loopscale.__version__}) + "\n")
-                os.replace(part, root / FORMAT_FILE)
+                durable.replace(part, root / FORMAT_FILE)
             if not (root / DATABASE).exists():
                 _make_tables(root)
         except OSError as problem:
@@ -294,8 +342,16 @@ def _make_tables(root: Path) -> None:
     for leftover in part.iterdir():
         leftover.unlink()
     TrackingStore.connect(database_uri(part), (root / ARTIFACTS).absolute().as_uri())
-    os.replace(part / DATABASE, root / DATABASE)
+    durable.replace(part / DATABASE, root / DATABASE)
     part.rmdir()
+
+
+def _has_runs(root: Path) -> bool:
+    """Whether the folder has artifacts of runs."""
+    try:
+        return any((root / ARTIFACTS).iterdir())
+    except OSError:
+        return False
 
 
 def _check_format(root: Path) -> None:

@@ -2,17 +2,20 @@
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from loopscale.records.model import StoreError
 from loopscale.records.stores import database, server
 from loopscale.records.stores.base import Store, unwritable
 from loopscale.records.stores.exported import ABOUT, ExportedStore
 from loopscale.records.stores.folder import FolderStore
+from loopscale.redaction import STORE_PASSWORD
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnavailable
 
 DEFAULT = ".loopscale"
+HOSTED = ("databricks", "databricks-uc", "uc")
+"""Addresses that MLflow takes for services of Databricks. As folders they would surprise a person."""
 READER_PATIENCE = 5.0
 """Seconds before a reader gives up a silent bucket."""
 
@@ -29,6 +32,12 @@ def open_store(
     Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
     """
     text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+    text = _with_password(text)
+    if text.partition("://")[0] in HOSTED:
+        what = f"the store {text} is a service of Databricks, which loopscale does not use"
+        raise StoreError(
+            what, f"give a folder or an address with --store, such as --store ./{text.partition(':')[0]}"
+        )
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
     folder = None if "://" in text else _absolute_folder(text)
@@ -46,6 +55,15 @@ def open_store(
     local = _storage_folder(beside, create) if beside else folder  # before a store is made in vain
     FolderStore.check(folder, create)
     return FolderStore(folder, local, bucket)
+
+
+def _with_password(address: str) -> str:
+    """The address with the password of the environment, if the address names a user without a password."""
+    password, (scheme, slashes, rest) = os.environ.get(STORE_PASSWORD), address.partition("://")
+    user, at, host = rest.partition("@")
+    if not (password and slashes and user and at) or set(user) & set(":/?#"):
+        return address
+    return f"{scheme}://{user}:{quote(password, safe='')}@{host}"
 
 
 def _kind_of(address: str) -> type[server.ServerStore] | type[database.DatabaseStore]:

@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow_credentials, mlflow_rest
 from loopscale.records.model import Run, StoreError
-from loopscale.records.stores.base import PAGE, TrackingStore, without_password
+from loopscale.records.stores.base import PAGE, TrackingStore
+from loopscale.redaction import without_password
 
 SCHEMES = ("http", "https")
 PATIENCE = 5.0

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from loopscale.records.deferred_imports import mlflow
@@ -141,14 +141,25 @@ class DriverLease:
 
     def _read(self) -> dict[str, Any] | None:
         """The claim in the tag; None for an empty or malformed tag."""
-        text = self.client.get_experiment(self.experiment).tags.get(TAG, "")
-        try:
-            claim = json.loads(text) if text else None
-            return claim if claim and {"who", "storage", "token", "beat"} <= claim.keys() else None
-        except (ValueError, AttributeError):
-            return None
+        return _claim(self.client.get_experiment(self.experiment).tags)
 
     def _left_by_dead_driver(self, claim: dict[str, Any]) -> bool:
         """True for a driver on this host with this storage: it held the file lock that this driver holds now."""
         same_host = claim["who"].endswith(f" on {socket.gethostname()}")
         return same_host and claim["storage"] == self.storage
+
+
+def recorded_driver(store: Store, study: str) -> str | None:
+    """The driver that claims the study in the records, and the time of the claim. A killed driver leaves its claim."""
+    claim = _claim(store.client.get_experiment(store.require_experiment(study)).tags)
+    return f"{claim['who']}, seen at {claim.get('at', 'an unknown time')}" if claim else None
+
+
+def _claim(tags: Mapping[str, str]) -> dict[str, Any] | None:
+    """The claim in the tags of an experiment; None for an empty or malformed tag."""
+    text = tags.get(TAG, "")
+    try:
+        claim = json.loads(text) if text else None
+        return claim if claim and {"who", "storage", "token", "beat"} <= claim.keys() else None
+    except (ValueError, AttributeError):
+        return None

@@ -1,22 +1,12 @@
-"""Write notes into MLflow's runs, in the background. All metrics, settings, tags and artifacts reach MLflow here.
-
-The writer keeps an account of the study's runs in a file on the server, so that the next driver asks for few runs.
-A server needs 5.5 ms per run (MLflow 3.17): a driver resumes 10,000 trials in 64 s without the file, in 16 s with it.
-The file is an artifact of the parent run and holds the ended runs as the driver wrote them. The next driver asks for
-open runs and for runs that ended later. So a writer that changes an ended run must give the run a later end; drivers
-do so. Deleted and restored runs are noticed. Tags that a person edits are not noticed: to run a trial again, delete
-its run.
-"""
+"""Write notes into MLflow's runs, in the background. All metrics, settings, tags and artifacts reach MLflow here."""
 
 import contextlib
 import getpass
-import gzip
 import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,14 +18,14 @@ from loopscale.records.model import (
     NOT_FINITE,
     STUDY,
     Note,
-    Run,
-    StoreError,
     decode,
     encode,
     explain_denial,
+    safe_tags,
 )
 from loopscale.records.stores.base import Store
 from loopscale.records.writing.driver_lease import DriverLease, LeaseTaken
+from loopscale.records.writing.run_account import RunAccount
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between tries while the store is away. The pause doubles with each try."""
@@ -44,112 +34,10 @@ TOLERANCE = 20.0
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
-ACCOUNT_FILE = "ended.json.gz"
-OPEN = ("RUNNING", "SCHEDULED")
-"""MLflow's statuses of runs that have not ended."""
-FEW = 500
-"""Fewest runs for a file. The file is renewed after as many new ends."""
-FORGET = Note(STUDY, artifacts=((ACCOUNT_FILE, b""),))
-"""Invalidates the file. Write this note before anything that a driver would not write."""
+WRONG_DATA = (TypeError, ValueError, KeyError, AttributeError)
+"""Exceptions for data of another kind than a record has. A retry would raise the same exception."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time, in ms since 1970, by metric and step."""
-
-
-@dataclass
-class RunAccount:
-    """The runs of a study by id, as their driver knows them, and the ids of deleted runs."""
-
-    runs: dict[str, Run] = field(default_factory=dict)
-    deleted: frozenset[str] = frozenset()
-    newly_ended: int = 0
-    """Runs that have ended since the file was renewed."""
-    has_file: bool = False
-    """False for a store that lists runs quickly: then no file is written."""
-
-    @property
-    def latest(self) -> int:
-        """The latest end of a run, in ms since 1970; 0 if no run has ended."""
-        return max((run.end for run in self.runs.values() if run.status not in OPEN), default=0)
-
-    @property
-    def in_order(self) -> list[Run]:
-        """The runs in the order of their start."""
-        return sorted(self.runs.values(), key=lambda run: (run.start, run.id))
-
-    @property
-    def file_is_due(self) -> bool:
-        return self.has_file and self.newly_ended >= FEW
-
-    def begin(self, run: str, start: int, tags: dict[str, str]) -> None:
-        """Account for a new run; `start` is in ms since 1970."""
-        if self.has_file:
-            self.runs[run] = Run(run, "RUNNING", start, 0, tags=dict(tags))
-
-    def update(self, run: str, metrics: dict[str, float], tags: dict[str, str]) -> None:
-        """Account for written metrics and tags."""
-        if self.has_file:
-            self.runs[run].metrics |= metrics
-            self.runs[run].tags |= tags
-
-    def set_status(self, run: str, status: str, end: int) -> None:
-        if self.has_file:
-            self.runs[run].status, self.runs[run].end = status, end
-            self.newly_ended += status not in OPEN
-
-    def file_note(self) -> Note | None:
-        """The note that renews the file; None if there is no file or the runs are few."""
-        if not self.has_file or len(self.runs) < FEW:
-            return None
-        self.newly_ended = 0
-        ended = [asdict(run) for run in self.runs.values() if run.status not in OPEN]
-        text = json.dumps({"runs": ended, "deleted": sorted(self.deleted)})
-        return Note(STUDY, artifacts=((ACCOUNT_FILE, gzip.compress(text.encode(), 1, mtime=0)),))
-
-
-def recall_runs(store: Store, study: str) -> RunAccount:
-    """All runs of a study as they are now, except deleted runs. Raises what MLflow's client raises."""
-    experiment = store.find_experiment(study)
-    if not store.shared:
-        runs = store.runs(experiment, params=False) if experiment else []
-        return RunAccount({run.id: run for run in runs})
-    if not experiment:
-        return RunAccount(has_file=True)
-    deleted = frozenset(run.id for run in store.search([experiment], deleted=True))
-    known = _read_file(store, study)
-    if known.deleted - deleted:  # a run was restored
-        known = RunAccount()
-    changed = _changed_since(store, experiment, known)
-    kept = {run: known.runs[run] for run in known.runs if run not in deleted}
-    ended = sum(run.status not in OPEN for run in changed)
-    return RunAccount(kept | {run.id: run for run in changed}, deleted, ended, has_file=True)
-
-
-def _changed_since(store: Store, experiment: str, known: RunAccount) -> list[Run]:
-    """The runs that may differ from the file; all runs if there is no file."""
-    if not known.runs:
-        return store.search([experiment])
-    conditions = [f"attributes.end_time >= {known.latest}"]
-    conditions += [f"attributes.status = '{status}'" for status in OPEN]
-    return [run for condition in conditions for run in store.search([experiment], condition)]
-
-
-def _read_file(store: Store, study: str) -> RunAccount:
-    """The account in the file; empty if there is no file or the file is damaged."""
-    parent = store.parent_run(study)
-    try:
-        content = store.read_artifact(parent.id, ACCOUNT_FILE) if parent else None
-        document = json.loads(gzip.decompress(content)) if content else {"runs": [], "deleted": []}
-        runs = [_run(entry) for entry in document["runs"]]
-        return RunAccount({run.id: run for run in runs}, frozenset(map(str, document["deleted"])))
-    except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError, StoreError):
-        return RunAccount()
-
-
-def _run(entry: dict[str, Any]) -> Run:
-    identity, status, experiment = (str(entry[name]) for name in ("id", "status", "experiment"))
-    tags, params = ({str(k): str(v) for k, v in entry[name].items()} for name in ("tags", "params"))
-    metrics = {str(name): float(value) for name, value in entry["metrics"].items()}
-    return Run(identity, status, int(entry["start"]), int(entry["end"]), tags, params, metrics, experiment)
 
 
 class Refused(Exception):
@@ -184,6 +72,7 @@ class Delivery:
         self.away_since: float | None = None  # seconds since 1970, while the store does not answer
         self._waiting: dict[str, list[Note]] = {}
         self._singly: set[str] = set()
+        self._whole: set[str] = set()
         self._begun: set[str] = set()
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -196,6 +85,15 @@ class Delivery:
             if self.fenced:
                 return
             self._waiting.setdefault(note.key, []).append(note)
+            self._changed.notify_all()
+
+    def write_whole(self, notes: Sequence[Note]) -> None:
+        """Write all notes of one run together. If the store refuses one of them, none is delivered again."""
+        with self._changed:
+            if self.fenced or not notes:
+                return
+            self._whole.add(notes[0].key)
+            self._waiting.setdefault(notes[0].key, []).extend(notes)
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
@@ -258,7 +156,7 @@ class Delivery:
 
     def _refuse(self, notes: list[Note], problem: Refused) -> None:
         """From now on send the run's notes one by one, so that one wrong note does not take correct notes with it."""
-        if len(notes) == 1:
+        if len(notes) == 1 or notes[0].key in self._whole:
             self.refused.append((notes[0], problem))
         else:
             self._singly.add(notes[0].key)
@@ -302,8 +200,8 @@ class MlflowWriter(Delivery):
     become tags `not_finite/<metric>`.
 
     `runs` are the ids of known runs by key. For any other key the run is looked up by its tag. An absent run is
-    created as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account` of runs
-    is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
+    created as a child of the study's parent run. Once the `lease` is lost, nothing is written. The `account` of the
+    runs of a shared store is updated, and its file is renewed now and then. `on_denied` is that of `Delivery`.
     """
 
     def __init__(
@@ -316,8 +214,8 @@ class MlflowWriter(Delivery):
         account: RunAccount | None = None,
     ) -> None:
         self.store, self.client, self.study, self.lease = store, store.client, study, lease
-        self.account = account or RunAccount()
-        self._latest = self.account.latest if self.account.has_file else 0
+        self.account = account
+        self._latest = account.latest if account else 0
         self.experiment = store.make_experiment(study)
         self.runs = dict(runs)
         self._unsure, self._settled, self._added = {STUDY}, set[str](), list[str]()
@@ -334,8 +232,8 @@ class MlflowWriter(Delivery):
         self.close(timeout=60)
 
     def renew_run_file(self) -> None:
-        """Renew the file of ended runs, if the store keeps one and the runs are many."""
-        if note := self.account.file_note():
+        """Renew the file of ended runs, if the store has an account and the runs are many."""
+        if self.account and (note := self.account.file_note()):
             self.write(note)
 
     def _send(self, notes: list[Note]) -> None:
@@ -351,8 +249,10 @@ class MlflowWriter(Delivery):
                     try:
                         with delivery_errors():
                             points = self._write_notes(notes)
-                    except Refused as problem:  # everything before the refusal stays
-                        refusal = problem
+                    except Refused as problem:
+                        if notes[0].key in self._whole:
+                            raise
+                        refusal = problem  # everything before the refusal stays
         except BaseException:
             for key in self._added:  # the end of the transaction may have removed the run
                 self._made.pop(self.runs.pop(key), None)
@@ -364,7 +264,7 @@ class MlflowWriter(Delivery):
         self._last |= {(run, name): step for name, step in sorted(points)}
         self._settled |= {run} if any(note.params for note in notes) else set()
         self._made.pop(run, None)
-        if self.account.file_is_due:
+        if self.account and self.account.file_is_due:
             self.renew_run_file()
 
     def _write_notes(self, notes: list[Note]) -> Points:
@@ -383,7 +283,8 @@ class MlflowWriter(Delivery):
         given, tags = self._made.get(run, {}), _tags(notes)
         new_tags = {name: text for name, text in tags.items() if given.get(name) != text}
         self._log(run, points, {} if run in self._settled else params, new_tags)
-        self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
+        if self.account:
+            self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
         if status := next((note for note in reversed(notes) if note.status), None):
             self._set_status(run, status)
         return points
@@ -433,7 +334,8 @@ class MlflowWriter(Delivery):
             self.client.set_terminated(run, note.status, end_time=end)
         elif run not in self._made:
             self.client.update_run(run, "RUNNING")
-        self.account.set_status(run, note.status, end)
+        if self.account:
+            self.account.set_status(run, note.status, end)
 
     def _run(self, note: Note) -> str:
         """The note's run, created if it is absent. After a request without an answer the run is looked up first."""
@@ -455,7 +357,8 @@ class MlflowWriter(Delivery):
     def _add(self, key: str, run: "mlflow.entities.Run") -> None:
         self.runs[key] = run.info.run_id
         self._added.append(key)
-        self.account.begin(run.info.run_id, run.info.start_time, run.data.tags)
+        if self.account:
+            self.account.begin(run.info.run_id, run.info.start_time, run.data.tags)
 
     def _identity(self, note: Note) -> dict[str, str]:
         """The tags of a new run."""
@@ -485,6 +388,10 @@ def delivery_errors() -> Iterator[None]:
         if transient or problem.get_http_status_code() not in refused:
             raise
         raise Refused(problem.message) from problem
+    except WRONG_DATA as problem:
+        if isinstance(problem, requests.RequestException | json.JSONDecodeError):
+            raise  # an answer of a proxy, which no client can read
+        raise Refused(f"{type(problem).__name__}: {problem}") from problem
     except requests.HTTPError as problem:
         status = problem.response.status_code if problem.response is not None else None
         if status in denied:
@@ -498,7 +405,8 @@ def _run_name(note: Note) -> str:
     """The name in MLflow's list of runs: the cell, and the number or seed of the trial."""
     label, role = note.tags.get("label") or note.key, note.tags.get("role")
     if role == "tuning":
-        return f"{label} #{note.tags.get('number')}"
+        first = note.tags.get("seed", "0") == "0"
+        return f"{label} #{note.tags.get('number')}" + ("" if first else f" seed {note.tags['seed']}")
     return f"{label} seed {note.tags['seed']}" if role == "replicate" and "seed" in note.tags else label
 
 
@@ -509,7 +417,7 @@ def _tags(notes: list[Note]) -> dict[str, str]:
         for name, value in note.metrics.items():
             if not math.isfinite(value):
                 tags[NOT_FINITE + name] = f"{value} at step {note.step}"
-    return tags
+    return safe_tags(tags)
 
 
 def _number(setting: Any) -> float | None:

@@ -1,166 +1,126 @@
-"""The run of one cell: its search, its rungs, and its replicates.
+"""The run of one cell: the points of its search, its rungs, and its replicates."""
 
-The search is an Optuna study in memory, rebuilt from records. It is asked and told, and never run.
-"""
-
-import hashlib
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
-import optuna
-from optuna.study import StudyDirection
-from optuna.trial import TrialState
-
-from loopscale.records.model import OVER, Record, Role
+from loopscale.records.model import STOPPED_BY, Record, Role
+from loopscale.records.study_records import answering_runs, geometric_mean
 from loopscale.runner.decide.job import Job
-from loopscale.studies.answering_runs import answering_runs
+from loopscale.runner.decide.sampler import MAX_ATTEMPTS, Exhausted, Sampler, TriedPoint
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
-from loopscale.studies.searches.base import Search, distribution, trial_state
-from loopscale.studies.space import Axis, Choice
+from loopscale.studies.space import contains
 from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
 
-MAX_ATTEMPTS = 16
-"""Number of known points in a row from the sampler after which the cell's space counts as exhausted."""
+
+def point_id(point: Mapping[str, Any]) -> str:
+    """Identity of a point. The text distinguishes True from 1, as a study does."""
+    return repr(sorted(point.items()))
 
 
-class Exhausted(Exception):
-    """The cell has tried every point of its space."""
+@dataclass
+class TunedPoint:
+    """A point and its trials. The seeds train one after the other.
 
-
-class Sampler:
-    """Proposes the points of a cell. Optuna's sampler is made anew for each point, with a seed from the point's number.
-
-    A proposal therefore depends on the results so far only. A driver that dies between a proposal and its record
-    proposes the same point again.
+    A trial that is pruned or diverges therefore ends its point, and saves the later seeds.
     """
 
-    def __init__(
-        self, space: Mapping[str, Axis], search: Search, size: int, name: str, done: Iterable[Record]
-    ) -> None:
-        """Rebuild the search from the records of finished trials.
+    number: int
+    point: dict[str, Any]
+    seeds: Sequence[int]
+    jobs: dict[int, Job] = field(default_factory=dict[int, Job])
+    """The trials so far, by seed."""
 
-        Parameters
-        ----------
-        size
-            Points that the search tries in all.
-        name
-            Names the search's random numbers.
-        """
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.search, self.size, self.name = search, size, name
-        self.space = {path: distribution(axis) for path, axis in space.items()}
-        self.listed = search.listed_points(space, _seed(name, 0))
-        self.several = len(search.objectives) > 1
-        directions = [StudyDirection.MINIMIZE] * len(search.objectives)
-        self.study = optuna.create_study(study_name=name, directions=directions)
-        self.asked: dict[str, optuna.Trial] = {}
-        done = list(done)
-        self.study.add_trials([self._frozen(record) for record in done])
-        search.restore(self.study, size)
-        self._tried = {self._identity(record.point) for record in done}
-        self._next = 0
-        """All listed points before this one have been tried."""
+    @property
+    def id(self) -> str:
+        return point_id(self.point)
 
-    def ask(self, number: int, attempt: int = 0) -> tuple[optuna.Trial, dict[str, Any]]:
-        """The point of trial `number`. Another `attempt` gives another point. Raises Exhausted at the end of a list.
+    @property
+    def first(self) -> Job:
+        """The trial with the first seed that has a trial."""
+        return next(self.jobs[seed] for seed in self.seeds if seed in self.jobs)
 
-        A list gives its first point that has not been tried, for every number. Values that were added to the study
-        later may stand anywhere in the list.
-        """
-        if self.listed is not None:
-            while self._next < len(self.listed) and self._identity(self.listed[self._next]) in self._tried:
-                self._next += 1
-            if self._next == len(self.listed):
-                raise Exhausted
-            return self._enqueued(self.listed[self._next])
-        self.study.sampler = self.search.sampler(_seed(self.name, number + 10_000 * attempt), self.size)
-        trial = self.study.ask(self.space)
-        return trial, dict(trial.params)
+    @property
+    def next_seed(self) -> int | None:
+        """The seed to train next. None if a trial has not ended or ends the point, or if every seed has a trial."""
+        for seed in self.seeds:
+            if seed not in self.jobs:
+                return seed
+            if self.jobs[seed].state != "over" or self.jobs[seed].outcome != "finished":
+                return None
+        return None
 
-    def again(self, key: str, point: dict[str, Any], memory: Mapping[str, Any]) -> None:
-        """Tell the sampler of a point that is being trained, so that other points keep away from it."""
-        self.asked[key] = self._enqueued(point, memory)[0]
-        self.search.restore(self.study, self.size)
+    @property
+    def outcome(self) -> str:
+        """The outcome of the trial that ended the point; empty while the point is under way."""
+        for seed in self.seeds:
+            job = self.jobs.get(seed)
+            if job is None or job.state != "over":
+                return ""
+            if job.outcome != "finished":
+                return job.outcome
+        return "finished"
 
-    def memory(self, trial: optuna.Trial) -> dict[str, Any]:
-        """The attributes that the sampler stores with a trial, such as a generation. The trial's record keeps them."""
-        if not self.search.stateful:
-            return {}
-        return dict(self.study.get_trials(deepcopy=False)[trial.number].system_attrs)
+    @property
+    def unstarted(self) -> int:
+        """Number of seeds that are never trained, because the point has ended before them."""
+        return len(self.seeds) - len(self.jobs) if self.outcome else 0
 
-    def tell(self, key: str, outcome: str, error: float, rungs: Mapping[int, float], flops: float) -> None:
-        trial = self.asked.pop(key)
-        if not self.several:  # Optuna takes no intermediate values for several objectives
-            for step, value in sorted(rungs.items()):
-                trial.report(value, step)
-        state, value = trial_state(outcome, error)
-        self.study.tell(trial, self._values(value, flops), state=state)
+    @property
+    def error(self) -> float:
+        """The value of the point: the geometric mean of the errors, so the mean of the log errors."""
+        return geometric_mean([self.jobs[seed].error for seed in self.seeds if seed in self.jobs])
 
-    def drop(self, trial: optuna.Trial) -> None:
-        self.study.tell(trial, state=TrialState.FAIL)
+    def place(self, seed: int | None) -> int:
+        """The number of seeds that train before this seed."""
+        return self.seeds.index(seed) if seed is not None else 0
 
-    def _identity(self, point: Mapping[str, Any]) -> tuple[tuple[type, Any], ...]:
-        """A hashable form of a point, in which True differs from 1, as in a study.
+    def rung_error(self, place: int, rung: int) -> float:
+        """The geometric mean of the errors at a rung, over the seeds up to the one at `place`."""
+        jobs = [self.jobs[seed] for seed in self.seeds[: place + 1] if seed in self.jobs]
+        return geometric_mean([job.rungs[rung] for job in jobs if rung in job.rungs])
 
-        Numbers are rounded: the old values of a grid whose range has grown return with rounding errors.
-        """
-        values: list[Any] = [point[path] for path in self.space]
-        rounded: list[Any] = [float(f"{v:.12g}") if isinstance(v, float) else v for v in values]
-        return tuple((type(value), value) for value in rounded)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]: points hold values of any type
+    @property
+    def rungs(self) -> list[tuple[int, int, float]]:
+        """Place of the seed, rung and error at every rung that the point has passed."""
+        return [
+            (self.place(seed), rung, self.rung_error(self.place(seed), rung))
+            for seed, job in self.jobs.items()
+            for rung in job.rungs
+        ]
 
-    def _enqueued(
-        self, point: dict[str, Any], memory: Mapping[str, Any] = {}
-    ) -> tuple[optuna.Trial, dict[str, Any]]:
-        self._tried.add(self._identity(point))
-        attributes = {"fixed_params": point, **memory}  # as `enqueue_trial` does, which takes no attributes
-        waiting = optuna.trial.create_trial(state=TrialState.WAITING, system_attrs=attributes)
-        self.study.add_trial(waiting)
-        # Optuna calls the sampler although every value is fixed: use the cheapest one.
-        self.study.sampler = optuna.samplers.RandomSampler(seed=0)
-        return self.study.ask(self.space), dict(point)
-
-    def _values(self, error: float | None, flops: float) -> list[float] | None:
-        if error is None:
-            return None
-        measured = {"error": error, "flops": flops}
-        return [measured[objective] for objective in self.search.objectives]
-
-    def _frozen(self, record: Record) -> optuna.trial.FrozenTrial:
-        state, value = trial_state(record.outcome, record.error)
-        return optuna.trial.create_trial(
-            state=state,
-            values=self._values(value, record.metrics.get("flops", math.inf)),
-            params=record.point,
-            distributions=self.space,
-            intermediate_values={} if self.several else dict(record.rungs),
-            system_attrs=json.loads(record.tags.get("sampler", "{}")),
-        )
-
-
-def _seed(name: str, number: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{name}/{number}".encode()).digest()[:4])
+    @property
+    def progress(self) -> dict[int, float]:
+        """The error at every rung by the point's steps so far: later seeds come after the steps of earlier seeds."""
+        return {place * self.first.steps + rung: error for place, rung, error in self.rungs}
 
 
 class Rungs:
-    """The errors of one cell's trials at their rungs, rebuilt from records. The scheduler says which trials go on."""
+    """The errors of one cell's points at their rungs, rebuilt from records. The scheduler says which trials go on.
+
+    A point is compared with points of as many seeds. `place` is the number of seeds that the point has finished.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.errors = defaultdict[int, defaultdict[int, RungErrors]](lambda: defaultdict(RungErrors))
-        """Bracket -> rung -> errors of its trials."""
+        self.errors = defaultdict[tuple[int, int], defaultdict[int, RungErrors]](
+            lambda: defaultdict(RungErrors)
+        )
+        """(place, bracket) -> rung -> errors of its points."""
 
-    def add(self, number: int, steps: int, rung: int, error: float) -> None:
-        self.errors[self.scheduler.bracket(number, steps)][rung].add(number, error)
+    def add(self, number: int, steps: int, rung: int, error: float, place: int = 0) -> None:
+        self.errors[place, self.scheduler.bracket(number, steps)][rung].add(number, error)
 
-    def survives(self, number: int, steps: int, rung: int) -> bool:
-        """True if a trial whose error at `rung` was just added goes on."""
-        return self.scheduler.survives(number, rung, self.errors[self.scheduler.bracket(number, steps)])
+    def survives(self, number: int, steps: int, rung: int, place: int = 0) -> bool:
+        """True if a point whose error at `rung` was just added goes on."""
+        errors = self.errors[place, self.scheduler.bracket(number, steps)]
+        return self.scheduler.survives(number, rung, errors)
 
 
 class CellRun:
@@ -169,42 +129,90 @@ class CellRun:
     Records that do not fit the study as it is now are ignored.
     """
 
-    def __init__(self, study: Study, cell: Cell, records: Iterable[Record]) -> None:
-        self.study, self.cell = study, cell
+    def __init__(
+        self, study: Study, cell: Cell, records: Iterable[Record], stopped: Collection[str] = ()
+    ) -> None:
+        """Restore the cell. `stopped` are the keys of the trials that somebody has stopped."""
+        self.study, self.cell, self._stopped = study, cell, stopped
         self.replicates = study.replicates
         """The ordered replicates of the best point. `until.StudyLooks` may order more."""
+        self.steps_factor = 1
+        """The steps of the ordered replicates over the steps of the study. Only replicates of this factor answer."""
+        self.in_reserve = False
+        """True if no look has ordered the cell yet, see `until.values`. The cell then has no new trial."""
         self.space = study.space(cell)
+        self._seeds = study.search.tuning_seeds
         self.rungs = Rungs(study.scheduler)
         self.jobs: dict[str, Job] = {}
-        self.best: Job | None = None
-        """The finished tuning trial with the lowest error. Of equal errors the first counts."""
+        self.points: dict[str, TunedPoint] = {}
+        """The tuned points by identity, in the order of their numbers."""
+        self._best: TunedPoint | None = None
         self.exhausted = False
-        restored = [record for record in records if self._restore(record)]
-        told = [record for record in restored if record.role == "tuning" and record.outcome in OVER]
-        self.sampler = Sampler(self.space, study.search, study.points(cell), cell.key, told)
-        tuning = [job for job in self.jobs.values() if job.role == "tuning"]
-        self._asked = len(tuning)
-        self._numbers = {job.number for job in tuning}
+        for record in records:
+            self._restore(record)
+        points = list(self.points.values())
+        told = [self._tried(point) for point in points if point.outcome]
+        self.sampler = Sampler(
+            self.space,
+            study.search,
+            study.points(cell),
+            cell.key,
+            told,
+            study.known_points(cell),
+            partial(study.feasible, cell),
+        )
+        self._numbers = {point.number for point in points}
         self._next_number = self._unused_number(0)
-        self._unfinished = {job.key for job in tuning if job.state != "over"}
+        self._unfinished = {point.id for point in points if not point.outcome}
+        self._due = {point.id for point in points if point.next_seed is not None}
+        """Points whose next seed can be trained."""
         self._open = {job.key for job in self.jobs.values() if job.state != "over"}
         replicates = [job for job in self.jobs.values() if job.role == "replicate"]
-        self._replicated = {_replicate_id(job.point, job.seed) for job in replicates}
+        self._replicated = {_replicate_id(job.point, job.seed, job.steps_factor) for job in replicates}
         for position, job in enumerate(self.jobs.values()):
             job.position = position
-            self._update_best(job)
-            if job.key in self._unfinished:
-                self.sampler.again(job.key, job.point, job.sampler_state)
+        for point in points:
+            self._update_best(point)
+            for place, rung, error in point.rungs:
+                self.rungs.add(point.number, point.first.steps, rung, error, place)
+            if not point.outcome:
+                self.sampler.again(point.id, point.point, point.first.sampler_state)
+
+    @property
+    def best(self) -> Job | None:
+        """The first trial of the point with the lowest error. Of equal errors the first counts."""
+        return self._best.first if self._best else None
+
+    @property
+    def tuning_trials(self) -> int:
+        """Planned number of tuning trials, without the seeds that ended points leave out."""
+        if self.good_enough:
+            return sum(len(self._seeds) - point.unstarted for point in self.points.values())
+        if len(self._seeds) == 1:
+            return self.sampler.size
+        return self.sampler.size * len(self._seeds) - sum(point.unstarted for point in self.points.values())
 
     @property
     def planned(self) -> int:
-        """Planned number of trials of the cell."""
-        return self.sampler.size + self.replicates
+        """Planned number of trials of the cell. A cell in reserve has the trials of earlier runs only."""
+        if self.in_reserve:
+            return len(self.jobs)
+        shorter = sum(
+            job.role == "replicate" and job.steps_factor < self.steps_factor for job in self.jobs.values()
+        )
+        return self.tuning_trials + shorter + self.replicates
+
+    @cached_property
+    def unpruned_flops(self) -> float:
+        """FLOPs of a whole trial of the cell."""
+        return training_flops(self.study.layout.trials[self.cell.key])
 
     @property
     def is_over(self) -> bool:
         """True if every trial of the cell is over, and no trial is missing."""
-        return not self._open and not self._wants_points and not self._missing_seeds()
+        if self.in_reserve:
+            return not self._open
+        return not (self._open or self._due or self._wants_points or self._missing_seeds())
 
     @property
     def answers(self) -> tuple[Job, ...]:
@@ -213,25 +221,35 @@ class CellRun:
             job for job in self.jobs.values() if job.outcome == "finished" and math.isfinite(job.error)
         ]
         finished.sort(key=lambda job: (job.number, job.seed or 0))
-        replicates, tuned = (
-            [job for job in finished if job.role == role] for role in ("replicate", "tuning")
-        )
+        replicates = [
+            job for job in finished if job.role == "replicate" and job.steps_factor == self.steps_factor
+        ]
+        tuned = [job for job in finished if job.role == "tuning" and job.steps_factor == self.steps_factor]
         return answering_runs(
             replicates,
             tuned,
-            lambda job: repr(sorted(job.point.items())),
+            lambda job: point_id(job.point),
             lambda job: job.reported_error,
         )
 
     @property
     def replicate_jobs(self) -> list[Job]:
-        """The replicates of the best point."""
+        """The replicates of the best point with the ordered steps."""
         point = self.best.point if self.best else {}
-        return [job for job in self.jobs.values() if job.role == "replicate" and job.point == point]
+        replicates = (job for job in self.jobs.values() if job.role == "replicate" and job.point == point)
+        return [job for job in replicates if job.steps_factor == self.steps_factor]
+
+    @property
+    def good_enough(self) -> bool:
+        """True if `stop.error_below` ends the search of the cell before its last point."""
+        threshold = self.study.stop.error_below
+        reached = threshold is not None and self._best is not None and self._best.error < threshold
+        return reached and len(self.points) < self.sampler.size
 
     @property
     def _wants_points(self) -> bool:
-        return bool(self.space) and self._asked < self.sampler.size and not self.exhausted
+        wants = bool(self.space) and len(self.points) < self.sampler.size and not self.exhausted
+        return wants and not self.good_enough
 
     def _missing_seeds(self) -> list[int]:
         """The seeds of the best point without a trial. Without a best point nothing is replicated."""
@@ -239,25 +257,47 @@ class CellRun:
             return []
         point = self.best.point if self.best else {}
         seeds = range(1, self.replicates + 1)
-        return [seed for seed in seeds if _replicate_id(point, seed) not in self._replicated]
+        factor = self.steps_factor
+        return [seed for seed in seeds if _replicate_id(point, seed, factor) not in self._replicated]
+
+    def order(self, replicates: int, steps_factor: int = 1) -> None:
+        """Order replicates of the best point. Longer trainings start with the study's number of replicates.
+
+        A cell leaves the reserve, so its search comes first.
+        """
+        self.in_reserve = False
+        if steps_factor > self.steps_factor:
+            self.steps_factor, self.replicates = steps_factor, self.study.replicates
+        if steps_factor == self.steps_factor:
+            self.replicates = max(self.replicates, replicates)
 
     def new_job(self) -> Job | None:
-        """A trial without a record: a new point or a replicate of the best point. None if the cell has to wait."""
+        """A trial without a record. None if the cell has to wait.
+
+        The trial is the next seed of a point, a new point, or a replicate of the best point.
+        """
+        if self.in_reserve:
+            return None
+        if self._due:
+            return self._train_next_seed(min(map(self.points.__getitem__, self._due), key=_by_number))
         if self._wants_points and (job := self._ask_point()):
             return job
         if self.space and self._unfinished:
             return None  # the best point may still change
         point = self.best.point if self.best else {}
         for seed in self._missing_seeds():
-            self._replicated.add(_replicate_id(point, seed))
-            job = self._make_job(point, seed, "replicate", seed)
+            self._replicated.add(_replicate_id(point, seed, self.steps_factor))
+            job = self._make_job(point, seed, "replicate", seed, self.steps_factor)
             if job.key not in self.jobs:
                 return self._add(job)
         return None
 
     def state_changed(self, job: Job) -> None:
-        for keys in (self._open, self._unfinished) if job.role == "tuning" else (self._open,):
-            (keys.discard if job.state == "over" else keys.add)(job.key)
+        (self._open.discard if job.state == "over" else self._open.add)(job.key)
+        if job.role == "tuning":
+            point = self.points[point_id(job.point)]
+            (self._unfinished.discard if point.outcome else self._unfinished.add)(point.id)
+            (self._due.discard if point.next_seed is None else self._due.add)(point.id)
 
     def kept_keys(self) -> set[str]:
         """Trials whose weights are kept for good: the replicates and the best of the search."""
@@ -271,18 +311,19 @@ class CellRun:
         reached = [
             r for r in self.study.scheduler.ladder(job.number, job.steps) if r <= step and r not in job.rungs
         ]
-        survives = True
+        point = self.points[point_id(job.point)]
+        place, survives = point.place(job.seed), True
         for rung in reached:
             job.rungs[rung] = error
-            self.rungs.add(job.number, job.steps, rung, error)
-            survives = survives and self.rungs.survives(job.number, job.steps, rung)
+            self.rungs.add(job.number, job.steps, rung, point.rung_error(place, rung), place)
+            survives = survives and self.rungs.survives(job.number, job.steps, rung, place)
         return dict.fromkeys(reached, error), survives
 
     def tell(self, job: Job) -> None:
-        """Tell the sampler the outcome of a tuning trial."""
-        if job.role == "tuning":
-            self.sampler.tell(job.key, job.outcome, job.error, job.rungs, job.flops)
-            self._update_best(job)
+        """Tell the sampler the outcome of a point that the trial has ended."""
+        if job.role == "tuning" and (point := self.points[point_id(job.point)]).outcome:
+            self.sampler.tell(point.id, self._tried(point))
+            self._update_best(point)
 
     def _ask_point(self) -> Job | None:
         for attempt in range(MAX_ATTEMPTS):
@@ -290,17 +331,32 @@ class CellRun:
                 asked, point = self.sampler.ask(self._next_number, attempt)
             except Exhausted:
                 break
-            job = self._make_job(point, 0, "tuning", self._next_number)
+            job = self._make_job(point, self._seeds[0], "tuning", self._next_number)
             if job.key not in self.jobs:
                 job.sampler_state = self.sampler.memory(asked)
-                self.sampler.asked[job.key] = asked
-                self._asked += 1
+                self.sampler.asked[self._add_to_point(job).id] = asked
                 self._numbers.add(job.number)
                 self._next_number = self._unused_number(job.number)
                 return self._add(job)
             self.sampler.drop(asked)
         self.exhausted = True
         return None
+
+    def _train_next_seed(self, point: TunedPoint) -> Job:
+        assert point.next_seed is not None
+        self._due.discard(point.id)
+        job = self._make_job(point.point, point.next_seed, "tuning", point.number)
+        if point.jobs:
+            job.sampler_state = point.first.sampler_state
+        self._add_to_point(job)
+        return self._add(job)
+
+    def _add_to_point(self, job: Job) -> TunedPoint:
+        assert job.seed is not None
+        point = TunedPoint(job.number, job.point, self._seeds)
+        point = self.points.setdefault(point.id, point)
+        point.jobs[job.seed] = job
+        return point
 
     def _unused_number(self, number: int) -> int:
         """The first number from `number` on that no trial has.
@@ -319,44 +375,58 @@ class CellRun:
         self.jobs[job.key] = job
         return job
 
-    def _update_best(self, job: Job) -> None:
-        better = self.best is None or (job.error, job.number) < (self.best.error, self.best.number)
-        if job.role == "tuning" and job.outcome == "finished" and better:
-            self.best = job
+    def _update_best(self, point: TunedPoint) -> None:
+        best = self._best
+        better = best is None or (point.error, point.number) < (best.error, best.number)
+        if point.outcome == "finished" and better:
+            self._best = point
 
-    def _make_job(self, point: dict[str, Any], seed: int, role: Role, number: int) -> Job:
-        trial = self.study.at(self.cell, point, seed)
-        return Job(trial, self.cell.key, self.cell.label, role, number, point)
+    def _tried(self, point: TunedPoint) -> TriedPoint:
+        """The point in the sampler's terms."""
+        first = point.first
+        return TriedPoint(
+            point.point, point.outcome, point.error, point.progress, first.flops, first.sampler_state
+        )
 
-    def _restore(self, record: Record) -> bool:
-        """Restore the record's job if the record belongs to the cell as it is now. Returns whether it does."""
+    def _make_job(
+        self, point: dict[str, Any], seed: int, role: Role, number: int, steps_factor: int = 1
+    ) -> Job:
+        trial = self.study.at(self.cell, point, seed, steps_factor)
+        return Job(trial, self.cell.key, self.cell.label, role, number, point, steps_factor)
+
+    def _still_stopped(self, record: Record) -> bool:
+        """False if the user has withdrawn the stop of the trial, or has raised its hours."""
+        if record.tags.get(STOPPED_BY) == "user":
+            return record.key in self._stopped
+        return self.study.stop.exceeds_hours(record.metrics)
+
+    def _restore(self, record: Record) -> None:
+        """Restore the record's job if the record belongs to the cell as it is now."""
         if record.seed is None or record.role not in ("tuning", "replicate"):
-            return False
-        if not _contains(self.space, record.point):
-            return False
-        job = self._make_job(record.point, record.seed, record.role, record.number)
+            return
+        if record.role == "tuning" and record.seed not in self._seeds:
+            return  # the study has lowered the number of seeds
+        if not contains(self.space, record.point) or not self.study.feasible(self.cell, record.point):
+            return
+        job = self._make_job(record.point, record.seed, record.role, record.number, record.steps_factor)
         if job.key != record.key:
-            return False
+            return
         job.restore(record)
+        if job.outcome == "stopped" and not self._still_stopped(record):
+            job.outcome, job.state, job.stopped_by = "", "waiting", ""
         assert isinstance(job.work, Trial)
         job.flops = record.metrics.get("flops") or training_flops(job.work)
         self.jobs[job.key] = job
         if job.role == "tuning":
-            for rung, error in job.rungs.items():
-                self.rungs.add(job.number, job.steps, rung, error)
-        return True
+            self._add_to_point(job)
 
 
-def _replicate_id(point: Mapping[str, Any], seed: int | None) -> tuple[str, int | None]:
-    """Hashable identity of a replicate. The text of a point distinguishes True from 1, as a study does."""
-    return repr(sorted(point.items())), seed
+def _replicate_id(
+    point: Mapping[str, Any], seed: int | None, steps_factor: int
+) -> tuple[str, int | None, int]:
+    """Hashable identity of a replicate."""
+    return point_id(point), seed, steps_factor
 
 
-def _contains(space: Mapping[str, Axis], point: Mapping[str, Any]) -> bool:
-    """Whether the point lies in the space. Ranges may have been narrowed since the point was recorded."""
-    return set(point) == set(space) and all(
-        value in space[path].ends
-        if isinstance(space[path], Choice)
-        else space[path].ends[0] <= value <= space[path].ends[-1]
-        for path, value in point.items()
-    )
+def _by_number(point: TunedPoint) -> int:
+    return point.number

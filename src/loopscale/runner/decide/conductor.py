@@ -8,20 +8,39 @@ changes no decision.
 import heapq
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from loopscale.records.decisions import Decision, decision_note
-from loopscale.records.model import CURVE, EVALUATED, FLOOR, OVER, RUNG, STATUS, Note, Record, flatten
-from loopscale.records.tables import Grid, decode_curve, encode_curve
+from loopscale.errors import RunError
+from loopscale.evaluate import Curve
+from loopscale.records.model import (
+    CURVE,
+    EVALUATED,
+    FLOOR,
+    OVER,
+    RUNG,
+    STATUS,
+    STEPS_FACTOR,
+    STOPPED_BY,
+    Note,
+    Record,
+    flatten,
+)
+from loopscale.records.study_records import stopped_trials
+from loopscale.records.tables import MALFORMED, Grid, decode_curve, encode_curve
+from loopscale.runner.decide.budget import BudgetSpent, Meter
 from loopscale.runner.decide.cell_run import CellRun
-from loopscale.runner.decide.held_out import HeldOutCells
-from loopscale.runner.decide.job import Baseline, Fault, Idle, Job, Report
-from loopscale.runner.decide.limits import BudgetSpent, Meter, Share
-from loopscale.runner.decide.until import StudyLooks
+from loopscale.runner.decide.error_rules import action_on, is_at_fault
+from loopscale.runner.decide.job import Baseline, CauseOfDeath, Idle, Job, Report
+from loopscale.runner.decide.shares import Share
+from loopscale.studies.schema import ErrorAction
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
+
+if TYPE_CHECKING:  # two parts that few studies have, see `_make_looks` and `_make_held_out`
+    from loopscale.runner.decide.held_out import HeldOutCells
+    from loopscale.runner.decide.until import StudyLooks
 
 MAX_RETRIES = 3
 """Number of further workers for a trial whose worker died."""
@@ -36,15 +55,25 @@ MAX_SILENT_DEATHS = 4
 """Number of worker deaths before the first report after which the study stops: no worker can start here."""
 
 
+FAILURES = ("failed", "lost", "out_of_memory")
+"""Outcomes that count for `stop.failures`."""
+
+BY_USER = "stopped by the user"
+
+
 class Interrupted(BaseException):
     """A person or a batch system stops the study. Not an `Exception`, which Tune would catch to clean up slowly."""
 
 
-class NoWorkers(RuntimeError):
+class TooManyFailures(BaseException):
+    """More trials have failed than `stop.failures` allows. Not an `Exception`, which Tune would catch."""
+
+
+class NoWorkers(RunError):
     """Every worker died before its first report."""
 
 
-class Unrecorded(RuntimeError):
+class Unrecorded(RunError):
     """The store did not take all notes. The next run repeats the missing notes from the checkpoints."""
 
 
@@ -62,6 +91,14 @@ class NoteSink(Protocol):
     def flush(self, timeout: float) -> bool: ...
 
 
+class Observer(Protocol):
+    """Sees every report, and every end of a job. Raises nothing."""
+
+    def reported(self, job: Job, report: Report) -> None: ...
+
+    def ended(self, job: Job, report: Report) -> None: ...
+
+
 class Conductor:
     """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
 
@@ -71,8 +108,7 @@ class Conductor:
         records: Iterable[Record],
         writer: NoteSink,
         meter: Meter | None = None,
-        predictions: Iterable[str] = (),
-        decisions: Iterable[Decision] = (),
+        tags: Mapping[str, str] = {},
     ) -> None:
         """Restore the study from the `records` of its earlier runs.
 
@@ -80,10 +116,8 @@ class Conductor:
         ----------
         meter
             Limits the study to its budget.
-        predictions
-            The tags of the recorded predictions of held-out cells.
-        decisions
-            The recorded decisions of `until: decided`.
+        tags
+            The tags of the study's parent run: predictions of held-out cells, and decisions of `until: decided`.
         """
         self.study, self.writer, self.meter = study, writer, meter
         self.stopping = False
@@ -96,36 +130,82 @@ class Conductor:
         """Returns the step of a trial's checkpoint, 0 without a checkpoint. The owner of the checkpoints sets it."""
         self.read_curve: Callable[[str], bytes | None] | None = None
         """Returns the recorded curve of a trial. The owner of the records sets it."""
+        self.observer: Observer | None = None
+        """Sees the reports. The owner of the callbacks sets it."""
         self.commit_tags: dict[str, str] = {}
         """Tags of the git commit, for each trial that starts."""
+        self._host_ends = defaultdict[str, list[bool]](list)
+        """The ends of trials on each host in this run: True for a finished trial, False for a failure."""
+        self.excluded_hosts: dict[str, str] = {}
+        """Hosts that get no more trials in this run, and the reason of each."""
+        self.live_hosts: Callable[[], Collection[str]] = tuple
+        """Returns the hosts of the cluster. The owner of the connection to the cluster sets it."""
         self.reasons: dict[str, str] = {}
         """Why a worker was lost or an evaluation failed, by the key of the job."""
         self._running: set[str] = set()
         self._reporting: set[str] = set()
         """Running jobs whose worker has reported."""
-        self._any_report, self._silent_deaths = False, 0
+        self.has_reports, self._silent_deaths = False, 0
+        """Whether any worker has reported in this run, and the number of deaths before."""
         self._evaluation = study.evaluate.key
+        self._lost_curves: set[str] = set()
+        """Keys of the finished jobs whose recorded curve is damaged."""
         records = list(records)
         by_cell = defaultdict[str, list[Record]](list)
         for record in sorted(records, key=lambda r: (r.role, r.number)):
             by_cell[record.cell].append(record)
-        self.cell_runs = {cell.key: CellRun(study, cell, by_cell[cell.key]) for cell in study.cells()}
+        self.stopped = stopped_trials(tags)
+        """Keys of the trials that somebody has stopped. The owner of the records updates them while the study runs."""
+        self._failures = 0
+        """Trials that have failed in this run."""
+        self.cell_runs = {
+            cell.key: CellRun(study, cell, by_cell[cell.key], self.stopped) for cell in study.cells()
+        }
         self.baselines = _baseline_jobs(study, records)
         self._jobs_by_key = {job.key: job for job in self.jobs()}
-        self.looks = (
-            StudyLooks(study, self.cell_runs, self.baselines, decisions, self._curve) if study.until else None
-        )
+        self.looks = self._make_looks(tags)
         """Judges the claims of a study with `until: decided`, and orders replicates."""
         self._curves: dict[str, dict[str, Grid] | None] = {}
         """Curves that the looks have read, by key."""
-        self._held_out = HeldOutCells(study, self.cell_runs, predictions, self._outdated)
+        self._held_out = self._make_held_out(tags)
+        """Predicts held-out cells. None if no law holds out cells."""
+        held_back = self._held_out.waiting if self._held_out else ()
         self._queue = JobQueue(
-            self.baselines.values(), list(self.cell_runs.values()), self._outdated, self._held_out.waiting
+            self.baselines.values(), list(self.cell_runs.values()), self._outdated, held_back
         )
         for record in records:
             # The driver may have died between the outcome of a trial and the end of the run.
             if record.outcome in OVER and record.status == "RUNNING":
                 self.writer.write(Note(record.key, status=STATUS.get(record.outcome, "FAILED")))
+
+    def evaluate_again(self, key: str) -> None:
+        """Evaluate a finished job once more, because its recorded curve is damaged."""
+        self._lost_curves.add(key)
+        self._queue.state_changed(self._jobs_by_key[key])
+
+    def train_again(self, key: str) -> None:
+        """Train and evaluate a finished trial once more: its curve is damaged, and its weights are gone.
+
+        The trial stays finished in the records, so a driver that dies now leaves the same damage to the next driver.
+        """
+        job = self._jobs_by_key[key]
+        self._lost_curves.add(key)
+        job.state, job.order_kind, job.weights = "waiting", "train", ""
+        self._queue.state_changed(job)
+
+    def _make_looks(self, tags: Mapping[str, str]) -> "StudyLooks | None":
+        if not self.study.until:
+            return None
+        from loopscale.runner.decide.until import StudyLooks  # few studies have looks
+
+        return StudyLooks(self.study, self.cell_runs, self.baselines, tags, self._curve)
+
+    def _make_held_out(self, tags: Mapping[str, str]) -> "HeldOutCells | None":
+        if not self.study.holds_out:
+            return None
+        from loopscale.runner.decide.held_out import HeldOutCells  # few studies hold out cells
+
+        return HeldOutCells(self.study, self.cell_runs, tags, self._outdated)
 
     def jobs(self) -> Iterator[Job]:
         yield from self.baselines.values()
@@ -133,13 +213,19 @@ class Conductor:
             yield from cell_run.jobs.values()
 
     def counts(self) -> Counter[str]:
-        """Number of jobs by outcome, or by state before the outcome."""
-        return Counter(job.outcome or job.state for job in self.jobs())
+        """Number of trials by outcome, or by state before the outcome. Baselines are no trials."""
+        jobs = (job for cell_run in self.cell_runs.values() for job in cell_run.jobs.values())
+        return Counter(job.outcome or job.state for job in jobs)
 
     @property
     def running_count(self) -> int:
         """Number of jobs that run or wait for a worker."""
         return len(self._running)
+
+    @property
+    def running_jobs(self) -> dict[str, Job]:
+        """The jobs that run or wait for a worker, by key. Another thread may ask."""
+        return {key: self._jobs_by_key[key] for key in list(self._running)}
 
     @property
     def share_used(self) -> bool:
@@ -160,9 +246,11 @@ class Conductor:
         A held-out cell has no new job before its prediction is recorded.
 
         Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
-        suffice for a job and no job runs.
+        suffice for a job and no job runs. Raises TooManyFailures by the rule `stop.failures`.
         """
-        if not self._any_report and self._silent_deaths >= MAX_SILENT_DEATHS:
+        if self._failures > self.study.stop.failure_share * self._planned:
+            raise self._too_many_failures()
+        if not self.has_reports and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
         if self._running and self.share_used:
             return Idle.WAIT
@@ -173,6 +261,8 @@ class Conductor:
         self._predict_held_out()
         job = self._queue.next()
         if not job and self._predict_held_out():  # the last cell may just have tried its last point
+            job = self._queue.next()
+        while job and self._end_stopped(job):
             job = self._queue.next()
         self.has_startable = bool(job)
         if not job and not self._running and self._reopen_overwritten():
@@ -186,8 +276,8 @@ class Conductor:
         self._jobs_by_key[job.key] = job
         job.recorded = True
         if job.state == "waiting":
-            params, tags = flatten(job.work.settings), self._start_tags(job)
-            self.writer.write(Note(job.key, params=params, tags=tags, status="RUNNING"))
+            if job.key not in self._lost_curves:
+                self._write_start(job)
         else:
             job.order_kind = "baseline" if job.role == "baseline" else "evaluate"
         job.state = "running"
@@ -195,13 +285,16 @@ class Conductor:
         self._running.add(job.key)
         return job
 
+    def _write_start(self, job: Job) -> None:
+        params, tags = flatten(job.work.settings), self._start_tags(job)
+        self.writer.write(Note(job.key, params=params, tags=tags, status="RUNNING"))
+
     def _predict_held_out(self) -> bool:
         """Record the predictions that can be made now, and let their cells start. Returns whether any cell may start.
 
         Raises Unrecorded if the store does not take the predictions.
         """
-        waiting = self._held_out.waiting
-        if not waiting:
+        if not (self._held_out and (waiting := self._held_out.waiting)):
             return False
         predictions = self._held_out.predict()
         for prediction in predictions:
@@ -224,7 +317,7 @@ class Conductor:
             return False
         judged = self.looks.judge()
         if judged.decisions:
-            self.writer.write(decision_note(judged.decisions))
+            self.writer.write(judged.note())
             if not self.writer.flush(RECORD_SECONDS):
                 raise Unrecorded("the store has not taken the decisions of a look; its replicates wait")
         for key in judged.cells:
@@ -235,7 +328,10 @@ class Conductor:
         """The curve of a job, from its report or from the records."""
         if job.key not in self._curves:
             content = self.read_curve(job.key) if self.read_curve else None
-            self._curves[job.key] = decode_curve(content) if content else None
+            try:
+                self._curves[job.key] = decode_curve(content) if content else None
+            except MALFORMED:  # the owner of the records has it made again
+                self._curves[job.key] = None
         return self._curves[job.key]
 
     def budget_spent(self) -> BudgetSpent:
@@ -243,12 +339,67 @@ class Conductor:
         assert self.meter
         left, limits = self.meter.spending.left, self.meter.limits
         tightest = min(left, key=lambda name: left[name] / limits[name])
-        planned = sum(cell_run.planned for cell_run in self.cell_runs.values()) + len(self.baselines)
+        planned = self._planned + len(self.baselines)
         over = sum(job.state == "over" for job in self.jobs())
+        questions = f"{words}; " if self.looks and (words := self.looks.open_words) else ""
+        first = "the budget is spent, except for a reserve for starting and stopping"
+        if not any(hours for name, hours in self.meter.used.items() if name != "hours"):
+            first = "the budget is too small to start a trial and to stop all workers"
         return BudgetSpent(
-            f"the budget is spent, except for a reserve for starting and stopping: {self.meter.spending} used; "
-            f"{max(0, planned - over):,} of {planned:,} trials remain; raise it with --set budget.{tightest}=..."
+            f"{first}: {self.meter.spending} used; "
+            f"{max(0, planned - over):,} of {planned:,} trials remain; {questions}"
+            f"raise it with --set budget.{tightest}=..."
         )
+
+    @property
+    def _planned(self) -> int:
+        """Planned trials, without baselines."""
+        return sum(cell_run.planned for cell_run in self.cell_runs.values())
+
+    def _too_many_failures(self) -> TooManyFailures:
+        reason = next(reversed(self.reasons.values()), "")
+        last = f"; the last one: {reason.strip().splitlines()[-1][:200]}" if reason.strip() else ""
+        return TooManyFailures(
+            f"stop.failures: {self._failures:,} of {self._planned:,} planned trials have failed in this "
+            f"run, more than {self.study.stop.failure_share:.3g} of them{last}"
+        )
+
+    def ended_early(self) -> list[str]:
+        """What the rules of `stop` have ended, one line each."""
+        rule, lines = self.study.stop, list[str]()
+        cells = [run for run in self.cell_runs.values() if run.good_enough]
+        if cells:
+            tried = sum(len(run.points) for run in cells)
+            points = sum(run.sampler.size for run in cells)
+            labels = ", ".join(run.cell.label for run in cells[:3]) + ", ..." * (len(cells) > 3)
+            lines.append(
+                f"stop.error_below {rule.error_below:g} ended {len(cells):,} searches ({labels}) after "
+                f"{tried:,} of {points:,} points"
+            )
+        stopped = {"trial_hours": list[str](), "user": list[str]()}
+        for job in self.jobs():
+            if job.outcome == "stopped":
+                stopped[job.stopped_by].append(job.key)
+        if keys := stopped["trial_hours"]:
+            limit = f"{rule.trial_hours:g}" if rule.trial_hours else "of an earlier run"
+            lines.append(f"stop.trial_hours {limit} ended {_trials(keys)} without a result")
+        for host, reason in self.excluded_hosts.items():
+            lines.append(f"the host {host} got no more trials in this run: {reason}")
+        if keys := stopped["user"]:
+            again = f"`loopscale run {self.study.name} --again {keys[0]}` trains one again"
+            lines.append(f"the user has stopped {_trials(keys)}; {again}")
+        return lines
+
+    def _end_stopped(self, job: Job) -> bool:
+        """End a job that somebody has stopped. Returns whether the job has ended."""
+        if job.key not in self.stopped or job.outcome or job.order_kind != "train":
+            return False
+        if not job.recorded:
+            self._write_start(job)
+        self._jobs_by_key[job.key] = job
+        job.recorded, job.stopped_by = True, "user"
+        self._end(job, Report(outcome="stopped", detail=BY_USER))
+        return True
 
     def _reopen_overwritten(self) -> bool:
         """Reopen finished trials whose checkpoint is older than their record. Returns whether there are any.
@@ -271,25 +422,43 @@ class Conductor:
 
     def report(self, key: str, report: Report) -> bool:
         """Take a worker's report on the job `key`. Returns whether the worker goes on with the job."""
-        self._any_report = True
+        self.has_reports = True
         job = self._jobs_by_key[key]
         if job.state != "running":
             return False
-        for step, metrics in report.progress:
-            if step > job.step and not self._add_progress(job, step, metrics):
-                return False
+        new = ((step, metrics) for step, metrics in report.progress if step > job.step)
+        verdicts = (self._add_progress(job, step, metrics) for step, metrics in new)
+        verdict = next(filter(None, verdicts), None)
+        if self.observer:
+            self.observer.reported(job, report)
+        report = verdict or report
+        if report.outcome == "finished" and report.host:
+            self._host_ends[report.host].append(True)
+        if report.outcome in FAILURES and not job.outcome and self._tries_again(job, report):
+            return False
         if report.outcome:
             self._end(job, report)
+            return False
+        if self._end_stopped(job):
             return False
         self._reporting.add(key)
         return not (report.saved and self._yield_slot(job))
 
-    def report_lost(self, key: str, reason: str = "", fault: Fault = "worker") -> None:
-        """Take the death of a worker without an outcome. The job waits for another worker, up to a limit."""
+    def report_lost(self, key: str, reason: str = "", fault: CauseOfDeath = "worker", host: str = "") -> None:
+        """Take the death of a worker without an outcome. The job waits for another worker, up to a limit.
+
+        The rules of `on_error` come first: a job may fail at once, or its host may get no more trials.
+        """
         job = self._jobs_by_key[key]
         if job.state != "running":
             return
         self._leave(key)
+        action = action_on(reason, self.study.on_error)
+        if action == "fail" and not job.outcome:
+            self._end(job, Report(outcome="failed", detail=reason, host=host))
+            return
+        if self._blames_host(action, host, reason):
+            fault = "host"
         if fault == "host":
             job.host_deaths += 1
             job.lost_hosts += 1
@@ -301,7 +470,7 @@ class Conductor:
         counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
         self.writer.write(Note(job.key, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {})))
         if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
-            job.state = "over" if job.outcome else "waiting"
+            job.state = "over" if job.outcome and job.order_kind != "train" else "waiting"
             self._queue.state_changed(job)
         else:
             deaths = job.worker_deaths + job.host_deaths
@@ -309,6 +478,45 @@ class Conductor:
             self._end(
                 job, Report(outcome=outcome, detail=f"its worker died {deaths} times; {reason}".strip("; "))
             )
+
+    def _tries_again(self, job: Job, report: Report) -> bool:
+        """Whether a rule of `on_error` lets a failed job go on with another worker. Such a job waits from now on."""
+        action = action_on(report.detail, self.study.on_error)
+        excluded = self._blames_host(action, report.host, report.detail)
+        if action not in ("retry", "exclude_host"):
+            return False
+        if excluded:
+            job.host_deaths, job.lost_hosts = job.host_deaths + 1, job.lost_hosts + 1
+        else:
+            job.worker_deaths, job.retries = job.worker_deaths + 1, job.retries + 1
+        counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
+        self.writer.write(Note(job.key, tags=counts | {"lost_reason": report.detail[-1000:]}))
+        self.reasons[job.key] = report.detail
+        if job.worker_deaths > MAX_RETRIES or job.host_deaths > MAX_LOST_HOSTS:
+            return False
+        self._leave(job.key)
+        job.state = "waiting"
+        self._queue.state_changed(job)
+        return True
+
+    def _blames_host(self, action: ErrorAction | None, host: str, reason: str) -> bool:
+        """Count a failure on a host. Returns whether the host gets no more trials.
+
+        A rule excludes the host, or many failures in a row where another host has finished a trial. The last host of
+        the cluster is never excluded.
+        """
+        if not host:
+            return False
+        self._host_ends[host].append(False)
+        at_fault = is_at_fault(host, self._host_ends) or action == "exclude_host"
+        if not at_fault or action == "fail":
+            return False
+        if host not in self.excluded_hosts:
+            if set(self.live_hosts()) <= {host, *self.excluded_hosts}:
+                return False
+            lines = reason.strip().splitlines() or ["no reason was given"]
+            self.excluded_hosts[host] = lines[-1][:200]
+        return True
 
     def interrupt(self) -> None:
         """Record that all unfinished jobs are interrupted. The next run resumes them."""
@@ -340,44 +548,61 @@ class Conductor:
         self._running.discard(key)
         self._reporting.discard(key)
 
-    def _add_progress(self, job: Job, step: int, metrics: dict[str, float]) -> bool:
+    def _add_progress(self, job: Job, step: int, metrics: dict[str, float]) -> Report | None:
+        """Record a validation. Returns the end of the trial, or None for a trial that goes on."""
         rungs, survives = self.cell_runs[job.cell].pass_rungs(job, step, metrics["error"])
         job.step, job.error = step, metrics["error"]
-        pruned = not survives and step < job.steps
         reached = {f"{RUNG}{rung}": error for rung, error in rungs.items()}
+        verdict = self._verdict(job, step, survives, metrics)
         # The verdict is in the same batch as its rung. Otherwise a resumed driver, which knows more errors, would
         # decide again.
-        tags = {"outcome": "pruned"} if pruned else {}
+        tags = {"outcome": verdict.outcome} if verdict else {}
+        tags |= {STOPPED_BY: job.stopped_by} if job.stopped_by else {}
         self.writer.write(Note(job.key, step, metrics | reached | {"step": step}, tags=tags))
-        if pruned:
-            self._end(job, Report(outcome="pruned"))
-        return not pruned
+        return verdict
+
+    def _verdict(self, job: Job, step: int, survives: bool, metrics: Mapping[str, float]) -> Report | None:
+        """The end of a trial by the scheduler or by `stop.trial_hours`; None for a trial that goes on."""
+        if step >= job.steps:
+            return None
+        if not survives:
+            return Report(outcome="pruned")
+        if not self.study.stop.exceeds_hours(metrics):
+            return None
+        job.stopped_by = "trial_hours"
+        limit, hours = self.study.stop.trial_hours, metrics["seconds"] / 3600
+        detail = f"stop.trial_hours {limit:g}: {hours:.3g} hours of training at step {step:,}"
+        return Report(outcome="stopped", detail=detail)
 
     def _end(self, job: Job, report: Report) -> None:
         had_ended, job.state = bool(job.outcome), "over"
         self._leave(job.key)
+        self._lost_curves.discard(job.key)
         if had_ended and report.curve is None:
             # The evaluation of a finished trial failed, and the trial is still finished. One attempt per run.
             job.evaluation = self._evaluation
             self.reasons[job.key] = report.detail
             self._queue.state_changed(job)
+            self._tell_end(job, report)
             return
         job.outcome = report.outcome
         if report.curve is not None:
             self.reasons.pop(job.key, None)  # of an earlier loss of the worker
-        tags = {"outcome": report.outcome} | ({"detail": report.detail[:4000]} if report.detail else {})
+        if report.outcome in FAILURES and job.role != "baseline":
+            self._failures += 1
+            self.reasons[job.key] = report.detail or self.reasons.get(job.key, "")
+        tags = {"outcome": report.outcome} | ({STOPPED_BY: job.stopped_by} if job.stopped_by else {})
+        tags |= {"detail": report.detail[:4000]} if report.detail else {}
         artifacts: tuple[tuple[str, bytes | Path], ...] = ()
         if report.curve is not None:
             job.evaluation = tags["evaluation"] = self._evaluation
             curve = report.curve
+            artifacts = ((CURVE, curve_content(curve, self.study)),)
             self._curves.pop(job.key, None)
             if self.looks:
                 grids = {"error": curve.error} | ({"regret": curve.regret.regret} if curve.regret else {})
                 self._curves[job.key] = grids
             tags |= self._evaluated_task_tag(job, had_ended)
-            regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
-            content = encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret)
-            artifacts = ((CURVE, content),)
             if report.floor:
                 tags[FLOOR] = report.floor
         elif report.outcome == "finished":
@@ -396,6 +621,11 @@ class Conductor:
         metrics |= report.metrics or {}
         job.take_measures(metrics)
         self.writer.write(Note(job.key, job.step, metrics, tags=tags, status=status, artifacts=artifacts))
+        self._tell_end(job, report)
+
+    def _tell_end(self, job: Job, report: Report) -> None:
+        if self.observer:
+            self.observer.ended(job, report)
 
     def _evaluated_task_tag(self, job: Job, had_ended: bool) -> dict[str, str]:
         """The task of the curve, if it differs from the trained task or may replace another task's tag."""
@@ -410,8 +640,13 @@ class Conductor:
         return (
             job.state == "over"
             and job.outcome == "finished"
-            and job.evaluation != self._evaluation
-            and (job.role != "tuning" or job is self.cell_runs[job.cell].best)
+            and (
+                job.key in self._lost_curves
+                or (
+                    job.evaluation != self._evaluation
+                    and (job.role != "tuning" or job is self.cell_runs[job.cell].best)
+                )
+            )
         )
 
     def _start_tags(self, job: Job) -> dict[str, str]:
@@ -420,9 +655,24 @@ class Conductor:
         tags |= self.commit_tags
         if job.seed is not None:
             tags["seed"] = str(job.seed)
+        if job.steps_factor > 1:
+            tags[STEPS_FACTOR] = str(job.steps_factor)
         if job.sampler_state:
             tags["sampler"] = json.dumps(job.sampler_state)
         return tags
+
+
+def curve_content(curve: Curve, study: Study) -> bytes:
+    """The file of a curve with the measures of the study."""
+    regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
+    further = {name: curve.measures[name] for name in study.evaluate.names}
+    return encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret, further)
+
+
+def _trials(keys: Sequence[str]) -> str:
+    """Number and first keys of trials in words."""
+    listed = ", ".join(keys[:3]) + ", ..." * (len(keys) > 3)
+    return f"{len(keys):,} trial{'s' * (len(keys) > 1)} ({listed})"
 
 
 def _baseline_jobs(study: Study, records: Iterable[Record]) -> dict[str, Job]:
@@ -443,7 +693,7 @@ def _baseline_jobs(study: Study, records: Iterable[Record]) -> dict[str, Job]:
     return jobs
 
 
-Entry = tuple[int, int, Job]
+QueueEntry = tuple[int, int, Job]
 """Number of the job's cell (-1 for baselines), position of the job in the cell, and the job."""
 
 
@@ -464,8 +714,8 @@ class JobQueue:
     ) -> None:
         self.cells, self._outdated = cells, outdated
         self._cell_numbers = {cell_run.cell.key: number for number, cell_run in enumerate(cells)}
-        self._waiting_heap: list[Entry] = []
-        self._outdated_heap: list[Entry] = []
+        self._waiting_heap: list[QueueEntry] = []
+        self._outdated_heap: list[QueueEntry] = []
         self._in_cell_heap = {number for key, number in self._cell_numbers.items() if key not in held_back}
         self._cell_heap = [(len(cells[number].jobs), number) for number in sorted(self._in_cell_heap)]
         """Cells that may have a new job, ordered by the number of jobs."""
@@ -517,7 +767,7 @@ class JobQueue:
         return None
 
 
-def _first(heap: list[Entry], valid: Callable[[Job], bool]) -> Job | None:
+def _first(heap: list[QueueEntry], valid: Callable[[Job], bool]) -> Job | None:
     """The first valid job, which stays in the heap. Invalid entries before the job are removed."""
     while heap:
         if valid(heap[0][2]):

@@ -7,7 +7,13 @@ held-out cell with trials and without a recorded prediction is never predicted, 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from loopscale.records.predictions import RecordedPrediction, predict_from, tag_of
+from loopscale.records.predictions import (
+    EMERGED_AT,
+    RecordedPrediction,
+    predict_from,
+    recorded_predictions,
+    tag_of,
+)
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
 from loopscale.studies.held_out import HeldOutTest, held_out_tests
@@ -21,14 +27,14 @@ class HeldOutCells:
         self,
         study: Study,
         cell_runs: Mapping[str, CellRun],
-        recorded: Iterable[str],
+        tags: Mapping[str, str],
         outdated: Callable[[Job], bool],
     ) -> None:
-        """`recorded` are the tags of the recorded predictions. `outdated` tells old evaluations."""
+        """`tags` are those of the study's parent run. `outdated` tells old evaluations."""
         self._cell_runs, self._replicates, self._outdated = cell_runs, study.replicates, outdated
         laws = [law.model_dump() for law in study.laws]
-        tests = held_out_tests(laws, study.cells(), study.layout.shared_settings) if _any(laws) else []
-        recorded = set(recorded)
+        tests = held_out_tests(laws, study.cells(), study.layout.shared_settings)
+        recorded = recorded_predictions(tags)
         started = {key for key, cell_run in cell_runs.items() if cell_run.jobs}
         self._due: list[tuple[HeldOutTest, list[str]]] = []
         """Tests without a prediction, with the cells that each test predicts."""
@@ -67,13 +73,14 @@ class HeldOutCells:
         """None for a cell whose law cannot be fitted, for example because no trial has finished."""
         fitted: dict[float, tuple[float, ...]] = {}
         for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
-            values = [job.measure(test.of) for job in self._cell_runs[key].answers]
-            logs = [math.log(value) for value in values if 0 < value < math.inf]
-            fitted[place] = (*fitted.get(place, ()), *logs)
+            fitted[place] = (*fitted.get(place, ()), *_fitted_runs(test.of, self._cell_runs[key].answers))
         for key in cells:
-            if prediction := predict_from(fitted, test.held_out[key], self._replicates):
+            if prediction := predict_from(fitted, test.held_out[key], self._replicates, test.of):
                 yield RecordedPrediction(test.of, test.along, key, prediction, fitted)
 
 
-def _any(laws: Iterable[Mapping[str, object]]) -> bool:
-    return any(law["hold_out"] is not None for law in laws)
+def _fitted_runs(of: str, jobs: Iterable[Job]) -> list[float]:
+    """The log errors of runs or, for a law of the emergence, both ends of each run's interval."""
+    if of == EMERGED_AT:
+        return [end for job in jobs if (known := job.emergence) for end in (known.after, known.by)]
+    return [math.log(value) for job in jobs if 0 < (value := job.measure(of)) < math.inf]

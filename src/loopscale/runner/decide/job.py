@@ -11,16 +11,16 @@ from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import EVALUATE, LEARNING, OVER, Record, Role
+from loopscale.records.model import EVALUATE, LEARNING, OVER, STOPPED_BY, Record, Role
 from loopscale.solvers.base import Solver
-from loopscale.stats.emergence import reducible_share
+from loopscale.stats.learning import Emergence, reducible_share
 from loopscale.studies.schema import Resources
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial, as_before
 
-Fault = Literal["worker", "host", "memory"]
+CauseOfDeath = Literal["worker", "host", "memory"]
 """Cause of a worker's death: the worker's process, its host, or a lack of main memory."""
-Work = Literal["train", "evaluate", "baseline"]
+OrderKind = Literal["train", "evaluate", "baseline"]
 """`train` resumes the trial from its checkpoint and evaluates the trained net. `evaluate` only evaluates the saved
 weights. `baseline` evaluates a classical algorithm.
 """
@@ -46,7 +46,7 @@ class Baseline(Config):
 class Order(Config):
     """An order of the driver to a worker. It travels as one JSON string, because Tune would flatten a tree."""
 
-    kind: Work
+    kind: OrderKind
     key: str
     trial: Trial | None = None
     baseline: Baseline | None = None
@@ -98,6 +98,8 @@ class Job:
     role: Role
     number: int
     point: dict[str, Any]
+    steps_factor: int = 1
+    """The steps over the steps of the study. Above 1 if `until.steps` has ordered a longer training."""
     position: int = 0
     """Number of earlier jobs of the cell, or of earlier baselines."""
     sampler_state: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -114,6 +116,8 @@ class Job:
     outcome: str = ""
     evaluation: str = ""
     """Key of the evaluation of the recorded curve."""
+    stopped_by: str = ""
+    """Of a stopped trial: `user` or `trial_hours`."""
     weights: str = ""
     """`kept` or `dropped`, after the decision."""
     worker_deaths: int = 0
@@ -124,7 +128,7 @@ class Job:
     """The same numbers in all runs of the study."""
     recorded: bool = False
     """Whether the records contain the job."""
-    order_kind: Work = "train"
+    order_kind: OrderKind = "train"
 
     @cached_property
     def key(self) -> str:
@@ -158,6 +162,21 @@ class Job:
             return None
         return "emerged_at" in self.measures
 
+    @property
+    def falling(self) -> bool:
+        """Whether the net has learnt and its regret still falls at the end of its training."""
+        return bool(self.learnt) and self.measures.get("still_falling_low", math.nan) > 0
+
+    @property
+    def emergence(self) -> Emergence | None:
+        """The two reports between which the training emerged; None if the records do not say."""
+        if self.learnt is None or not isinstance(self.work, Trial):
+            return None
+        if not self.learnt:
+            return Emergence(float(self.steps), math.inf)
+        by, every = self.measures["emerged_at"], self.work.training.eval_every
+        return Emergence(float((math.ceil(by / every) - 1) * every), by)
+
     def restore(self, record: Record) -> None:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
         over, self.recorded = record.outcome in OVER, True
@@ -165,6 +184,7 @@ class Job:
         self.take_measures(record.metrics)
         self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
+        self.stopped_by = record.tags.get(STOPPED_BY, "") if self.outcome == "stopped" else ""
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
         self.retries, self.lost_hosts = (
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")

@@ -1,76 +1,60 @@
-"""Looks of a study with `until: decided`: which claims are decided, and which cells get more replicates.
+"""Looks of a study with `until: decided`: which questions are decided, and which cells get more or longer runs.
 
-A look takes place when nothing runs and every ordered replicate is over. All open claims are then judged together, so
-the number of workers changes no decision. Laws order no replicates. The rules are:
+The questions are the claims, and the laws beside which a theory stands. A look takes place when nothing runs and every
+ordered replicate is over. All open questions are then judged together, so the number of workers changes no decision.
+The rules are:
 
-- A claim that holds, does not hold or is level gets no more replicates.
-- A futile claim gets no more replicates. Replicates that another claim orders may still decide it.
-- A claim is "not learnt" if a run of its cells stands on the plateau. It gets no more replicates, because no number of
-  replicates removes such a run. Longer training does.
-- All other claims get the replicates of the next look, in their own cells only.
-- A replicate that diverges has no error. The cells of its claim get another seed in its place, up to half as many as
-  the look has. A look waits for replicates that ended by a fault of the machine or the code: the next run trains them.
+- A question with a verdict gets no more replicates. A claim holds, does not hold or is level. A law agrees with theory,
+  or is faster or slower.
+- A futile question gets no more replicates. Replicates that another question orders may still decide it.
+- A question is "not learnt" if a run of its cells stands on the plateau. The question gets no more replicates: only
+  longer training helps such a run.
+- `until.steps` permits longer trainings. A question that is not learnt orders them. An open question orders them too if
+  the errors of at least half of its runs still fall.
+- A longer training has twice the steps, and starts anew with a complete schedule. All cells that questions connect are
+  trained for longer together, so that each question compares equal steps. All questions of these cells are judged
+  again, from the first look on, and only on the longer trainings.
+- `until.values` holds cells in reserve. An undecided law orders these cells if they decide the law for fewer FLOPs than
+  replicates. The law's second question, with the cells in reserve, then takes the place of the first one. The second
+  question has looks of its own, from the first look on.
+- All other questions get the replicates of the next look, in their own cells only.
+- A replicate that diverges has no error. The cells of the question get another seed instead, for up to half of the
+  look's replicates.
+- A look waits for replicates that ended by a fault of the machine or the code. The next run trains these replicates.
 
 The decisions are a function of the records, and are recorded before the ordered replicates start. A driver that dies
 therefore changes no decision.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from loopscale.records.decisions import Decision, Step
-from loopscale.records.model import OVER
-from loopscale.records.tables import Grid
+from loopscale.records.decisions import Decision, Step, decision_note, recorded_decisions
+from loopscale.records.model import OVER, Note
 from loopscale.runner.decide.cell_run import CellRun
-from loopscale.runner.decide.job import Baseline, Job
-from loopscale.stats.contrasts import ALPHA, Array, deciding_replicates
-from loopscale.stats.learning import Learnt
-from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_value
-from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import VERDICTS, CellSide, ClaimSpec, SolverSide
+from loopscale.runner.decide.claim_questions import ClaimQuestions, CurveReader
+from loopscale.runner.decide.job import Job
+from loopscale.runner.decide.law_questions import LawQuestions
+from loopscale.runner.decide.question import Judged
+from loopscale.stats.looks import LookSchedule
 from loopscale.studies.spec import Study
-from loopscale.studies.until import family_hash, question_hash
-from loopscale.training.trial import Trial
+from loopscale.studies.until import family_hash, in_reserve
 
-EXACT = 1e-9
-"""An algorithm with a smaller error solves the task, so that no ratio to its error exists."""
-MOST_NEEDED = 1_000_000
-"""The largest number of replicates that a futile claim names."""
-CurveReader = Callable[[Job], Mapping[str, Grid] | None]
-"""Returns the recorded curve of a job by column, [loops, points]; None without a curve."""
-
-
-@dataclass(frozen=True)
-class ClaimData:
-    """What the records say about one claim.
-
-    Attributes
-    ----------
-    cells
-        The cells whose runs are compared, one or two.
-    looks
-        The looks that the runs allow; None before the first look.
-    overflows
-        True if a net overflows after more loops, so that the ratio is infinite.
-    valued
-        The number of seeds with a value on both sides.
-    """
-
-    cells: tuple[CellRun, ...]
-    looks: ClaimLooks | None = None
-    overflows: bool = False
-    valued: int = 0
+NAMED = 3
+"""Open questions named in one sentence."""
 
 
 @dataclass
-class Judged:
+class LookResult:
     """The result of one look: what to record, and the cells that get more replicates."""
 
     decisions: list[Decision]
     cells: set[str]
+
+    def note(self) -> Note:
+        """The note that records the decisions."""
+        return decision_note(self.decisions)
 
 
 class StudyLooks:
@@ -81,319 +65,290 @@ class StudyLooks:
         study: Study,
         cell_runs: Mapping[str, CellRun],
         baselines: Mapping[str, Job],
-        recorded: Iterable[Decision],
+        tags: Mapping[str, str],
         read_curve: CurveReader,
     ) -> None:
-        """Restore the orders of the `recorded` decisions."""
+        """Restore the orders of the decisions among the `tags` of the study's parent run."""
         assert study.until is not None
-        self.study, self._cell_runs, self._baselines = study, dict(cell_runs), baselines
-        self._read_curve = read_curve
+        self._cell_runs, self._baselines = dict(cell_runs), baselines
         self.schedule: LookSchedule = study.until.schedule(study.replicates)
-        self._rows = {key: row for row, key in enumerate(self._cell_runs)}
-        plain = study.model_dump(mode="json")
-        self._ids = [question_hash(claim, plain) for claim in plain["claims"]]
-        self._family = family_hash(plain)
-        recorded = list(recorded)
-        self._words = {decision.question: decision.word for decision in recorded}
-        last = self.schedule.seeds[-1]
-        self._over = {
-            decision.question
-            for decision in recorded
-            if decision.over or (decision.step == "most" and decision.seeds >= last)
+        laws = LawQuestions(study, self.schedule, self._cell_runs)
+        self._families = (
+            ClaimQuestions(study, self.schedule, self._cell_runs, baselines, read_curve),
+            laws,
+        )
+        self._second = laws.second
+        """The second question of each law with cells in reserve, by the identity of the first one."""
+        for cell_run in cell_runs.values():
+            cell_run.in_reserve = in_reserve(study.until, cell_run.cell.values)
+        self._cells = {
+            identity: cells
+            for family in self._families
+            for identity, cells in zip(family.identities, family.cells(), strict=True)
         }
-        """The identities of questions that get no more replicates."""
+        """The cells of each question, by the identity of the question."""
+        self._texts = {
+            identity: text
+            for family in self._families
+            for identity, text in zip(family.identities, family.texts, strict=True)
+        }
+        self._family = family_hash(study.model_dump(mode="json"))
+        recorded = recorded_decisions(tags)
+        self._last = {decision.question: decision for decision in recorded}
+        """The last decision on each question."""
         for decision in recorded:
             for key in decision.cells:
                 if cell_run := self._cell_runs.get(key):
-                    cell_run.replicates = max(cell_run.replicates, decision.replicates)
-        asked = [decision.replicates or decision.seeds for decision in recorded]
-        self._look = self._index(max(asked, default=0))
+                    cell_run.order(decision.replicates, decision.next_factor)
+        self._longest, last = study.until.steps, self.schedule.seeds[-1]
+        replaced = [
+            decision.question
+            for decision in recorded
+            if decision.step == "values" and decision.question in self._second
+        ]
+        seconds = {question.identity for question in self._second.values()}
+        first = {name: cells for name, cells in self._cells.items() if name not in seconds}
+        of_first = [decision for decision in recorded if decision.question not in seconds]
+        self._groups = [self._restore(questions, of_first) for questions in connected(first)]
+        for group in self._groups:
+            group.questions = tuple(name for name in group.questions if name not in replaced)
+        for name in dict.fromkeys(replaced):
+            second = self._second[name].identity
+            own = [decision for decision in recorded if decision.question == second]
+            self._groups.append(replace(self._restore([second], own), apart=True))
+        factors = {identity: group.steps_factor for group in self._groups for identity in group.questions}
+        self._over = {
+            decision.question
+            for decision in recorded
+            if decision.steps_factor == factors.get(decision.question)
+            and (decision.over or (decision.step == "most" and decision.seeds >= last))
+        }
+        """The identities of questions that get no more runs."""
+
+    def _restore(self, questions: Sequence[str], recorded: Sequence[Decision]) -> "Group":
+        """The group of some questions as the decisions have left it. Its cells get the steps of the longest of them."""
+        cells = {run.cell.key: run for identity in questions for run in self._cells[identity]}
+        factor = max((cell_run.steps_factor for cell_run in cells.values()), default=1)
+        for cell_run in cells.values():
+            cell_run.order(0, factor)
+        asked = [
+            decision.replicates or decision.seeds
+            for decision in recorded
+            if decision.next_factor == factor and (factor == 1 or not cells.keys().isdisjoint(decision.cells))
+        ]
+        return Group(tuple(questions), tuple(cells), factor, self._index(max(asked, default=0)))
 
     @property
     def is_over(self) -> bool:
         """True if no question gets more replicates."""
-        return all(identity in self._over for identity in self._ids)
+        return not self._open()
 
-    def judge(self) -> Judged:
+    @property
+    def open_words(self) -> str:
+        """The questions that would get more replicates, with the runs that their verdicts take. Empty without any."""
+        texts = [f"{text} ({self._outlook(identity)})" for identity, text in self._open().items()]
+        if not texts:
+            return ""
+        number = f"{len(texts)} questions stay" if len(texts) > 1 else "1 question stays"
+        return f"{number} open: {'; '.join(texts[:NAMED] + ['...'] * (len(texts) > NAMED))}"
+
+    def _outlook(self, identity: str) -> str:
+        last = self._last.get(identity)
+        if last is None:
+            return f"the first look takes {self.schedule.seeds[0]} replicates"
+        if last.step == "longer":
+            return f"{last.word}, so its cells are trained at {last.next_factor} times the steps"
+        needed = f"about {last.needed:,.0f}" if math.isfinite(last.needed) else "an unknown number of"
+        return f"{last.word} after {last.seeds} replicates, a verdict takes {needed} more runs"
+
+    def judge(self) -> LookResult:
         """Judge all questions. Call this when every ordered replicate is over.
 
         Nothing is judged while replicates are missing that can still be trained.
         """
         if self.is_over or self._unfinished():
-            return Judged([], set())
-        data = [self._data(claim) for claim in self.study.claims]
-        if replacements := self._replace_failed(data):
-            return Judged([], replacements)
-        evidence = [self._evidence(each) for each in data]
-        verdicts = judge_claims(evidence, [claim.margin for claim in self.study.claims])
-        alpha = self._alpha(verdicts)
-        decisions = [
-            self._decide(number, each, verdict, alpha)
-            for number, (each, verdict) in enumerate(zip(data, verdicts, strict=True))
-        ]
-        # Replicates for other claims may decide a futile claim. Its verdict is recorded too.
-        decisions = [
+            return LookResult([], set())
+        if replacements := self._replace_failed():
+            return LookResult([], replacements)
+        judged = {result.identity: result for family in self._families for result in family.judge()}
+        decisions = list[Decision]()
+        cells = set[str]()
+        for group in list(self._groups):
+            of_group = self._decide_group(group, [judged[identity] for identity in group.questions])
+            decisions += of_group
+            cells |= self._apply(group, of_group)
+        self._advance(decisions)
+        self._last |= {decision.question: decision for decision in decisions}
+        rank = {identity: place for place, identity in enumerate(judged)}
+        return LookResult(sorted(decisions, key=lambda decision: rank[decision.question]), cells)
+
+    def _decide_group(self, group: "Group", judged: Sequence[Judged]) -> list[Decision]:
+        """The decisions on the open questions of a group, and new verdicts on the others.
+
+        Replicates for other questions may decide a futile question. Its verdict is recorded too.
+        """
+        steps: dict[str, Step] = {result.identity: self._step(result, group) for result in judged}
+        if any(steps[identity] == "longer" for identity in group.questions if identity not in self._over):
+            for name in [name for name, step in steps.items() if step == "train"]:
+                steps[name] = "longer"
+        decisions = [self._decision(result, group, steps[result.identity]) for result in judged]
+        return [
             decision
             for decision in decisions
             if decision.question not in self._over
-            or (decision.step == "decided" and self._words.get(decision.question) != decision.word)
+            or (decision.step == "decided" and self._last[decision.question].word != decision.word)
         ]
-        self._words |= {decision.question: decision.word for decision in decisions}
-        cells: set[str] = set()
-        for decision in decisions:
-            if decision.step != "train":
-                self._over.add(decision.question)
-                continue
-            for key in decision.cells:
-                self._cell_runs[key].replicates = max(self._cell_runs[key].replicates, decision.replicates)
-                cells.add(key)
-        self._look = min(self._look + 1, len(self.schedule.seeds) - 1)
-        return Judged(decisions, cells)
 
-    @property
-    def _goal(self) -> int:
-        """The replicates of the present look."""
-        return self.schedule.seeds[self._look]
+    def _apply(self, group: "Group", decisions: Sequence[Decision]) -> set[str]:
+        """Order the runs of the decisions. Returns the keys of the cells with an order."""
+        self._over |= {
+            decision.question for decision in decisions if decision.step not in ("train", "longer")
+        }
+        ordering = [decision for decision in decisions if decision.step in ("train", "longer", "values")]
+        for decision in ordering:
+            for key in decision.cells:
+                self._cell_runs[key].order(decision.replicates, decision.next_factor)
+            if decision.step == "values":
+                second = self._second[decision.question].identity
+                group.questions = tuple(name for name in group.questions if name != decision.question)
+                keys = tuple(cell_run.cell.key for cell_run in self._cells[second])
+                self._groups.append(Group((second,), keys, group.steps_factor, 0, apart=True))
+        if any(decision.step == "longer" for decision in ordering):
+            group.steps_factor, group.look = 2 * group.steps_factor, 0
+            self._over.difference_update(group.questions)
+        return {key for decision in ordering for key in decision.cells}
+
+    def _advance(self, decisions: Sequence[Decision]) -> None:
+        """Move groups to the next look. Groups at the steps of the study share their looks, so they move together."""
+        ordering = {decision.question for decision in decisions if decision.step == "train"}
+        own = [not ordering.isdisjoint(group.questions) for group in self._groups]
+        together = [group.steps_factor == 1 and not group.apart for group in self._groups]
+        shared = any(orders and shares for orders, shares in zip(own, together, strict=True))
+        for group, orders, shares in zip(self._groups, own, together, strict=True):
+            group.look += shared if shares else orders
+
+    def _goal(self, group: "Group") -> int:
+        """The replicates of the group's present look."""
+        return self.schedule.seeds[group.look]
 
     def _index(self, replicates: int) -> int:
-        """The look that so many ordered replicates lead to."""
+        """The first look with at least `replicates` seeds."""
         later = [look for look, seeds in enumerate(self.schedule.seeds) if seeds >= replicates]
         return later[0] if later else len(self.schedule.seeds) - 1
 
     def _unfinished(self) -> bool:
         """True if a replicate of an open question ended by a fault of the machine or the code."""
-        keys = {cell_run.cell.key for number in self._open() for cell_run in self._cells(number)}
+        keys = {cell_run.cell.key for identity in self._open() for cell_run in self._cells[identity]}
         jobs = (job for key in keys for job in self._cell_runs[key].jobs.values() if job.role == "replicate")
         return any(job.outcome not in OVER for job in [*jobs, *self._baselines.values()])
 
-    def _open(self) -> list[int]:
-        return [number for number, identity in enumerate(self._ids) if identity not in self._over]
+    def _open(self) -> dict[str, str]:
+        """The texts of the open questions, by identity."""
+        asked = {identity for group in self._groups for identity in group.questions} - self._over
+        return {identity: text for identity, text in self._texts.items() if identity in asked}
 
-    def _cells(self, number: int) -> tuple[CellRun, ...]:
-        """The cells that a claim concerns, each once."""
-        sides = [side for side in self.study.claims[number].sides if isinstance(side, CellSide)]
-        return tuple(
-            {cell_run.cell.key: cell_run for side in sides for cell_run in [self._cell(side)]}.values()
-        )
-
-    def _replace_failed(self, data: Sequence[ClaimData]) -> set[str]:
+    def _replace_failed(self) -> set[str]:
         """Order a seed for each seed of the present look that diverged. Returns the cells with such an order."""
         ordered: set[str] = set()
-        for number in self._open():
-            cells = data[number].cells
-            failed, finished = _failed_seeds(cells), len(_shared_seeds(cells))
-            wanted = self._goal + len(failed)
-            if finished >= self._goal or len(failed) > self._goal / 2 or not all(map(_can_replicate, cells)):
-                continue
-            for cell_run in cells:
-                if cell_run.replicates < wanted:
-                    cell_run.replicates = wanted
-                    ordered.add(cell_run.cell.key)
+        for group in self._groups:
+            goal = self._goal(group)
+            for identity in group.questions:
+                cells = self._cells[identity]
+                failed, finished = _failed_seeds(cells), len(_shared_seeds(cells))
+                wanted = goal + len(failed)
+                over = identity in self._over or finished >= goal or len(failed) > goal / 2
+                if over or not all(map(_can_replicate, cells)):
+                    continue
+                for cell_run in cells:
+                    if cell_run.replicates < wanted:
+                        cell_run.replicates = wanted
+                        ordered.add(cell_run.cell.key)
         return ordered
 
-    def _evidence(self, data: ClaimData) -> ClaimLooks | None:
-        return None if data.overflows else data.looks
+    def _step(self, judged: Judged, group: "Group") -> Step:
+        goal, may_be_longer = self._goal(group), group.steps_factor < self._longest
+        if judged.decided:
+            return "decided"
+        if judged.word == "not learnt":
+            return "longer" if may_be_longer else "not learnt"
+        if not judged.looked or judged.valued < goal:
+            return "no data"
+        if judged.falling and may_be_longer:
+            return "longer"
+        if judged.wants_values:
+            return "values"
+        if goal == self.schedule.seeds[-1]:
+            return "most"
+        return "futile" if judged.futile else "train"
 
-    def _alpha(self, verdicts: Sequence[ClaimVerdict]) -> float:
-        """The level at which an open claim is judged next: Holm's, or Bonferroni's if a claim has a margin."""
-        left = len(verdicts)
-        if all(claim.margin is None for claim in self.study.claims):
-            left -= sum(verdict.verdict != "undecided" for verdict in verdicts)
-        return ALPHA / max(left, 1)
-
-    def _decide(self, number: int, data: ClaimData, verdict: ClaimVerdict, alpha: float) -> Decision:
-        claim, looks = self.study.claims[number], data.looks
-        word = "does not hold" if data.overflows else VERDICTS[verdict.verdict] if looks else "not run"
-        if looks and not self._learnt(data.cells).all:
-            word = "not learnt"
-        chance = looks.chance(claim.margin, alpha) if looks else math.nan
-        last = self._goal == self.schedule.seeds[-1]
-        step: Step = "train"
-        if word in ("holds", "does not hold", "level"):
-            step = "decided"
-        elif word == "not learnt":
-            step = "not learnt"
-        elif looks is None or data.valued < self._goal:
-            step = "no data"
-        elif last:
-            step = "most"
-        elif looks.is_futile(claim.margin, alpha):
-            step = "futile"
-        replicates = self.schedule.seeds[self._look + 1] if step == "train" else 0
-        low, high = looks.interval() if looks else (math.nan, math.nan)
-        present = looks.contrasts[-1] if looks else None
-        needed = math.nan
-        if present and word == "undecided":
-            level = 1 - float(self.schedule.alphas(alpha)[-1])
-            seeds = deciding_replicates(present, claim.margin, level, MOST_NEEDED)
-            needed = len(data.cells) * (seeds - present.seeds) if seeds else math.inf
+    def _decision(self, judged: Judged, group: "Group", step: Step) -> Decision:
+        replicates, cells = 0, tuple(cell_run.cell.key for cell_run in judged.cells)
+        if step == "train":
+            replicates = self.schedule.seeds[group.look + 1]
+        elif step == "longer":
+            replicates, cells = self.schedule.seeds[0], group.cells
+        elif step == "values":
+            replicates, cells = self.schedule.seeds[0], tuple(self._second[judged.identity].reserve)
+        trained = {key: self._cell_runs[key].replicates for key in cells}
+        present = trained if step == "train" else dict.fromkeys(cells, 0)
+        searches = sum(self._cell_runs[key].tuning_trials for key in cells) if step == "values" else 0
         return Decision(
-            question=self._ids[number],
-            kind="claim",
-            text=claim.text,
-            seeds=self._goal,
-            runs=data.valued,
-            estimate=math.exp(present.difference) if present else math.nan,
-            low=_exp(low),
-            high=_exp(high),
-            p=verdict.p,
-            adjusted_p=verdict.adjusted_p,
-            word=word,
-            chance=chance,
+            question=judged.identity,
+            kind=judged.kind,
+            text=judged.text,
+            seeds=self._goal(group),
+            runs=judged.valued,
+            estimate=judged.estimate,
+            low=judged.low,
+            high=judged.high,
+            p=judged.p,
+            adjusted_p=judged.adjusted_p,
+            word=judged.word,
+            chance=judged.chance,
             step=step,
             replicates=replicates,
-            cells=tuple(cell_run.cell.key for cell_run in data.cells),
-            ordered=sum(max(0, replicates - cell_run.replicates) for cell_run in data.cells),
-            needed=needed,
+            cells=cells,
+            ordered=sum(max(0, replicates - count) for count in present.values()) + searches,
+            needed=judged.needed,
             family=self._family,
+            steps_factor=group.steps_factor,
         )
 
-    def _learnt(self, cells: Iterable[CellRun]) -> Learnt:
-        """How many of the runs have left the plateau, as far as the runs recorded it."""
-        states = [
-            state for cell_run in cells for job in cell_run.answers if (state := job.learnt) is not None
-        ]
-        return Learnt(sum(states), len(states))
 
-    def _cell(self, side: CellSide) -> CellRun:
-        return next(run for run in self._cell_runs.values() if side.names(run.cell.values))
+@dataclass
+class Group:
+    """Questions that share cells, directly or through other questions. All their cells are trained for equal steps."""
 
-    def _data(self, claim: ClaimSpec) -> ClaimData:
-        """The data of a claim. Regrets that are unknown, or not above 0, have no ratio: then errors are compared."""
-        if not claim.of.startswith("regret"):
-            return self._data_of(claim, claim.of)[0]
-        data, whole = self._data_of(claim, claim.of)
-        return data if whole else self._data_of(claim, claim.of.replace("regret", "error"))[0]
-
-    def _data_of(self, claim: ClaimSpec, of: str) -> tuple[ClaimData, bool]:
-        """The data of a claim by one measure, and whether every run has a value above 0."""
-        one, other = claim.sides
-        first = self._cell(one)
-        if isinstance(other, SolverSide):
-            return self._with_solver(of, one, first, other)
-        second = self._cell(other)
-        if first is second:
-            return self._with_itself(of, one, other, first)
-        logs = self._logs(lambda _, job: job.measure(of))
-        for side, cell_run in ((one, first), (other, second)):
-            if side.loop:
-                logs[self._row(cell_run)] = self._logs_after(cell_run, side.loop, of)[self._row(cell_run)]
-        rows = [self._row(cell_run) for cell_run in (first, second)]
-        valued = int(np.isfinite(logs[rows]).all(axis=0).sum())
-        looks = looks_at(logs, rows[0], rows[1], self.schedule)
-        return ClaimData((first, second), looks, False, valued), self._whole(logs, (first, second))
-
-    def _with_solver(
-        self, of: str, one: CellSide, cell_run: CellRun, other: SolverSide
-    ) -> tuple[ClaimData, bool]:
-        steps = other.step or one.loop or _trained_loops(cell_run)
-        value = self._solver_value(cell_run, other, of, steps)
-        if not (math.isfinite(value) and value > EXACT):
-            return ClaimData((cell_run,)), False
-        logs = (
-            self._logs_after(cell_run, one.loop, of)
-            if one.loop
-            else self._logs(lambda _, job: job.measure(of))
-        )
-        row = self._row(cell_run)
-        looks = looks_at_value(logs, row, value, self.schedule)
-        data = ClaimData((cell_run,), looks, False, int(np.isfinite(logs[row]).sum()))
-        return data, self._whole(logs, (cell_run,))
-
-    def _with_itself(
-        self, of: str, one: CellSide, other: CellSide, cell_run: CellRun
-    ) -> tuple[ClaimData, bool]:
-        """One cell after two numbers of loops. The noise is that of all cells after as many times T loops."""
-        trained = _trained_loops(cell_run)
-        shares = [(side.loop or trained) / trained for side in (one, other)]
-
-        def change(_: CellRun, job: Job) -> float:
-            if not isinstance(job.work, Trial) or job.work.model.depth:
-                return math.nan
-            loops = [max(1, round(share * job.work.steps_per_prompt)) for share in shares]
-            after, before = (self._value_after(job, of, loop) for loop in loops)
-            return math.inf if math.isnan(after) else after / before
-
-        logs = self._logs(change)
-        row = self._row(cell_run)
-        if math.inf in logs[row].tolist():
-            return ClaimData((cell_run,), None, True, int(np.sum(~np.isnan(logs[row])))), True
-        data = ClaimData(
-            (cell_run,),
-            looks_at_value(logs, row, 1.0, self.schedule),
-            False,
-            int(np.isfinite(logs[row]).sum()),
-        )
-        return data, self._whole(logs, (cell_run,))
-
-    def _whole(self, logs: Array, cells: Iterable[CellRun]) -> bool:
-        counts = [
-            (
-                np.isfinite(logs[self._row(cell_run)]).sum(),
-                sum(job.seed is not None for job in cell_run.answers),
-            )
-            for cell_run in cells
-        ]
-        return all(valued == runs for valued, runs in counts)
-
-    def _row(self, cell_run: CellRun) -> int:
-        return self._rows[cell_run.cell.key]
-
-    def _logs(self, value: Callable[[CellRun, Job], float]) -> Array:
-        """The logarithm of a value of every run [cells, seeds], NaN where there is none, as in the analysis."""
-        answers = {key: cell_run.answers for key, cell_run in self._cell_runs.items()}
-        seeds = sorted({job.seed for jobs in answers.values() for job in jobs if job.seed is not None})
-        column = {seed: place for place, seed in enumerate(seeds)}
-        table = np.full((len(answers), len(seeds)), np.nan)
-        for key, jobs in answers.items():
-            for job in jobs:
-                if job.seed is not None:
-                    table[self._rows[key], column[job.seed]] = value(self._cell_runs[key], job)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(table)
-
-    def _logs_after(self, cell_run: CellRun, loop: int, of: str) -> Array:
-        """The logarithms of a measure after a number of loops, [cells, seeds], of the cells that run so many loops.
-
-        Up to the T of `cell_run`, these are the cells that were trained for so many loops. Beyond T, they are the cells
-        that were evaluated so far.
-        """
-        beyond = loop > _trained_loops(cell_run)
-
-        def value(other: CellRun, job: Job) -> float:
-            if other is not cell_run:
-                grids = self._read_curve(job) if beyond else None
-                reach = len(grids["error"]) if grids else 0 if beyond else _trained_loops(other)
-                if job.role != "replicate" or reach < loop:
-                    return math.nan
-            return self._value_after(job, of, loop)
-
-        return self._logs(value)
-
-    def _solver_value(self, cell_run: CellRun, side: SolverSide, of: str, step: int) -> float:
-        """The measure of a baseline on the task of a cell; NaN if the baseline has no value."""
-        task = self.study.tasks()[cell_run.cell.key]
-        for job in self._baselines.values():
-            assert isinstance(job.work, Baseline)
-            same = job.work.task == task and side.names(job.work.solver.model_dump(mode="json"))
-            if same and job.outcome == "finished":
-                return self._value_after(job, of, step)
-        return math.nan
-
-    def _value_after(self, job: Job, of: str, step: int) -> float:
-        """A measure of a net or an algorithm after a number of steps, or after its last step if that is earlier."""
-        grids = self._read_curve(job)
-        grid = grids.get(of.removesuffix("_last")) if grids else None
-        if grid is None:
-            return math.nan
-        values = grid[min(step, len(grid)) - 1]
-        known = values[~np.isnan(values)]
-        return float(values[-1]) if of.endswith("_last") else float(known.mean()) if len(known) else math.nan
+    questions: tuple[str, ...]
+    """The identities of the questions."""
+    cells: tuple[str, ...]
+    """The keys of the cells."""
+    steps_factor: int
+    """The steps of the ordered runs over the steps of the study."""
+    look: int
+    """The index of the present look. Each order of longer trainings begins with the first look."""
+    apart: bool = False
+    """True for the second question of a law, which has looks of its own beside the groups that share its cells."""
 
 
-def _trained_loops(cell_run: CellRun) -> int:
-    work = next(job.work for job in cell_run.answers) if cell_run.answers else None
-    return work.steps_per_prompt if isinstance(work, Trial) else 0
+def connected(cells: Mapping[str, Sequence[CellRun]]) -> list[list[str]]:
+    """The questions in groups that share no cell, in the order of the questions.
+
+    Parameters
+    ----------
+    cells
+        The cells of each question, by the identity of the question.
+    """
+    groups = list[tuple[list[str], set[str]]]()
+    for identity, runs in cells.items():
+        keys = {cell_run.cell.key for cell_run in runs}
+        shared = [group for group in groups if not group[1].isdisjoint(keys)]
+        groups = [group for group in groups if group[1].isdisjoint(keys)]
+        questions = [question for group in shared for question in group[0]]
+        groups.append(([*questions, identity], keys.union(*(group[1] for group in shared))))
+    rank = {identity: place for place, identity in enumerate(cells)}
+    found = [sorted(questions, key=rank.__getitem__) for questions, _ in groups]
+    return sorted(found, key=lambda questions: rank[questions[0]])
 
 
 def _can_replicate(cell_run: CellRun) -> bool:
@@ -407,14 +362,10 @@ def _shared_seeds(cells: Sequence[CellRun]) -> set[int]:
 
 
 def _failed_seeds(cells: Sequence[CellRun]) -> set[int]:
-    """The seeds that have ended in a cell without an error."""
+    """The seeds that have ended in a cell without an error. Nothing replaces a stopped trial."""
     return {
         job.seed
         for cell_run in cells
         for job in cell_run.replicate_jobs
-        if job.seed and job.state == "over" and job.outcome != "finished"
+        if job.seed and job.state == "over" and job.outcome not in ("finished", "stopped")
     }
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0)) if not math.isnan(value) else math.nan

@@ -3,6 +3,7 @@
 Ray reads the environment variables below when it is imported, so this file sets them before any module imports Ray.
 """
 
+import logging
 import os
 
 from loopscale.core.garbage import search_rarely
@@ -24,5 +25,8 @@ RAY_ENVIRONMENT = {
 """Environment variables that make Ray and Tune quiet. Variables that are already set keep their values."""
 for name, value in RAY_ENVIRONMENT.items():
     os.environ.setdefault(name, value)
+
+# In a notebook Ray's modules ask for ipywidgets while they are imported. Studies show no widgets.
+logging.getLogger("ray.widgets").setLevel(logging.ERROR)
 
 search_rarely()  # a worker imports this file before torch

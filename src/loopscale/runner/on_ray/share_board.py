@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.decide.limits import Share, StudyDemand, fair_shares
+from loopscale.runner.decide.shares import Share, StudyDemand, fair_shares
 
 NAMESPACE, NAME = "loopscale", "shares-1"
 """Name of the actor. Its number is the version of the protocol: drivers of two versions use two actors."""

@@ -1,33 +1,35 @@
-"""A study on Ray: the session, and Ray Tune's searcher and scheduler, which ask the conductor.
+"""A study on Ray: Ray Tune's searcher and scheduler, which ask the conductor.
 
 Tune's own state is never used.
 """
 
 import logging
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from typing_extensions import override
 
+from loopscale.runner.decide.budget import BudgetSpent
 from loopscale.runner.decide.conductor import Conductor, Interrupted
-from loopscale.runner.decide.job import Fault, Idle, Job, Order
-from loopscale.runner.decide.limits import BudgetSpent
+from loopscale.runner.decide.job import CauseOfDeath, Idle, Job, Order
 from loopscale.runner.machine import count_memory_kills
+from loopscale.runner.on_ray.session import RayFailed, RaySession
 from loopscale.runner.on_ray.worker import trainable
 from loopscale.studies.schema import Resources
+from loopscale.training.trial import Trial as TrainedTrial
 
 MakeOrder = Callable[[Job], Order]
+TellStage = Callable[[str], None]
+"""Receives the name of the event that the run waits for."""
 
 IDLE_SECONDS = 10.0
 """Time that an idle worker is kept: about the time to start another worker.
@@ -54,34 +56,6 @@ OUT_OF_MEMORY = "the kernel has killed processes of this machine for want of mem
 """Added to the reason of a death after a kill by the kernel. Ray only knows that the process is gone."""
 MEMORY_TEXTS = ("running low on memory", "OutOfMemoryError", OUT_OF_MEMORY)
 """Texts in errors of Ray's memory monitor. Ray also says that a death "may" be a lack of memory: no evidence."""
-
-
-@contextmanager
-def ray_session(cpus: int, address: str | None) -> Iterator[None]:
-    """Connect to the cluster at `address`, or start a local Ray with `cpus` CPUs and all GPUs of this machine."""
-    local = {"num_cpus": cpus, "include_dashboard": False}
-    options: dict[str, Any] = {"address": address} if address else local
-    try:
-        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
-        with nullcontext() if address else _inherited_environment():
-            yield
-    finally:
-        ray.shutdown()
-
-
-@contextmanager
-def _inherited_environment() -> Iterator[None]:
-    """Let Tune's actors use the workers that a local Ray starts with.
-
-    Tune sets environment variables for its actors. Ray 2.60 starts further processes for them, and stops the first
-    processes. On this machine the first processes inherit the variables from the driver.
-    """
-    asked = class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE
-    class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE = {}, set[str]()
-    try:
-        yield
-    finally:
-        class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE = asked
 
 
 def ray_amounts(resources: Resources) -> dict[str, float]:
@@ -112,29 +86,7 @@ def placement_notice(resources: Resources) -> str:
     )
 
 
-@contextmanager
-def stop_on_signals(conductor: Conductor) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask the conductor to stop. A second signal has its previous effect.
-
-    Enter the context after `ray.init`, which installs its own handler of SIGTERM and aborts on the signal. The
-    handlers raise nothing, because Ray's core replaces exceptions of a handler by its own.
-    """
-
-    def stop(number: int, frame: Any) -> None:
-        conductor.stopping = True
-        signal.signal(number, previous[signal.Signals(number)])
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def classify_fault(reason: str) -> Fault:
+def classify_fault(reason: str) -> CauseOfDeath:
     """Cause of a worker's death, from Ray's reason for the actor's end. In doubt it is the worker.
 
     The death of a host is not the trial's fault, so it does not use up the trial's retries.
@@ -142,6 +94,10 @@ def classify_fault(reason: str) -> Fault:
     if any(text in reason for text in MEMORY_TEXTS):
         return "memory"
     return "host" if any(text in reason for text in HOST_TEXTS) else "worker"
+
+
+class RayDied(BaseException):
+    """A process of Ray has died. Not an `Exception`, which Tune would catch to clean up slowly."""
 
 
 class TuneSearcher(Searcher):
@@ -154,6 +110,8 @@ class TuneSearcher(Searcher):
         """Key of the job of each of Tune's trials that runs."""
         self.reasons: dict[str, str] = {}
         """Reason of the end of each of Tune's trials that failed."""
+        self.hosts: dict[str, str] = {}
+        """Host of each of Tune's trials that failed."""
 
     @override
     def set_search_properties(
@@ -167,7 +125,8 @@ class TuneSearcher(Searcher):
         if isinstance(job, Idle):
             return Searcher.FINISHED if job is Idle.DONE else None
         self.keys[trial_id] = job.key
-        return {"key": job.key, "order": self.make_order(job).model_dump_json()}
+        excluded = node_ids(self.conductor.excluded_hosts)
+        return {"key": job.key, "order": self.make_order(job).model_dump_json(), "excluded": excluded}
 
     @override
     def on_trial_complete(
@@ -177,7 +136,8 @@ class TuneSearcher(Searcher):
         # because its job may already run again.
         if key := self.keys.pop(trial_id, None):
             reason = self.reasons.pop(trial_id, "")
-            self.conductor.report_lost(key, reason, classify_fault(reason))
+            host = self.hosts.pop(trial_id, "")
+            self.conductor.report_lost(key, reason, classify_fault(reason), host)
 
     @override
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
@@ -190,9 +150,16 @@ class TuneSearcher(Searcher):
 class TuneScheduler(FIFOScheduler):
     """Tune's scheduler. It passes reports to the conductor, and stops trials that the conductor stops."""
 
-    def __init__(self, conductor: Conductor, searcher: TuneSearcher) -> None:
+    def __init__(
+        self,
+        conductor: Conductor,
+        searcher: TuneSearcher,
+        stage: TellStage = lambda _: None,
+        session: RaySession | None = None,
+    ) -> None:
         super().__init__()
         self.conductor, self.searcher, self.memory_kills = conductor, searcher, count_memory_kills()
+        self.stage, self.session = stage, session
         self.idle_workers = IdleWorkers()
 
     @override
@@ -211,24 +178,49 @@ class TuneScheduler(FIFOScheduler):
         if (kills := count_memory_kills()) > self.memory_kills:
             reason, self.memory_kills = f"{reason}; {OUT_OF_MEMORY}", kills
         self.searcher.reasons[trial.trial_id] = reason[-2000:]
+        self.searcher.hosts[trial.trial_id] = _host_at(trial.node_ip)
 
     @override
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Choose a waiting trial. Tune calls this method ten times a second: the only place to leave its loop."""
+        if self.session and self.session.failure:
+            raise RayDied
         if self.conductor.stopping:
             raise Interrupted
+        if not self.conductor.has_reports:
+            started = (each for each in tune_controller.get_live_trials() if each.status == Trial.RUNNING)
+            jobs = self.conductor.running_jobs
+            keys = [self.searcher.keys.get(each.trial_id) for each in started]
+            self.stage(first_report([jobs[key] for key in keys if key in jobs]))
         if meter := self.conductor.meter:
             # Tune's actors with resources: actors that start, train, idle or stop.
             meter.update(tune_controller._actor_manager.num_live_actors, len(self.searcher.keys))
             if meter.must_stop:
                 raise BudgetSpent
         self.idle_workers.release_expired(tune_controller)
+        forget_ended(tune_controller)
         if self.conductor.share_used:
             _stop_cached_actor(tune_controller)
         return _waiting_without_actor(tune_controller) or super().choose_trial_to_run(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+def first_report(started: Sequence[Job]) -> str:
+    """Name the first report that the run waits for. `started` are the jobs whose worker has started."""
+    if not started:
+        return "the first worker"
+    validations = [
+        (min(job.steps, (job.step // every + 1) * every), job.steps)
+        for job in started
+        if isinstance(job.work, TrainedTrial)
+        for every in [job.work.training.eval_every]
+    ]
+    if not validations:
+        return "the first evaluation of an algorithm"
+    step, steps = min(validations)
+    return f"the first validation, at step {step:,} of {steps:,}"
 
 
 class IdleWorkers:
@@ -263,10 +255,58 @@ def _waiting_without_actor(controller: Any) -> Any:
     return next((trial for trial in waiting if trial not in controller._trial_to_actor), None)
 
 
+def forget_ended(controller: Any) -> None:
+    """Let Tune forget the trials that have ended, except the last one.
+
+    Tune 2.60 keeps every trial of the study with its last report and its state as JSON. Tune also looks at all trials
+    several times a second, and writes all states to a file again and again. The conductor keeps its own records, and
+    nothing reads the file.
+    """
+    ended = controller._stopped_trials | controller._failed_trials
+    ended -= controller._live_trials
+    ended -= controller._trial_to_actor.keys()
+    trials = controller.get_trials()
+    ended -= set(trials[-1:])  # without any trial, Tune would read its file at the end
+    if not ended:
+        return
+    trials[:] = [trial for trial in trials if trial not in ended]
+    for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
+        kept.difference_update(ended)
+    for trial in ended:
+        controller._trial_metadata.pop(trial.trial_id, None)
+
+
 def _host_state(address: str | None) -> str:
     """An addition to the reason if the worker's host is dead. Ray's error may only mention the worker."""
     alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
     return "" if not address or address in alive else f"; {HOST_LOST}: {address}"
+
+
+def _host_at(address: str | None) -> str:
+    """The name of the host at an address; empty if it is not known."""
+    return next(
+        (node["NodeManagerHostname"] for node in ray.nodes() if node["NodeManagerAddress"] == address), ""
+    )
+
+
+def live_hosts() -> set[str]:
+    """The names of the hosts of the cluster that are alive."""
+    return {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+
+
+def node_ids(hosts: Collection[str]) -> list[str]:
+    """Ray's ids of the live nodes on these hosts."""
+    nodes = ray.nodes() if hosts else []
+    return sorted(node["NodeID"] for node in nodes if node["Alive"] and node["NodeManagerHostname"] in hosts)
+
+
+def placement(amounts: Mapping[str, float], config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
+    """The resources of a trial, on a host that is not excluded."""
+    excluded = config["excluded"]
+    if not excluded:
+        return tune.PlacementGroupFactory([dict(amounts)])
+    selector = {"ray.io/node-id": f"!in({','.join(excluded)})"}
+    return tune.PlacementGroupFactory([dict(amounts)], bundle_label_selector=[selector])
 
 
 def _stop_cached_actor(controller: Any) -> None:
@@ -289,19 +329,34 @@ def _error_text(trial: Any) -> str:
     return error if storage_module and not before else text
 
 
-def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Path, concurrent: int) -> None:
-    """Run the study with Ray Tune to its end. Raises Interrupted, NoWorkers, BudgetSpent.
+def run_tune(
+    conductor: Conductor,
+    first: Job,
+    make_order: MakeOrder,
+    folder: Path,
+    concurrent: int,
+    stage: TellStage,
+    session: RaySession,
+) -> None:
+    """Run the study with Ray Tune to its end. Raises Interrupted, NoWorkers, BudgetSpent, RayFailed.
 
-    The conductor has already handed out the job `first`. `concurrent` trials run or wait for a worker at a time.
+    The conductor has already handed out the job `first`. `concurrent` trials run or wait for a worker at a time. Before
+    the first report, `stage` is told of the report that the run waits for.
     """
     for logger in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     searcher = TuneSearcher(conductor, first, make_order, {})
-    tune.Tuner(
-        tune.with_resources(trainable, ray_amounts(conductor.study.resources)),
+    sources = conductor.study.sources
+    worker = tune.with_parameters(trainable, plugins=sources) if sources else trainable
+    amounts = ray_amounts(conductor.study.resources)
+    conductor.live_hosts = live_hosts
+    scheduler = TuneScheduler(conductor, searcher, stage, session)
+    tuner = tune.Tuner(
+        # Only a cluster has hosts to exclude, and the private Ray keeps its resources as they are.
+        tune.with_resources(worker, partial(placement, amounts) if session.cluster else amounts),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            scheduler=TuneScheduler(conductor, searcher),
+            scheduler=scheduler,
             num_samples=10**9,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
@@ -311,6 +366,13 @@ def run_tune(conductor: Conductor, first: Job, make_order: MakeOrder, folder: Pa
             name=folder.name,
             storage_path=str(folder.parent.absolute()),
             verbose=0,
+            progress_reporter=tune.CLIReporter(),  # the reporter of notebooks clears the output of the cell
             failure_config=tune.FailureConfig(max_failures=0),
         ),
-    ).fit()
+    )
+    try:
+        tuner.fit()
+    except (Exception, RayDied):
+        if session.failure:
+            raise RayFailed(session.failure) from None
+        raise

@@ -9,7 +9,7 @@ import resource
 import socket
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, evaluate, summary
+from loopscale.core.plugins import Plugin, load
+from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, evaluate, outcomes, summary
 from loopscale.records.model import EVALUATE
 from loopscale.regret import Floor
 from loopscale.runner.decide.job import Order, Report
@@ -198,6 +199,7 @@ def _evaluate(order: Order) -> Report:
     floor = known_floor(task, "evaluate", order.evaluation.prompts)
     curve = evaluate(predictor, task, order.evaluation, device, floor)
     values = summary(curve, task, min(steps, len(curve.error)))
+    values |= outcomes(predictor, task, steps, device)
     metrics = {EVALUATE + name: value for name, value in values.items()} | learning
     how = f"{floor.how} {floor.name}".strip() if floor and floor.known else ""
     detail = "; ".join(dict.fromkeys(problems))
@@ -220,7 +222,7 @@ def _compiled(order: Order) -> bool:
         return False
     setting = order.trial.training.compile
     if setting == "auto" and order.resources.gpu:
-        return False  # nobody has measured the compiler on a GPU
+        return False  # the compiler has not been measured on a GPU
     return compiles(setting, order.flops)
 
 
@@ -228,10 +230,12 @@ def _device(order: Order) -> str:
     return "cuda" if order.resources.gpu else "cpu"
 
 
-def trainable(config: dict[str, Any]) -> None:
-    """Tune's trainable: carry out the order in `config`."""
+def trainable(config: dict[str, Any], plugins: Sequence[Plugin] = ()) -> None:
+    """Tune's trainable: carry out the order in `config`, whose members may come from the study's plugins."""
     from ray import tune  # Tune has imported it; `work` runs without Ray
 
+    for plugin in plugins:
+        load(plugin, members=False)
     order = Order.model_validate_json(config["order"])
     for report in work(order):
         tune.report({"report": report})

@@ -42,6 +42,8 @@ class RecordedTrial:
     flops: float
     """FLOPs of a step; nan if unknown."""
     role: str = "tuning"
+    steps_factor: int = 1
+    """The steps over the steps of the study; see `until.steps`."""
 
 
 def read_recorded_trials(source: str) -> list[RecordedTrial]:
@@ -66,7 +68,8 @@ def read_recorded_trials(source: str) -> list[RecordedTrial]:
         flops = (row["flops"] or math.nan) / steps
         if points:
             identity = row["trial"], row["cell"], row["outcome"]
-            recorded.append(RecordedTrial(*identity, settings, points, seconds, flops, row["role"]))
+            kind = row["role"], row["steps_factor"] or 1
+            recorded.append(RecordedTrial(*identity, settings, points, seconds, flops, *kind))
     return recorded
 
 

@@ -2,14 +2,14 @@
 
 import json
 import statistics
-from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from loopscale.records.model import OVER, Record
-from loopscale.runner.decide.cell_run import CellRun
+from loopscale.records.study_records import geometric_mean
+from loopscale.runner.decide.cell_run import CellRun, TunedPoint, point_id
 from loopscale.runner.decide.job import Job
 from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
@@ -93,7 +93,7 @@ def forecast(study: Study, curves: LearningCurves, cluster: SimulatedCluster) ->
         study=study.name,
         cells=len(cell_runs),
         trials=len(jobs),
-        outcomes=dict(Counter(job.outcome for job in jobs)),
+        outcomes=dict(simulation.conductor.counts()),
         slots=cluster.slots,
         hours=simulation.now / 3600,
         trial_hours=seconds / 3600,
@@ -118,13 +118,21 @@ def _length(curves: LearningCurves, job: Job) -> float:
 
 
 def _regret(cell_run: CellRun, curves: LearningCurves) -> float | None:
-    """Relative excess error of the cell's chosen point. Trials that diverge do not count."""
-    tried = [job for job in cell_run.jobs.values() if job.role == "tuning"]
-    errors = [curves.curve(job).error(1.0) for job in tried if curves.curve(job).outcome == "finished"]
-    if cell_run.best is None or not errors:
+    """Relative excess error of the cell's chosen point. Points with a trial that diverges do not count."""
+    errors = {point.id: _final_error(point, curves) for point in cell_run.points.values()}
+    known = [error for error in errors.values() if error is not None]
+    if cell_run.best is None or not known:
         return None
-    best = min(errors)
-    return curves.curve(cell_run.best).error(1.0) / best - 1 if best > 0 else None
+    chosen, best = errors[point_id(cell_run.best.point)], min(known)
+    return chosen / best - 1 if chosen is not None and best > 0 else None
+
+
+def _final_error(point: TunedPoint, curves: LearningCurves) -> float | None:
+    """The value of the point if its trials so far were trained to the end; None if one of them diverges."""
+    trials = [curves.curve(job) for job in point.jobs.values()]
+    if any(trial.outcome != "finished" for trial in trials):
+        return None
+    return geometric_mean([trial.error(1.0) for trial in trials])
 
 
 def _timeline(simulation: Simulation) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ class MemoryRecords:
 
     def resumed(self, study: Study) -> Conductor:
         """A driver that knows the records only."""
-        conductor = Conductor(study, self.records(), self, None, self.predictions(), self.decisions())
+        conductor = Conductor(study, self.records(), self, None, self._study_tags())
         conductor.read_curve = self.curve
         return conductor
 

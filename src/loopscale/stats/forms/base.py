@@ -153,7 +153,7 @@ class Line(Form):
 
 def variants(kind: str) -> tuple[Form, ...]:
     """The instances of a form. Raises ValueError for an unknown kind."""
-    forms = Form.choices()
-    if kind not in forms:
-        raise ValueError(f"no form {kind!r}; there is {', '.join(forms)}")
-    return forms[kind].variants()
+    form = Form.member(kind)
+    if form is None:
+        raise ValueError(f"no form {kind!r}; there is {', '.join(Form.choices())}")
+    return form.variants()

@@ -84,15 +84,15 @@ class Scheduler(Family, package="loopscale.studies.schedulers"):
             what = f"scheduler.first_rung {self.first_rung} is not before the last of {fewest} steps"
             yield Fault(("scheduler", "first_rung"), what, f"write a step below {fewest}")
 
-    def trained_share(self, trials: int, steps: int) -> float:
-        """Steps that `trials` trials of a cell are expected to train, as a share of training all to the end.
+    def trained_share(self, points: int, steps: int, seeds: int = 1) -> float:
+        """Steps that `points` points of a cell are expected to train, as a share of training all seeds to the end.
 
-        The expectation assumes that trials come one after the other, in random order. It also assumes that curves do
-        not cross: the order at the first rung is the order at the last.
+        The expectation assumes that points come one after the other, in random order. It also assumes that curves do
+        not cross: the order at the first rung is the order at the last, and the order of one seed that of the others.
         """
-        if not (self.prunes and trials):
+        if not (self.prunes and points):
             return 1.0
-        return _trained_share(self, trials, steps)  # pyright: ignore[reportArgumentType]  frozen models are hashable
+        return _trained_share(self, points, steps, seeds)  # pyright: ignore[reportArgumentType]  frozen models are hashable
 
     @model_validator(mode="after")
     def _first_rung_given(self) -> Self:
@@ -104,26 +104,30 @@ class Scheduler(Family, package="loopscale.studies.schedulers"):
 
 
 @cache
-def _trained_share(scheduler: Scheduler, trials: int, steps: int) -> float:
+def _trained_share(scheduler: Scheduler, points: int, steps: int, seeds: int) -> float:
     rng = np.random.default_rng(0)
-    orders = [rng.permutation(trials).tolist() for _ in range(DRAWS)]
-    return float(np.mean([_mean_steps(scheduler, ranks, steps) for ranks in orders]) / steps)
+    orders = [rng.permutation(points).tolist() for _ in range(DRAWS)]
+    return float(np.mean([_mean_steps(scheduler, ranks, steps, seeds) for ranks in orders]) / (steps * seeds))
 
 
-def _mean_steps(scheduler: Scheduler, ranks: list[int], steps: int) -> float:
-    """Mean steps of trials that come in this order."""
-    seen: dict[tuple[int, int], list[int]] = defaultdict(list)
+def _mean_steps(scheduler: Scheduler, ranks: list[int], steps: int, seeds: int) -> float:
+    """Mean steps of points that come in this order."""
+    seen: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     total = 0
     for number, rank in enumerate(ranks):
-        bracket, last = scheduler.bracket(number, steps), steps
-        for rung in scheduler.ladder(number, steps):
-            earlier = seen[bracket, rung]
-            goes_on = scheduler.survives_rank(earlier, rank)
-            earlier.append(rank)
-            if not goes_on:
-                last = rung
+        bracket = scheduler.bracket(number, steps)
+        for place in range(seeds):
+            last = steps
+            for rung in scheduler.ladder(number, steps):
+                earlier = seen[place, bracket, rung]
+                goes_on = scheduler.survives_rank(earlier, rank)
+                earlier.append(rank)
+                if not goes_on:
+                    last = rung
+                    break
+            total += last
+            if last < steps:
                 break
-        total += last
     return total / len(ranks)
 
 

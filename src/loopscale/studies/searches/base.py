@@ -2,25 +2,30 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from loopscale.core.config import Family
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.space import Axis, Choice, Integer
+from loopscale.studies.space import Axis, Choice, Integer, finite_points
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler as OptunaSampler
     from optuna.study import Study as OptunaStudy
+    from optuna.trial import Trial as OptunaTrial
     from optuna.trial import TrialState
 else:
-    OptunaSampler = OptunaStudy = Any
+    OptunaSampler = OptunaStudy = OptunaTrial = Any
 
+MOST_REPLICATES = 10_000
+"""Replicates have the seeds 1 .. MOST_REPLICATES, and tuning trials all others."""
 Objective = Literal["error", "flops"]
 Point = dict[str, Any]
+Feasible = Callable[[Mapping[str, Any]], bool]
+"""True of the points that may be tried."""
 
 
 class Search(Family, package="loopscale.studies.searches"):
@@ -40,6 +45,9 @@ class Search(Family, package="loopscale.studies.searches"):
 
     trials: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Points that are tried in each cell with something to tune. A grid tries all of its points."""
+    seeds: Annotated[int, Field(ge=1, le=100)] = 1
+    """Trainings of each point, each with another seed. The value of a point is the mean of its log errors. The seeds
+    train one after the other, so a point that is pruned or diverges trains no further seed."""
     objectives: tuple[Objective, ...] = ("error",)
     """The search minimises the validation error, and some searches also the FLOPs of training."""
 
@@ -53,13 +61,31 @@ class Search(Family, package="loopscale.studies.searches"):
     def restore(self, study: OptunaStudy, size: int) -> None:
         """Restore what Optuna keeps with a study and not with its trials, after records have rebuilt the study."""
 
+    def adopt(self, study: OptunaStudy, trial: OptunaTrial, size: int) -> None:
+        """Store the attributes of a proposal with a trial whose point the search has not proposed."""
+
     def listed_points(self, space: Mapping[str, Axis], seed: int) -> list[Point] | None:
         """All points in the order in which they are tried. `None`: `sampler` draws each point."""
         return None
 
-    def count(self, space: Mapping[str, Axis]) -> int:
-        """The largest number of points that the search tries in a cell with these ranges."""
-        return int(min(math.prod(axis.size for axis in space.values()), self.trials)) if space else 0
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """The seeds of every point. No replicate has one of these seeds.
+
+        A replicate is therefore no run by which its point was chosen, and errors of replicates are unbiased.
+        """
+        return (0, *range(MOST_REPLICATES + 1, MOST_REPLICATES + self.seeds))
+
+    def count(self, space: Mapping[str, Axis], feasible: Feasible | None = None) -> int:
+        """The largest number of points that the search tries in a cell with these ranges.
+
+        `feasible` says which points may be tried; by default all.
+        """
+        if not space:
+            return 0
+        if feasible and (listed := finite_points(space)) is not None:
+            return min(self.trials, sum(map(feasible, listed)))
+        return int(min(math.prod(axis.size for axis in space.values()), self.trials))
 
     def faults(self, nuisance: Mapping[str, Axis]) -> Iterator[Fault]:
         """What the search cannot do with the ranges of a study."""
@@ -72,6 +98,10 @@ class Search(Family, package="loopscale.studies.searches"):
                 f"{at_once} of a cell's {max(points)} points are tried at once: "
                 f"{self.kind} then learns little from one for the next"
             )
+
+    def space_warnings(self, space: Mapping[str, Axis], points: int) -> Iterator[str]:
+        """Remarks for a plan on the ranges of a cell with so many points."""
+        yield from ()
 
     @model_validator(mode="after")
     def _objectives_fit(self) -> Self:
@@ -108,7 +138,7 @@ def trial_state(outcome: str, error: float) -> "tuple[TrialState, float | None]"
     match outcome:
         case "finished":
             return TrialState.COMPLETE, error
-        case "pruned":
+        case "pruned" | "stopped":
             return TrialState.PRUNED, None
         case "diverged" | "out_of_memory":
             return TrialState.COMPLETE, float("inf")

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import model_validator
 
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.searches.base import OptunaSampler, Point, Search
+from loopscale.studies.searches.base import Feasible, OptunaSampler, Point, Search
 from loopscale.studies.space import Axis, Choice
 
 MOST_POINTS = 10_000
@@ -34,7 +34,9 @@ class Grid(Search, kind="grid"):
         random.Random(seed).shuffle(points)
         return points
 
-    def count(self, space: Mapping[str, Axis]) -> int:
+    def count(self, space: Mapping[str, Axis], feasible: Feasible | None = None) -> int:
+        if space and feasible:
+            return sum(map(feasible, self.listed_points(space, 0)))
         return math.prod(len(axis.grid()) for axis in space.values()) if space else 0
 
     def faults(self, nuisance: Mapping[str, Axis]) -> Iterator[Fault]:

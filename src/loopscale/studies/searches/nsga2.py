@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from loopscale.studies.searches.base import OptunaStudy, Search
+from loopscale.studies.searches.base import OptunaStudy, OptunaTrial, Search
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
     from optuna.samplers import NSGAIISampler
@@ -26,6 +26,10 @@ class NSGA2(Search, kind="nsga2"):
         bred = [trial for trial in study.get_trials(deepcopy=False) if trial.system_attrs]
         for generation in sorted({sampler.get_trial_generation(study, trial) for trial in bred}):
             sampler.get_parent_population(study, generation)
+
+    def adopt(self, study: OptunaStudy, trial: OptunaTrial, size: int) -> None:
+        """Count the trial in the present generation, so that the trial may be a parent."""
+        self.sampler(0, size).get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
 
     def sampler(self, seed: int, size: int) -> "NSGAIISampler":
         from optuna.samplers import NSGAIISampler  # here, because Optuna loads slowly

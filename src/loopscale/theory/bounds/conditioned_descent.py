@@ -70,8 +70,9 @@ class TiedDescent(ConditionedDescent, kind="tied_descent"):
             left = (1 - rate * spectrum.nodes) ** 2
             return float(np.mean([spectrum.weights @ left**step for step in steps]))
 
-        # Each power of the residual is convex in the rate, and so is their mean.
-        ends = (0.0, 2 / spectrum.nodes.max())
+        # Each power of the residual is convex in the rate, and so is their mean. The best rate of one step is at most
+        # 1 over the mean eigenvalue, and more steps need smaller rates.
+        ends = (0.0, 2 / float(spectrum.weights @ spectrum.nodes))
         best = scipy.optimize.minimize_scalar(
             mean_excess, bounds=ends, args=(supervised,), method="bounded", options={"xatol": 1e-12}
         )

@@ -63,7 +63,7 @@ class RidgeDepth(Bound):
 class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
     """Layers for soft LinUCB, with a width of d times the number of actions: √T.
 
-    The construction `lin_ucb` has such a net, whose Newton solver needs only about log2(T) layers. The regret of LinUCB
+    The construction `lin_ucb` builds the net. Its Newton solver needs only about log2(T) layers. The regret of LinUCB
     is `linucb`.
     """
 
@@ -85,7 +85,7 @@ class Episodic(Bound):
 
 
 class UcbviDepth(Episodic, kind="ucbvi_depth"):
-    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8. The construction `ucb_vi` has such a net."""
+    """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8. The construction `ucb_vi` builds the net."""
 
     claim = "="
     of = "layers"

@@ -1,6 +1,8 @@
 """Transformers that imitate an algorithm for linear regression: sufficient numbers of layers."""
 
 import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import PositiveFloat, PositiveInt
 from typing_extensions import override
@@ -39,8 +41,41 @@ class LayersForSteps(Bound):
 
     claim = "<="
     of = "layers"
+    imitates: ClassVar[str | None] = None
+    """The solver whose steps the statement counts; `None` if no solver takes exactly these steps."""
     loops: PositiveInt = 10
     """Number of steps of the algorithm."""
+
+    @classmethod
+    def imitating(cls, solver: str) -> "list[type[LayersForSteps]]":
+        """The statements about the steps of a solver, given by its kind."""
+        members = Bound.choices().values()
+        return [
+            member for member in members if issubclass(member, LayersForSteps) and member.imitates == solver
+        ]
+
+    @classmethod
+    def for_trial(cls, settings: Mapping[str, Any]) -> "LayersForSteps":
+        """The statement for a trained net and a solver.
+
+        Parameters
+        ----------
+        settings
+            Settings by dotted path: those of the net's task and model, and those of the solver below `solver.`.
+
+        Raises
+        ------
+        ValueError
+            If a condition of the statement does not hold.
+        """
+        raise ValueError(f"{cls.kind} names no solver and no net; choose another bound")
+
+    def steps_within(self, layers: int) -> int:
+        """The most steps for which so many layers suffice; 0 if one step needs more layers."""
+        steps = 0
+        while self.at(loops=steps + 1).value() <= layers:
+            steps += 1
+        return steps
 
 
 class BaiIcgd(LayersForSteps, kind="bai_icgd"):

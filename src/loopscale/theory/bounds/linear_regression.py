@@ -42,6 +42,11 @@ class LinearExcess(InContext):
         return (self.w_scale * self.x_scale) ** 2
 
     @property
+    def target_variance(self) -> float:
+        """Variance of y. Recorded errors and regrets are shares of this variance."""
+        return self.signal * self.dim + self.noise**2
+
+    @property
     def noise_ratio(self) -> float:
         """σ²/τ², the penalty λ of the Bayes predictor for x of unit variance."""
         return self.noise**2 / self.signal

@@ -1,6 +1,6 @@
 """The spectrum of the sample covariance of inputs with a two-level covariance Λ, for d and N to infinity.
 
-With γ = d/N and the spectrum H of Λ, the companion Stieltjes transform v(z) of Ŝ = X'X/N solves
+The constants are γ = d/N and the spectrum H of Λ. The companion Stieltjes transform v(z) of Ŝ = X'X/N solves:
 
     z = -1/v + γ ∫ s/(1 + s v) dH(s).
 
@@ -23,25 +23,22 @@ MOST_CONDITION = 1e6
 """Beyond, float64 does not resolve the ends of the spectrum."""
 NODES = 400
 """Number of nodes in each interval of the support."""
+LEAST_SQUARE = 1e-32
+"""A mean square below this value is 0 in float64 arithmetic on numbers near 1. More degrees would cost minutes."""
 REAL = 1e-7
 """Largest imaginary part, relative to the modulus, of a root that counts as real."""
 
 
 @dataclass(frozen=True)
 class SampleSpectrum:
-    """A discrete form of the spectrum of Ŝ, weighted by Λ.
-
-    Attributes
-    ----------
-    ends
-        The intervals of the support without the eigenvalue 0, in ascending order.
-    nodes, weights
-        Eigenvalues and their shares of tr Λ. The shares sum to 1.
-    """
+    """A discrete form of the spectrum of Ŝ, weighted by Λ."""
 
     ends: tuple[tuple[float, float], ...]
+    """The intervals of the support without the eigenvalue 0, in ascending order."""
     nodes: Float[np.ndarray, " nodes"]
+    """The eigenvalues."""
     weights: Float[np.ndarray, " nodes"]
+    """The share of each eigenvalue of tr Λ. The shares sum to 1."""
 
     @property
     def condition_number(self) -> float:
@@ -52,24 +49,29 @@ class SampleSpectrum:
     def least_square(self, degree: int) -> float:
         """The least mean square of a polynomial of this degree with the value 1 at 0.
 
-        This is the Christoffel function at 0: 1/Σ p_k(0)² over the orthonormal polynomials p_0 .. p_degree.
+        This is the Christoffel function at 0: 1/Σ p_k(0)² over the orthonormal polynomials p_0 .. p_degree. The value
+        is exact down to `LEAST_SQUARE`. A higher degree gives a value below this limit, and not the least one.
         """
-        basis = [np.sqrt(self.weights)]
+        basis = np.sqrt(self.weights)[None]
         at_zero, before, total = 1.0, 0.0, 1.0
         off_before = 0.0
-        for _ in range(degree):
-            last = basis[-1]
+        for done in range(1, degree + 1):
+            last = basis[done - 1]
             diagonal = float(last @ (self.nodes * last))
             vector = self.nodes * last
             for _ in range(2):  # twice, because rounding destroys the orthogonality
-                vector = vector - np.stack(basis).T @ (np.stack(basis) @ vector)
+                vector = vector - basis[:done].T @ (basis[:done] @ vector)
             off = float(np.linalg.norm(vector))
             if off < 1e-14 * self.nodes.max():
                 break  # the spectrum has no more points: the polynomial vanishes on all of them
             at_zero, before = (-diagonal * at_zero - off_before * before) / off, at_zero
             off_before = off
-            basis.append(vector / off)
+            if done == len(basis):
+                basis = np.concatenate([basis, np.empty_like(basis)])
+            basis[done] = vector / off
             total += at_zero**2
+            if total > 1 / LEAST_SQUARE:
+                break
         return 1 / total
 
 

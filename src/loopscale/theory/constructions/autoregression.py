@@ -10,7 +10,7 @@ the past before t. So all features stand one token later here.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -71,7 +71,6 @@ class Autoregression(PairTokenDescent, kind="autoregression"):
 
     source = "@gao2024, theorem 3.2"
     algorithm = "gradient descent on an autoregression"
-    REGISTERS: ClassVar[int] = 2
     lags: PositiveInt = 3
     """q."""
     padded: bool = False

@@ -164,3 +164,24 @@ class Design:
 def blocks(net: nn.Module) -> list[Block]:
     """The blocks of a net, in the order in which a prompt passes through them."""
     return [part for part in net.modules() if isinstance(part, Block)]
+
+
+@torch.no_grad()
+def without_idle_heads(net: Net) -> Net:
+    """The net without heads that write nothing. Every block of an architecture has the heads of the largest block."""
+    for block in blocks(net):
+        attention = block.attention
+        used = attention.out.weight.unflatten(1, (attention.heads, -1)).any(2).any(0)
+        used[0] = True
+        rows = used.repeat_interleave(attention.out.in_features // attention.heads)
+        qkv, out = attention.qkv, attention.out
+        qkv.weight = nn.Parameter(qkv.weight[rows.repeat(3)], requires_grad=False)
+        out.weight = nn.Parameter(out.weight[:, rows], requires_grad=False)
+        if qkv.bias is not None:
+            qkv.bias = nn.Parameter(qkv.bias[rows.repeat(3)], requires_grad=False)
+        attention.heads, qkv.out_features, out.in_features = (
+            int(used.sum()),
+            3 * int(rows.sum()),
+            int(rows.sum()),
+        )
+    return net

@@ -20,7 +20,7 @@ Form = Float[Tensor, "_ D"]
 Term = tuple[Tensor, Tensor]
 """One term of a score: the form read from the query, and the form read from the key."""
 Move = tuple[Tensor, Tensor]
-"""The form read from the key, and the rows of the query to which the result is added."""
+"""The form read from the key, and the rows of the query that receive the result."""
 
 
 class StateRows:

@@ -18,7 +18,7 @@ UNDERFLOW = 800.0
 """A gap between scores after which softmax gives weight exactly 0 in float64: exp(-746) is 0."""
 
 Variant = Literal["mirrored", "sink", "relu", "linear"]
-Order = Literal[1, 2, 4]
+ErrorOrder = Literal[1, 2, 4]
 
 EXPANSIONS: dict[int, tuple[tuple[float, float], ...]] = {
     1: ((1, 1), (0, -1)),
@@ -37,7 +37,7 @@ MEASURABLE_SCALES: dict[int, tuple[float, ...]] = {
 class SoftmaxSums(Construction):
     """Settings of constructions in which softmax attention can sum products; see `MeanOfProducts`."""
 
-    expansion: Order = 4
+    expansion: ErrorOrder = 4
     """The order of the softmax error in `scale`. Order 1, as printed by @gao2024, needs the sink."""
     scale: PositiveFloat = 1e-4
     """c, the factor of the softmax scores."""
@@ -61,7 +61,7 @@ class AnySums(SoftmaxSums):
     """How products are summed: with softmax (mirrored, sink) as `scale` goes to 0, or exactly (relu, linear)."""
 
     @property
-    def order(self) -> Order | None:
+    def order(self) -> ErrorOrder | None:
         """The order of the error in `scale`. `None` if products are summed exactly."""
         return self.expansion if self.variant in ("mirrored", "sink") else None
 
@@ -93,7 +93,7 @@ class MeanOfProducts:
 
     variant: Variant
     pairs: int
-    order: Order = 2
+    order: ErrorOrder = 2
     scale: float = 1e-4
     """c, the factor of the scores."""
     depth: float = 28.0

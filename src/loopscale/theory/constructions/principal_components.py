@@ -217,7 +217,7 @@ class ParallelComponents(PowerIterations, kind="parallel_components"):
 def random_points(
     rng: torch.Generator, eigenvalues: tuple[float, float], dim: int, prompts: int = 16
 ) -> Float[Tensor, "prompts count dim"]:
-    """Points for which (1/N) Σ_i x_i x_i' has eigenvalues in the given range, each well below the previous one."""
+    """Points with eigenvalues of (1/N) Σ_i x_i x_i' in the given range, each well below the previous eigenvalue."""
     (low, high), count = eigenvalues, 3 * dim
     exponents = torch.arange(dim) + 0.7 * torch.rand(prompts, 1, dim, generator=rng, dtype=torch.float64)
     spectrum = high * (low / high) ** (0.05 + 0.75 * exponents / dim)

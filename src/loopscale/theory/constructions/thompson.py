@@ -1,4 +1,4 @@
-"""Matrix square roots by the coupled Newton-Schulz iteration, and Thompson sampling for linear bandits by such a root.
+"""Matrix square roots by the coupled Newton-Schulz iteration, and Thompson sampling for linear bandits by this root.
 
 The iteration is `Y <- (3Y - YZY) / 2`, `Z <- (3Z - ZYZ) / 2` from Y = V / c and Z = I, where c is at least V's largest
 eigenvalue. Y converges to the square root of V / c, and Z to the inverse of this root. One block is one step.

@@ -58,7 +58,7 @@ class UcbVi(Construction, kind="ucb_vi"):
     def limit(self) -> Limit | None:
         if self.maximum == "tournament" or self.horizon == 1:  # one stage needs no maximum
             return None
-        # Small errors of Q, to which the probabilities respond linearly.
+        # Small errors of Q, so that the probabilities respond linearly.
         return Limit(
             "sharpness", 1.0, tuple(sharpness / self.temperature for sharpness in (1e2, 1e3, 1e4, 1e5))
         )
@@ -71,7 +71,7 @@ class UcbVi(Construction, kind="ucb_vi"):
     def example(self, rng: torch.Generator) -> Example:
         """Every play occurs twice, with twin actions. One twin pays more, by order 1 / β for a maximum by softmax.
 
-        Such a lead gives the largest possible error, up to a factor. A fixed lead would give an exponentially small
+        This lead gives the largest possible error, up to a factor. A fixed lead would give an exponentially small
         error.
         """
         stages, steps, prompts = self.horizon, max(5, self.horizon), 8

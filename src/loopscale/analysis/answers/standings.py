@@ -1,0 +1,102 @@
+"""Standings: cells beside the classical algorithms that ran on their tasks."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loopscale.analysis.answers.comparisons import (
+    EXACT,
+    Comparison,
+    baseline_error,
+    compare_with_baselines,
+    correction_notes,
+)
+from loopscale.analysis.results import (
+    CellResult,
+    Results,
+    TrialResult,
+    mean,
+)
+from loopscale.analysis.table import Column
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A cell beside a classical algorithm on the same prompts, after the same number of steps."""
+
+    cell: str
+    label: str
+    baseline: str
+    loop: int
+    """The number of steps."""
+    error: float
+    """The mean error of the cell."""
+    baseline_error: float
+    """The mean error of the algorithm."""
+    comparison: Comparison
+    """The ratio of the cell's geometric mean error to the algorithm's error. The interval describes the noise of
+    training only: both errors come from the same prompts, and an algorithm has no seed."""
+
+    @property
+    def ratio(self) -> float:
+        return self.comparison.ratio or math.nan
+
+    @property
+    def word(self) -> str:
+        return "exact" if self.exact else self.comparison.word
+
+    @property
+    def exact(self) -> bool:
+        """True if the algorithm's error is rounding, so that a ratio has no meaning."""
+        return self.baseline_error < EXACT
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        del record["comparison"]
+        return record | self.comparison.to_dict()
+
+
+STANDINGS: list[Column[Standing]] = [
+    Column.attribute("label", "cell"),
+    Column.attribute("baseline", "algorithm"),
+    Column.attribute("loop", "steps"),
+    Column.attribute("error", "error of the net", "1 = predicting nothing"),
+    Column.attribute("baseline_error", "error of the algorithm", "1 = predicting nothing"),
+    Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
+    Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
+    Column.attribute("word", "verdict"),
+    Column(("alone",), "alone", lambda standing: standing.comparison.alone),
+]
+
+
+def standings(results: Results) -> list[Standing]:
+    """Every cell beside every classical algorithm that ran on its task, as one family.
+
+    The algorithm's error is taken after as many steps as the cell has loops or layers, or after its last recorded step.
+    An algorithm whose error is rounding gets no verdict, so its rows do not count in the family.
+    """
+    rows = [(cell, baseline) for cell in results.answered for baseline in cell.baselines]
+    exact = [baseline_error(baseline, cell.runs[0].loop) < EXACT for cell, baseline in rows]
+    found: dict[int, Comparison] = {}
+    for kind in (False, True):
+        of_kind = [place for place, is_exact in enumerate(exact) if is_exact == kind]
+        compared = compare_with_baselines(results, [(*rows[place], None) for place in of_kind])
+        found |= zip(of_kind, compared, strict=True)
+    return [
+        _standing(cell, baseline, found[place])
+        for place, (cell, baseline) in enumerate(rows)
+        if found[place].ratio is not None
+    ]
+
+
+def _standing(cell: CellResult, baseline: TrialResult, compared: Comparison) -> Standing:
+    loop = cell.runs[0].loop
+    steps = min(loop, baseline.curve.last_loop) if baseline.curve else loop
+    errors = mean(cell.values_of("error")), baseline_error(baseline, loop)
+    return Standing(cell.key, cell.label, baseline.solver, steps, *errors, compared)
+
+
+def standings_notes(rows: Iterable[Standing]) -> list[str]:
+    """Sentences that explain the verdicts of a table of standings."""
+    return correction_notes(row.comparison for row in rows if not row.exact)

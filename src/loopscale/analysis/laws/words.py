@@ -1,0 +1,41 @@
+"""Laws in words: the columns of their table, their names, and one line for each."""
+
+from loopscale.analysis.laws.law import Law, Unfitted
+from loopscale.analysis.table import Column, Interval
+
+COLUMNS: list[Column[Law]] = [
+    Column(("cell",), "cell", lambda law: law.cell or "all"),
+    Column.attribute("of", "measure"),
+    Column(("along",), "along", lambda law: law.axis),
+    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
+    Column.attribute("rate"),
+    Column.interval("low", "high"),
+    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
+    Column.attribute("theory"),
+    Column.attribute("predicted"),
+    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
+    Column(("because",), "why", lambda law: law.why),
+    Column(
+        ("held_out_test",),
+        "held-out test",
+        lambda law: "; ".join(value.label for value in law.predictions) or "none",
+    ),
+]
+
+
+def law_name(law: Law | Unfitted, axis: str = "") -> str:
+    """The measure, the axis (by default `along`) and the cell of a law."""
+    return f"{law.of} along {axis or law.along}" + (f" ({law.cell})" if law.cell else "")
+
+
+def law_line(law: Law) -> str:
+    """A law in one line: measure and axis, form, rate with interval, range, prediction and verdict."""
+    text = f"law: {law_name(law, law.axis)} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
+    interval = Interval.of(law.low, law.high)
+    text += f" ({interval})" if interval else " (no interval)"
+    text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
+    if law.theory and law.predicted is not None:
+        text += f"; {law.theory} predicts {law.predicted:.3g}"
+    if law.verdict:
+        text += f": {law.verdict.word}, {law.verdict.because}"
+    return "; ".join(filter(None, (text, law.note, law.test_words)))

@@ -1,0 +1,68 @@
+"""`loopscale check`: the contract tests of the project, on members from outside."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loopscale.cli.errors import DONE, FAILED, UsageError
+from loopscale.cli.output import say
+
+CONTRACTS = {
+    "Task": ("tasks", "solvers"),
+    "Model": ("models", "costs"),
+    "Solver": ("solvers",),
+    "Bound": ("bounds",),
+    "Construction": ("constructions",),
+    "Form": ("forms",),
+    "Search": ("searches",),
+    "Scheduler": ("schedulers",),
+}
+"""Modules of `loopscale.contracts` by the family that they test. A cluster's class is checked when it is loaded."""
+
+
+def command(
+    members: Annotated[
+        str,
+        typer.Argument(metavar="FILE|MODULE", help="A file or a module with members, such as my_model.py."),
+    ],
+    only: Annotated[
+        str, typer.Option("-k", metavar="WORDS", help="Run only tests whose names match, as in pytest.")
+    ] = "",
+) -> None:
+    """Test outside members: shapes, determinism, causality, counted work, gradients, floors.
+
+    These are the tests of the package's own members. They run on every member of the file with its default settings.
+
+    [bold]Example[/bold]  loopscale check my_model.py
+    """
+    try:
+        import pytest
+    except ModuleNotFoundError:
+        what = "the contracts need pytest, which is not installed"
+        raise UsageError(f"{what}; run pip install 'loopscale[check]'") from None
+
+    from loopscale import contracts
+    from loopscale.core import plugins
+    from loopscale.core.plugins import find_plugin, load
+
+    plugin = find_plugin(members)
+    load(plugin)
+    families = [next(each for each in plugins.families if issubclass(one, each)) for one in plugin.members]
+    named = zip(families, plugin.members, strict=True)
+    kinds = [f"{family.__name__.lower()} {member.kind}" for family, member in named]
+    say(f"{plugin.text}: {', '.join(kinds)}")
+    modules = dict.fromkeys(name for family in families for name in CONTRACTS.get(family.__name__, ()))
+    if not modules:
+        say("the classes keep to the interface; there are no further tests of such members")
+        raise typer.Exit(DONE)
+    words = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "loopscale.contracts.plugin"]
+    words += [
+        "-c",
+        str(Path(contracts.__file__).with_name("pytest.ini")),
+        "--rootdir",
+        str(plugin.root.parent),
+    ]
+    words += ["--members", members, *(["-k", only] if only else [])]
+    code = pytest.main([*words, "--pyargs", *(f"loopscale.contracts.{name}" for name in modules)])
+    raise typer.Exit(DONE if code == pytest.ExitCode.OK else FAILED)

@@ -1,0 +1,51 @@
+"""`loopscale new`: a commented start of a task, a model or a study."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from loopscale.cli.errors import UsageError
+from loopscale.cli.output import say
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def command(
+    what: Annotated[Literal["task", "model", "study"], typer.Argument(metavar="task|model|study")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _, as in my_model.")],
+) -> None:
+    """Write a commented start, which runs unchanged: a task or a model in NAME.py, or a study in NAME.yaml.
+
+    [bold]Example[/bold]  loopscale new model my_model
+    """
+    from loopscale.studies.files import studies_folder
+
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be a name here; use small letters, digits and _, as in my_{what}")
+    folder = (studies_folder() or Path()) if what == "study" else Path()
+    file = folder / f"{name}.{'yaml' if what == 'study' else 'py'}"
+    text = Path(__file__).with_name("templates").joinpath(f"{what}.txt").read_text()
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    text = text.replace(f"My{what.capitalize()}", camel).replace(f"my_{what}", name)
+    _check_kind(what, name)
+    try:
+        with file.open("x") as new:
+            new.write(text)
+    except FileExistsError:
+        raise UsageError(f"there is a file {file} already; choose another name") from None
+    except OSError as problem:
+        raise UsageError(f"cannot write {file} ({problem.strerror}); change to another folder") from problem
+    say(f"wrote {file}")
+    say(f"next: loopscale plan {name}" if what == "study" else f"next: loopscale check {file}")
+
+
+def _check_kind(what: str, name: str) -> None:
+    """Raises UsageError if a member of the package has the kind."""
+    if what == "study":
+        return
+    from loopscale.cli.components import family_named
+
+    if name in family_named(f"{what}s").choices():
+        raise UsageError(f"there is a {what} {name!r} already; choose another name")

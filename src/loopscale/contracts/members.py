@@ -1,0 +1,16 @@
+"""The members under test: those of one plugin, or those of the package."""
+
+from typing import TypeVar
+
+from loopscale.core.config import Family
+
+AnyFamily = TypeVar("AnyFamily", bound=Family)
+
+selected: list[str] = []
+"""The name and the hash of the plugin under test; empty for the package's own members."""
+
+
+def under_test(family: type[AnyFamily]) -> dict[str, type[AnyFamily]]:
+    """The members of a family under test, by kind."""
+    wanted = selected or [""]
+    return {kind: member for kind, member in family.choices().items() if member.plugin in wanted}

@@ -1,0 +1,1 @@
+"""The doctor of a store: small checks that find damage, and repairs that mend the damage."""

@@ -1,0 +1,1 @@
+"""The checks of the doctor. Each module has one check, a subclass of `Check`."""

@@ -1,0 +1,110 @@
+"""The laws of a study that looks can judge: one question for each law and each combination of the other settings.
+
+A law is judged if a theory stands beside the law, and if each run is trained for one value of the axis. Laws along
+curves, along `flops` and of `emerged_at` are therefore no questions: they order no replicates.
+
+`until.values` holds values of an axis in reserve. A law along this axis has two questions: a first one without the
+values in reserve, and a second one with them. The results decide whether the second question is asked, so each of the
+two is judged at half of the law's level.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loopscale.stats.fitting import LEAST_VALUES
+from loopscale.stats.looks import LookSchedule
+from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
+from loopscale.studies.held_out import UNSUITED, place_of_cell, tests_of_law
+from loopscale.studies.until import in_reserve, question_hash
+
+UNJUDGED_MEASURES = ("emerged_at",)
+
+
+@dataclass(frozen=True)
+class LawQuestion:
+    """A law that looks judge.
+
+    Attributes
+    ----------
+    law
+        The law as plain data.
+    label
+        The settings that the cells share, in words.
+    places
+        The value of each fitted cell on the axis, by the cell's key. Held-out cells are left out.
+    identity
+        A hash of the law, its cells and the evaluation.
+    reserve
+        The value of each cell in reserve on the axis, by the cell's key. `places` has these cells in the second
+        question of a law only.
+    second
+        The identity of the law's second question, with the cells in reserve; empty without any.
+    """
+
+    law: Mapping[str, Any]
+    label: str
+    places: Mapping[str, float]
+    identity: str
+    reserve: Mapping[str, float] = field(default_factory=dict[str, float])
+    second: str = ""
+
+    @property
+    def text(self) -> str:
+        """The measure, the axis, the shared settings and the theory."""
+        shared = f" ({self.label})" if self.label else ""
+        return f"{self.law['of']} along {self.law['along']}{shared}, {self.law['theory']['kind']}"
+
+    @property
+    def x(self) -> tuple[float, ...]:
+        """The values of the axis."""
+        return tuple(sorted(set(self.places.values())))
+
+    @property
+    def with_reserve(self) -> "LawQuestion":
+        """The second question of the law, with the values in reserve."""
+        return replace(self, places={**self.places, **self.reserve}, identity=self.second)
+
+    def schedule(self, schedule: LookSchedule) -> LookSchedule:
+        """The looks at this question. Two questions of one law share its level."""
+        return replace(schedule, parts=2 * schedule.parts) if self.reserve else schedule
+
+
+def is_judged(law: Mapping[str, Any]) -> bool:
+    """True if looks can judge the law."""
+    judged = law["along"] not in UNSUITED and law.get("of", "error") not in UNJUDGED_MEASURES
+    return judged and law.get("theory") is not None
+
+
+def law_questions(
+    study: Mapping[str, Any], cells: Sequence[HasValues], shared: Mapping[str, Any]
+) -> list[LawQuestion]:
+    """The laws of a study as plain data that looks can judge, without values in reserve. Their number corrects their
+    level.
+
+    Parameters
+    ----------
+    shared
+        The settings that cells take from outside their values, by dotted path.
+    """
+    laws = [law for law in study.get("laws") or () if is_judged(law)]
+    return [question for law in laws for question in _questions(law, study, cells, shared)]
+
+
+def _questions(
+    law: Mapping[str, Any], study: Mapping[str, Any], cells: Sequence[AnyCell], shared: Mapping[str, Any]
+) -> Iterator[LawQuestion]:
+    along = law["along"]
+    reserved = {cell.key for cell in cells if in_reserve(study.get("until"), cell.values)}
+    held_out = list(tests_of_law(law, cells, shared)) if law.get("hold_out") is not None else []
+    fitted = {test.label: test.fitted for test in held_out}
+    for label, group in cells_along(cells, varied_along(cells, along)).items():
+        places = fitted.get(label) or {cell.key: place_of_cell(cell, along, shared) for cell in group}
+        places = {key: place for key, place in places.items() if math.isfinite(place)}
+        first = {key: place for key, place in places.items() if key not in reserved}
+        reserve = {key: place for key, place in places.items() if key in reserved}
+        if len(set(first.values())) >= LEAST_VALUES:
+            names = [sorted(first), sorted(places)] if reserve else [sorted(first)]
+            identities = [question_hash({**law, "cells": keys}, study) for keys in names]
+            yield LawQuestion(law, label, first, identities[0], reserve, identities[-1] if reserve else "")

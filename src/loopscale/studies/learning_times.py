@@ -1,0 +1,219 @@
+"""The expected share of runs that learn: from the study's own records, and from a table that ships with the package.
+
+The table has a row for each task and model, over all studies of the project with records, with the fitted model of the
+step of emergence (`loopscale.stats.emergence_times`). The command `make noise` builds the table again.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from loopscale.stats.emergence_times import (
+    Cell,
+    EmergenceTimes,
+    PlannedCell,
+    fit_emergence_times,
+)
+from loopscale.studies.csv_rows import read_rows
+
+FILE = "emergence.csv"
+ANY = ""
+"""In place of a task or a model: all of them together."""
+
+
+@dataclass(frozen=True)
+class RecordedCell:
+    """The emergence of the replicates of one recorded cell."""
+
+    study: str
+    label: str
+    task: str
+    """The kind of the task."""
+    model: str
+    """The kind of the model."""
+    steps: int
+    """Steps of each training."""
+    runs: Cell
+
+
+@dataclass(frozen=True)
+class EmergenceRow:
+    """The model of the steps to emergence of one model on one task, and the trainings behind the model."""
+
+    task: str
+    """The kind of the task; `ANY` for all tasks."""
+    model: str
+    """The kind of the model; `ANY` for all models."""
+    studies: int
+    runs: int
+    emerged: int
+    """The number of runs that left the plateau."""
+    least_steps: int
+    most_steps: int
+    """The lengths of the shortest and of the longest training."""
+    level: float
+    level_error: float
+    study_sd: float
+    cell_sd: float
+    run_sd: float
+
+    @property
+    def times(self) -> EmergenceTimes:
+        return EmergenceTimes(self.level, self.level_error, self.study_sd, self.cell_sd, self.run_sd)
+
+
+@dataclass(frozen=True)
+class ExpectedLearning:
+    """The expected share of planned runs that learn, and the recorded runs behind the expectation."""
+
+    share: float
+    """The mean over the planned runs."""
+    least_steps: int
+    most_steps: int
+    """The lengths of the shortest and of the longest planned training."""
+    source: str
+    """The kind of the recorded runs, in words."""
+    runs: int
+    """The number of recorded runs."""
+    emerged: int
+    """The number of these runs that have learnt."""
+    studies: int
+    recorded_steps: tuple[int, int]
+    """The lengths of the shortest and of the longest recorded training."""
+    own: int = 0
+    """The number of recorded runs of this study, which count first."""
+
+    @property
+    def beyond(self) -> bool:
+        """True if planned trainings are longer than all recorded trainings."""
+        return self.most_steps > self.recorded_steps[1]
+
+
+def emergence_rows(cells: Iterable[RecordedCell]) -> list[EmergenceRow]:
+    """The rows of the table. A model on a task has the row of the task as prior, and the task that of all tasks."""
+    cells = list(cells)
+    everything = _row(cells, ANY, ANY)
+    rows = [everything]
+    for task in sorted({cell.task for cell in cells}):
+        of_task = [cell for cell in cells if cell.task == task]
+        rows.append(whole := _row(of_task, task, ANY, everything))
+        for model in sorted({cell.model for cell in of_task}):
+            rows.append(_row([cell for cell in of_task if cell.model == model], task, model, whole))
+    return rows
+
+
+def _row(
+    cells: Sequence[RecordedCell], task: str, model: str, general: EmergenceRow | None = None
+) -> EmergenceRow:
+    """The model of these cells. The cells of one study, task and model share the effect of the study."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.study, cell.task, cell.model), []).append(cell.runs)
+    if general:
+        spread = math.hypot(general.study_sd, general.level_error)
+        times = fit_emergence_times(list(groups.values()), general.level, spread)
+    else:
+        times = fit_emergence_times(list(groups.values()))
+    ends = [by for cell in cells for _, by in cell.runs]
+    lengths = [cell.steps for cell in cells]
+    return EmergenceRow(
+        task,
+        model,
+        len({cell.study for cell in cells}),
+        len(ends),
+        sum(map(math.isfinite, ends)),
+        min(lengths),
+        max(lengths),
+        times.level,
+        times.level_error,
+        times.study_sd,
+        times.cell_sd,
+        times.run_sd,
+    )
+
+
+@cache
+def shipped_times() -> Mapping[tuple[str, str], EmergenceRow]:
+    """The rows of the table that ships with the package, by task and model."""
+    text = resources.files("loopscale.studies").joinpath(FILE).read_text(encoding="utf-8")
+    return {(row.task, row.model): row for row in read_rows(EmergenceRow, text)}
+
+
+@dataclass(frozen=True)
+class PlannedRuns:
+    """Planned runs of one cell."""
+
+    label: str
+    task: str
+    model: str
+    steps: int
+    runs: int
+
+
+def chance_that_all_learn(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> float:
+    """The chance that all planned runs of a study learn, with the study's own records."""
+    chance = 1.0
+    for (task, model), cells in _by_kinds(planned).items():
+        own = _own(recorded, task, model)
+        plans = [PlannedCell(cell.steps, cell.runs, own.pop(cell.label, ())) for cell in cells]
+        chance *= _find(task, model)[0].times.chance(plans, list(own.values()))
+    return chance
+
+
+def expected_learning(
+    planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()
+) -> list[ExpectedLearning]:
+    """The expected share of learnt runs for each task and model among the planned runs."""
+    expected: list[ExpectedLearning] = []
+    for (task, model), cells in _by_kinds(planned).items():
+        row, source = _find(task, model)
+        own = _own(recorded, task, model)
+        shares = [
+            row.times.chance(
+                [PlannedCell(cell.steps, 1, own.get(cell.label, ()))],
+                [runs for label, runs in own.items() if label != cell.label],
+            )
+            for cell in cells
+        ]
+        lengths = [cell.steps for cell in cells]
+        known = [cell for cell in recorded if (cell.task, cell.model) == (task, model)]
+        steps = [row.least_steps, row.most_steps, *(cell.steps for cell in known)]
+        expected.append(
+            ExpectedLearning(
+                sum(share * cell.runs for share, cell in zip(shares, cells, strict=True))
+                / sum(cell.runs for cell in cells),
+                min(lengths),
+                max(lengths),
+                source,
+                row.runs,
+                row.emerged,
+                row.studies,
+                (min(steps), max(steps)),
+                sum(len(cell.runs) for cell in known),
+            )
+        )
+    return expected
+
+
+def _by_kinds(planned: Sequence[PlannedRuns]) -> dict[tuple[str, str], list[PlannedRuns]]:
+    groups: dict[tuple[str, str], list[PlannedRuns]] = {}
+    for cell in planned:
+        groups.setdefault((cell.task, cell.model), []).append(cell)
+    return groups
+
+
+def _own(recorded: Sequence[RecordedCell], task: str, model: str) -> dict[str, Cell]:
+    """The recorded runs of a model on a task, by the label of the cell."""
+    return {cell.label: cell.runs for cell in recorded if (cell.task, cell.model) == (task, model)}
+
+
+def _find(task: str, model: str) -> tuple[EmergenceRow, str]:
+    """The most special row for a model on a task, and its runs in words."""
+    rows = shipped_times()
+    if row := rows.get((task, model)):
+        return row, f"{model} on {task}"
+    if row := rows.get((task, ANY)):
+        return row, f"all models on {task}"
+    return rows[ANY, ANY], "all models on all tasks"

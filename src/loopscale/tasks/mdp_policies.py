@@ -1,0 +1,185 @@
+"""Policies for tabular Markov decision processes: a policy maps a tally to a distribution over actions.
+
+Tasks play and imitate these policies, and the solvers of `loopscale.solvers.mdps` give them to studies. Equal values
+share the probability. All numbers are float64.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+import scipy  # scipy loads its submodules at the first use
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from loopscale.tasks.mdp_games import Counts, MdpRules, MdpTally, largest, optimal_values
+
+MdpPolicyName = Literal["ucb_vi", "posterior_sampling"]
+MdpPolicy = Callable[[MdpTally], Float[Tensor, "*rows A"]]
+Bonus = float | Literal["theory"]
+PRACTICAL_BONUS = 0.5
+"""c, the factor of the bonus c / √N."""
+FAILURE = 0.1
+"""δ, the probability that the theory's confidence sets fail."""
+DRAWS = 64
+"""Problems that are drawn from the posterior."""
+LARGEST = 2**22
+"""Numbers that a policy computes at once. More rows are computed in parts."""
+LOG_ZERO = -690.0
+"""The logarithm of a probability of 0, as a number that can be multiplied by 0."""
+
+
+def ucb_vi(tally: MdpTally, bonus: Bonus = PRACTICAL_BONUS) -> Float[Tensor, "*rows A"]:
+    """The action with the largest optimistic value, from the plays before the episode."""
+    return tally.at_state(optimistic_policy(tally.begun, tally.rules, bonus))
+
+
+def theory_confidence(rules: MdpRules) -> float:
+    """ι = ln(2 S A H K / δ), in the theory's bonus 2 H √(ι / N)."""
+    cells = rules.states * rules.actions * rules.horizon * rules.episodes
+    return math.log(2 * cells / FAILURE)
+
+
+def optimistic_policy(counts: Counts, rules: MdpRules, bonus: Bonus) -> Float[Tensor, "*rows H S A"]:
+    """Greedy actions for Q_h = min(r + bonus + P V_{h+1}, most), with V_h = max_a Q_h(., a) [@azar2017].
+
+    theory: the bonus 2 H √(ι / max(1, N)), and `most` is H. A number c: the bonus c / √N, and `most` is H - h, which
+    the rewards of the stages h .. H - 1 cannot exceed. A play without a known next state counts for the last stage
+    alone.
+    """
+    theory, horizon = bonus == "theory", rules.horizon
+    moved = counts.moves.sum(-1)
+    factor = 2 * horizon * theory_confidence(rules) ** 0.5 if theory else float(bonus)
+    rewards = counts.gains / counts.visits.clamp_min(1)
+    chances = counts.moves / moved.clamp_min(1)[..., None]
+    value, tables = torch.zeros_like(counts.visits[..., 0, :, 0]), list[Tensor]()
+    for stage in reversed(range(horizon)):
+        layer = 0 if rules.stationary else stage
+        known = (counts.visits if stage == horizon - 1 else moved)[..., layer, :, :]
+        most = float(horizon if theory else horizon - stage)
+        later = torch.einsum("...saz,...z->...sa", chances[..., layer, :, :, :], value)
+        found = rewards[..., layer, :, :] + later + factor * known.clamp_min(1).rsqrt()
+        values = torch.where(known > 0, found.clamp_max(most), most)
+        tables.append(values)
+        value = values.amax(-1)
+    return largest(torch.stack(tables[::-1], -3))
+
+
+def posterior_sampling(tally: MdpTally, draws: int = DRAWS) -> Float[Tensor, "*rows A"]:
+    """P(action is optimal | history): the distribution of the action of posterior sampling [@osband2013].
+
+    For random problems the posterior is Dirichlet(1 + moves) for every row of transitions, and Beta(1 + gains,
+    1 + losses) for every mean reward. The probabilities are shares of `draws` problems, with one more draw spread over
+    all actions. A problem is a function of counts and of fixed uniform numbers, so equal histories give equal answers.
+    For chains the posterior is exact.
+    """
+    rules = tally.rules
+    if rules.environment == "chain":
+        return _chain_posterior(tally)
+    now = tally.now
+    # A row of the first dimension has `moves[0].numel()` cells, and a draw needs about two numbers for each.
+    size = max(1, LARGEST // max(1, 2 * draws * now.moves[0].numel()))
+    stage = tally.stage.expand(tally.state.shape[:-1])
+    parts = [
+        _shares(
+            Counts(*(each[n : n + size] for each in (now.visits, now.gains, now.moves))),
+            stage[n : n + size],
+            tally.state[n : n + size],
+            rules,
+            draws,
+        )
+        for n in range(0, len(tally.state), size)
+    ]
+    return torch.cat(parts)
+
+
+def _shares(
+    counts: Counts, stage: Tensor, state: Float[Tensor, "*rows S"], rules: MdpRules, draws: int
+) -> Float[Tensor, "*rows A"]:
+    """Shares of drawn problems in which an action is optimal."""
+    losses = counts.visits - counts.gains
+    numbers = torch.cat([counts.moves, counts.gains[..., None], losses[..., None]], -1)
+    shape, cells = numbers.shape, numbers.shape[-4:].numel()
+    # A gamma variable with the shape 1 + n, for every n, draw and cell.
+    rounds = rules.horizon * rules.episodes
+    table = _gamma_quantiles(draws, cells, rounds).to(numbers.device)
+    asked = numbers.flatten(-4).nan_to_num(0.0).round().long().clamp(0, rounds)[..., None, :]
+    draw = torch.arange(draws, device=numbers.device)[:, None]
+    drawn = table[asked, draw, torch.arange(cells, device=numbers.device)].unflatten(-1, shape[-4:])
+    onward, gained, lost = drawn[..., :-2], drawn[..., -2], drawn[..., -1]
+    onward = onward * (torch.arange(onward.shape[-1], device=onward.device) < rules.states)
+    onward = onward / onward.sum(-1, keepdim=True)
+    values = optimal_values(gained / (gained + lost), onward, rules.horizon)
+    at = one_hot(stage, rules.horizon).to(values)
+    here = torch.einsum("...h,...s,...dhsa->...da", at, state.to(values), values)
+    actions = here.shape[-1]
+    votes = one_hot(here.argmax(-1), actions).to(values).sum(-2)
+    return (votes + 1 / actions) / (draws + 1)
+
+
+@lru_cache(maxsize=8)
+def _gamma_quantiles(draws: int, cells: int, most: int) -> Float[Tensor, "shapes draws cells"]:
+    """Quantiles of gamma variables with the shapes 1, 2 .. at quasi-random points."""
+    engine = torch.quasirandom.SobolEngine(cells, scramble=True, seed=0)
+    # The rule of an engine has float32 resolution. A point at 0 or 1 would be at 0 or infinity.
+    points = engine.draw(draws, dtype=torch.float64).clamp(2**-24, 1 - 2**-24).cpu().numpy()
+    found = [scipy.special.gammaincinv(1.0 + n, points) for n in range(most + 1)]
+    return torch.stack([torch.from_numpy(each) for each in found])
+
+
+def _chain_posterior(tally: MdpTally) -> Float[Tensor, "*rows A"]:
+    """P(action leads forward | history), and equal probabilities where the end of the chain is out of reach."""
+    rules, counts = tally.rules, tally.now
+    last, actions = rules.states - 1, rules.actions
+    logs = [
+        each.to(counts.moves.device)
+        for each in _chain_likelihoods(rules.states, tally.state.shape[-1], actions, rules.slip)
+    ]
+    likelihood = (
+        torch.einsum("...lsaz,fsaz->...lsf", counts.moves, logs[0])
+        + torch.einsum("...lsa,fsa->...lsf", counts.gains, logs[1])
+        + torch.einsum("...lsa,fsa->...lsf", counts.visits - counts.gains, logs[2])
+    )
+    tables = likelihood.softmax(-1).expand(*likelihood.shape[:-3], rules.horizon, -1, -1)
+    states = torch.arange(tally.state.shape[-1], device=likelihood.device)
+    stages = torch.arange(rules.horizon, device=likelihood.device)[:, None]
+    useful = last - states < rules.horizon - stages
+    return tally.at_state(torch.where(useful[..., None], tables, 1 / actions))
+
+
+@lru_cache(maxsize=8)
+def _chain_likelihoods(
+    states: int, all_states: int, actions: int, slip: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logarithms of the probabilities of a move, of a reward and of no reward, if action f leads forward."""
+    chances = torch.zeros(actions, all_states, actions, all_states, dtype=torch.float64)
+    gains = torch.zeros(actions, all_states, actions, dtype=torch.float64)
+    for forward in range(actions):
+        chances[forward], gains[forward] = chain_tables(
+            torch.full((all_states,), forward), states, actions, slip
+        )
+    return tuple(  # pyright: ignore[reportReturnType]: three tensors
+        each.log().clamp_min(LOG_ZERO) for each in (chances, gains, 1 - gains)
+    )
+
+
+def chain_tables(
+    forward: Tensor, states: int, actions: int, slip: float
+) -> tuple[Float[Tensor, "*rows S A S"], Float[Tensor, "*rows S A"]]:
+    """Transitions and mean rewards of chains, from the forward action [*rows, S] of every state."""
+    size = forward.shape[-1]
+    ahead = one_hot(forward, actions).double()
+    here = torch.eye(size, dtype=torch.float64, device=forward.device)
+    beyond = here.roll(1, dims=1)
+    beyond[states - 1 :] = here[states - 1 :]  # the last state leads to itself
+    moved = (1 - slip) * beyond + slip * here
+    moves = ahead[..., None] * moved[:, None] + (1 - ahead)[..., None] * here[0]
+    pays = torch.arange(size, device=forward.device) == states - 1
+    return moves, ahead * pays[:, None]
+
+
+MDP_POLICIES: dict[MdpPolicyName, MdpPolicy] = {"ucb_vi": ucb_vi, "posterior_sampling": posterior_sampling}
+"""The policies with the default settings of their solvers."""

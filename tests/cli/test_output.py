@@ -1,0 +1,55 @@
+"""Tables in a terminal are readable at every width."""
+
+import sys
+
+from tests.terminal import run_in_terminal
+
+PROGRAM = """
+from loopscale.cli.output import show_table
+show_table(["cell", "error", "95 % interval", "learnt", "trial"], [
+    ["algoformer", 0.2591, "0.2058 .. 0.3339", "3 of 3, still falling", "a6c7964610ddc35b"],
+    ["looped", 0.4636, "0.335 .. 0.636", "3 of 3", "a6e9da08adc976eb"],
+])
+"""
+
+
+def in_terminal(program: str, width: int) -> list[str]:
+    """The lines that a Python program prints in a terminal of this width."""
+    code, lines = run_in_terminal([sys.executable, "-c", program], width)
+    assert code == 0
+    return lines
+
+
+def test_a_table_wider_than_the_terminal_is_printed_in_parts_and_nothing_is_cut():
+    wide, narrow = in_terminal(PROGRAM, 120), in_terminal(PROGRAM, 60)
+    assert sum(line.startswith(" cell") for line in wide) == 1
+    assert sum(line.startswith(" cell") for line in narrow) == 2
+    assert max(map(len, narrow)) <= 60
+    for value in ("algoformer", "0.2591", "0.2058 .. 0.3339", "3 of 3, still falling", "a6c7964610ddc35b"):
+        assert any(value in line for line in narrow), value
+
+
+SENTENCES = """
+from loopscale.cli.output import say_folded, show_table
+show_table(["setting", "type", "default", "about"], [
+    ["width"],
+    ["mlp_width", "whole number >= 0 or none", None, "Hidden units of the MLP; none for four times the width."],
+], sentences=True)
+code = "    code: never folded, also in a narrow terminal"
+say_folded("one two three four five six seven eight nine ten eleven\\n\\n" + code)
+"""
+
+
+def test_a_table_of_sentences_becomes_paragraphs_in_a_narrow_terminal():
+    narrow, wide = in_terminal(SENTENCES, 40), in_terminal(SENTENCES, 100)
+    assert "  type: whole number >= 0 or none" in narrow
+    assert "  Hidden units of the MLP; none for four" in narrow
+    assert not any("type:" in line for line in wide)
+    assert any("whole number >= 0 or none" in line and "Hidden units" in line for line in wide)
+
+
+def test_paragraphs_end_lines_between_words_and_code_is_not_folded():
+    narrow = in_terminal(SENTENCES, 40)
+    assert "one two three four five six seven eight" in narrow
+    assert "nine ten eleven" in narrow
+    assert "    code: never folded, also in a narrow terminal" in "".join(narrow[-2:])

@@ -1,0 +1,201 @@
+"""The live page in a real browser: of hostile records at two widths, and while a real study runs on Ray.
+
+The browser is Debian's chromium, driven by playwright. A worker of the real study is killed.
+"""
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from loopscale.live.board import Board
+from loopscale.live.server import PageServer, bind, make_app, url_of
+from loopscale.live.watcher import Watcher
+from loopscale.records.model import STUDY, Note
+from loopscale.records.stores.opening import open_store
+from loopscale.studies.spec import Study
+from tests.browsers import chromium
+from tests.cli.conftest import TINY, record
+from tests.runner.drivers import survival_driver, wait_until, worker_processes
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 300
+"""Longest wait for a change of the page, on a loaded machine."""
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+POINTS = "document.getElementById('curve-plot').data.flatMap(trace => trace.y).filter(y => y !== null).length"
+"""JavaScript: the number of drawn validations."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@contextmanager
+def opened(browser: Browser, url: str, width: int = 1200, **options: Any) -> Iterator[tuple[Page, list[str]]]:
+    """The page, and its faults: requests of other hosts, errors and warnings."""
+    page, faults = browser.new_page(viewport={"width": width, "height": 900}, **options), list[str]()
+    page.set_default_timeout(1000 * SECONDS)
+
+    def note_request(address: str) -> None:
+        if not address.startswith((url, "data:", "blob:")):
+            faults.append(f"asked for {address}")
+
+    page.on("request", lambda request: note_request(request.url))
+    page.on("pageerror", lambda problem: faults.append(str(problem)))
+    page.on("console", lambda line: faults.append(line.text) if line.type in ("error", "warning") else None)
+    page.goto(url)
+    yield page, faults
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Watcher]]:
+    """The address of a page whose records hold markup in all texts, and the watcher of the page."""
+    tree = TINY.replace("Does the error fall with the loops?", json.dumps(HOSTILE))
+    study, root = Study.parse(tree.replace("source: nowhere", f"source: {json.dumps(HOSTILE)}"), "tiny"), None
+    root = tmp_path_factory.mktemp("hostile") / "store"
+    first = study.cells()[0]
+    with record(root, study) as recording:
+        recording.whole()
+        document = study.document()
+        document["cells"][0]["label"] = HOSTILE
+        files = (("study.json", json.dumps(document).encode()),)
+        recording.writer.write(Note(STUDY, tags={"ended_early": HOSTILE}, artifacts=files))
+        detail = f"Traceback\n{HOSTILE}\n{HOSTILE}"
+        recording.trial(first, "tuning", 7, 0, {"training.lr": 3e-3}, 0.5, "failed", detail)
+    board, listening = Board(), bind()
+    watcher = Watcher(board, lambda: open_store(root), "tiny", driven=True)
+    watcher.hear(
+        {"stage": HOSTILE, "report": HOSTILE, "workers": [{"id": HOSTILE, "name": HOSTILE, "cell": HOSTILE}]}
+    )
+    watcher.look()
+    server = PageServer(make_app(board, dict), board)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    yield url_of(listening), watcher
+    board.close()
+    thread.join()
+
+
+def wait_for(page: Page, expression: str) -> None:
+    """Wait until JavaScript is true. Playwright's own wait would need `eval`, which the page forbids."""
+    end = time.monotonic() + SECONDS
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"{expression}\n{page.inner_text('body')[:3000]}"
+        page.wait_for_timeout(100)
+
+
+def serious(page: Page) -> list[str]:
+    answer: Any = Axe().run(page).response
+    assert len(answer["passes"]) > 10, "axe checked nothing"
+    return [
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in answer["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_of_hostile_records_is_drawn_fits_and_runs_none_of_their_code(
+    browser: Browser, hostile: tuple[str, Watcher], width: int, scheme: str
+):
+    with opened(browser, hostile[0], width, color_scheme=scheme) as (page, faults):
+        page.wait_for_selector("#curve-plot .scatterlayer .trace", state="attached")
+        page.wait_for_selector("#point-plot .scatterlayer .trace", state="attached")
+        page.locator("#failure-rows summary").click()
+        assert page.locator("#failure-rows pre").inner_text().count(HOSTILE) == 2
+        assert page.locator("#question").inner_text() == HOSTILE
+        assert HOSTILE in page.locator("#cell-rows").inner_text()
+        assert HOSTILE in page.locator("#worker-rows").inner_text()
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main img, main script").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        assert page.locator("svg.main-svg[role=img]").count() == 2
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 24, 40)"
+        assert dark == (scheme == "dark")
+        assert serious(page) == []
+        assert faults == []
+
+
+def test_a_choice_shows_one_cell_and_an_opened_reason_stays_open(
+    browser: Browser, hostile: tuple[str, Watcher]
+):
+    url, watcher = hostile
+    with opened(browser, url) as (page, faults):
+        page.wait_for_selector("#curve-plot .scatterlayer .trace", state="attached")
+        names = "Array.from(document.getElementById('curve-plot').data, trace => trace.name)"
+        assert len(page.evaluate(names)) == 4
+        page.select_option("#chosen", "1")
+        wait_for(page, f"{names}.length === 2")
+        assert page.evaluate(names) == ["loops=2, tuning", "loops=2, replicates"]
+        page.locator("#failure-rows summary").click()
+        failures = json.loads(watcher.board.since(0)[1])["failures"]
+        added = failures["rows"][0] | {"id": "new", "trial": "new"}
+        watcher.board.update({"failures": failures | {"rows": [added, *failures["rows"]]}})
+        wait_for(page, "document.getElementById('failure-rows').rows.length === 2")
+        opened_rows = page.evaluate(
+            "Array.from(document.querySelectorAll('#failure-rows details'), box => box.open)"
+        )
+        assert opened_rows == [False, True]
+        watcher.board.update({"failures": failures})
+        assert faults == []
+
+
+@pytest.mark.timeout(1500)
+def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
+    browser: Browser, tmp_path: Path
+):
+    driver = survival_driver(tmp_path, budget={"core_hours": 50})
+    driver.overrides = ("training.steps=900", "training.eval_every=10")
+    process = driver.start("--watch")
+    assert process.stderr
+    url = process.stderr.readline().rpartition(" ")[2].strip()
+    with opened(browser, url) as (page, faults), opened(browser, url, 390) as (phone, phone_faults):
+        wait_for(page, "document.querySelectorAll('#cell-rows tr').length === 2")
+        assert page.locator("#question").inner_text() == "Does a study survive?"
+        wait_for(page, f"document.getElementById('curve-plot').data && {POINTS} > 4")
+        assert "of 50 core-hours left" in page.locator("#facts").inner_text()
+        page.evaluate("Plotly.relayout('curve-plot', {'xaxis.range[0]': 5, 'xaxis.range[1]': 800})")
+        page.evaluate("window.scrollTo(0, 500)")
+        drawn = page.evaluate(POINTS)
+        wait_for(page, f"{POINTS} > {drawn} + 4")
+        assert page.evaluate("document.getElementById('curve-plot').layout.xaxis.range") == [5, 800]
+        assert page.evaluate("window.scrollY") == 500
+        wait_for(page, "document.getElementById('worker-rows').innerText.includes('trains')")
+        wait_until(lambda: len(driver.saves()) > 3, process)
+        for worker in worker_processes(process.pid):  # one of the two may be between two trials
+            os.kill(worker, signal.SIGKILL)
+        for each in (page, phone):
+            wait_for(each, "document.getElementById('failure-rows').textContent.includes('worker died once')")
+        assert "its worker process has died" in page.locator("#failure-rows .reason").first.inner_text()
+        for each in (page, phone):
+            wait_for(each, "document.getElementById('connection').textContent.includes('has ended')")
+        report = driver.store / "reports" / f"{driver.name}.html"
+        assert page.locator("#state").inner_text() == "The study is over."
+        assert page.locator("#report-place").inner_text() == f"The final report is {report}"
+        assert page.locator("#failure-rows").inner_text().count("worker died once, finished later") >= 1
+        assert page.locator("#cell-rows td:nth-child(2)").all_inner_texts() == ["done", "done"]
+        assert page.locator("#no-workers").is_visible()
+        assert page.title() == "100 % · survival · loopscale"
+        assert page.evaluate(POINTS) > drawn
+        assert faults == phone_faults == []
+    out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    assert f"report: {report}" in out
+    with pytest.raises(ConnectionRefusedError):
+        http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0).connect()

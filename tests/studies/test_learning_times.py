@@ -1,0 +1,90 @@
+"""The expected share of learnt runs: from the shipped table, and from a study's own records."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from loopscale.studies.csv_rows import read_rows, write_rows
+from loopscale.studies.learning_times import (
+    ANY,
+    FILE,
+    EmergenceRow,
+    PlannedRuns,
+    RecordedCell,
+    chance_that_all_learn,
+    emergence_rows,
+    expected_learning,
+    shipped_times,
+)
+
+
+def planned(
+    steps: int, model: str = "looped", task: str = "linear_regression", label: str = ""
+) -> PlannedRuns:
+    return PlannedRuns(label, task, model, steps, 3)
+
+
+def test_the_expected_share_grows_with_the_steps_of_the_study():
+    shares = [expected_learning([planned(steps)])[0].share for steps in (200, 1_000, 8_000)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2
+    assert shares[1] == pytest.approx(0.5, abs=0.15)
+    assert shares[2] > 0.9
+
+
+def test_an_unknown_model_has_the_row_of_the_task_and_an_unknown_task_the_row_of_all_tasks():
+    known, model, task = (
+        expected_learning([planned(1_000, *kinds)])[0] for kinds in (("looped",), ("new",), ("looped", "new"))
+    )
+    assert known.source == "looped on linear_regression"
+    assert model.source == "all models on linear_regression"
+    assert task.source == "all models on all tasks"
+    assert task.runs > model.runs > known.runs
+
+
+def test_own_records_come_first():
+    never = ((4_000.0, math.inf),) * 4
+    own = [RecordedCell("own", "a", "linear_regression", "looped", 4_000, never)]
+    of_cell, of_other = (expected_learning([planned(4_000, label=label)], own)[0] for label in ("a", "b"))
+    (without,) = expected_learning([planned(4_000)])
+    assert of_cell.share < 0.2 < of_other.share < without.share
+    assert (of_cell.own, without.own) == (4, 0)
+    assert chance_that_all_learn([planned(4_000, label="a")], own) < of_cell.share
+
+
+def test_models_learn_independently():
+    both = [planned(1_000), planned(1_000, "gpt2")]
+    assert chance_that_all_learn(both) == pytest.approx(
+        chance_that_all_learn(both[:1]) * chance_that_all_learn(both[1:])
+    )
+    assert chance_that_all_learn([]) == 1
+
+
+def test_rows_count_their_studies_runs_and_steps_and_equal_the_rows_of_their_file():
+    runs = ((100.0, 200.0), (300.0, 400.0), (1_000.0, math.inf))
+    cells = [
+        RecordedCell(study, label, "pca", model, steps, runs)
+        for study, model, steps in (("first", "encoder", 1_000), ("second", "looped", 2_000))
+        for label in ("a", "b")
+    ]
+    rows = emergence_rows(cells)
+    assert [(row.task, row.model) for row in rows] == [
+        (ANY, ANY),
+        ("pca", ANY),
+        ("pca", "encoder"),
+        ("pca", "looped"),
+    ]
+    assert [(row.studies, row.runs, row.emerged) for row in rows] == [(2, 12, 8)] * 2 + [(1, 6, 4)] * 2
+    assert [(row.least_steps, row.most_steps) for row in rows[1:3]] == [(1_000, 2_000), (1_000, 1_000)]
+    read = read_rows(EmergenceRow, write_rows(EmergenceRow, rows))
+    assert [row.times.share(1_000) for row in read] == pytest.approx(
+        [row.times.share(1_000) for row in rows], abs=1e-3
+    )
+
+
+def test_the_table_is_part_of_the_package():
+    file = Path(__file__).parents[2] / "src/loopscale/studies" / FILE
+    assert {
+        (row.task, row.model): row for row in read_rows(EmergenceRow, file.read_text())
+    } == shipped_times()
