@@ -99,6 +99,23 @@ def test_new_runs_at_an_end_of_the_interval_are_just_possible():
         assert rise / variance == pytest.approx(stats.t.ppf(0.975, 9) ** 2, rel=0.03)
 
 
+def test_further_steps_of_the_search_leave_the_ends(monkeypatch: pytest.MonkeyPatch):
+    """A search that refuses the value of its convergence doubles the distance by the last bit of a step."""
+    x, _ = runs("power 1 + floor .1")
+    noise = 0.05 * np.random.default_rng(0).standard_normal((100, len(x)))
+    truths = ("power 1 + floor .1", "power .7 + floor .03", "exponential .5 + floor .1")
+    logs = np.concatenate([TRUTHS[truth](x) + noise for truth in truths])
+    with_floor = [form for form in variants("exponential") + variants("power_floor") if form.size > 2]
+
+    def ends(steps: int) -> Array:
+        monkeypatch.setattr("loopscale.stats.prediction.PROFILE_STEPS", steps)
+        return np.array([(one.low, one.high) for one in predict_batch(x, logs, 32.0, 3, with_floor)])
+
+    first = ends(8)
+    for steps in (9, 12, 16):
+        np.testing.assert_allclose(ends(steps), first, atol=1e-3)
+
+
 def test_more_new_runs_narrow_the_interval():
     ends = [some(predict(*runs("power 1"), 32.0, count)) for count in (1, 3, 100)]
     widths = [one.high - one.low for one in ends]

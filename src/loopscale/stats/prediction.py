@@ -254,19 +254,16 @@ def predict_batch(
             continue
         t, low, length = form.coordinate(values)
         ahead = (form.transform(np.array([at])) - low) / length
-        theta, lack = _least_squares(form, t, means, counts)
+        fits = _Fits(form, t, means, counts, *_least_squares(form, t, means, counts))
         freedom = len(x) - form.size
-        variance = np.maximum((within + lack) / freedom, within / spare)
-        centre = form.value(theta, ahead)[:, 0]
-        half = half_widths(
-            np.sqrt(variance * (1 / replicates + _leverage(form, theta, t, counts, ahead))), freedom
-        )
+        variance = np.maximum((within + fits.lack) / freedom, within / spare)
+        centre = form.value(fits.theta, ahead)[:, 0]
+        half = half_widths(np.sqrt(variance * (1 / replicates + fits.leverage(ahead))), freedom)
         ends = centre - half, centre + half
         if form.size > 2:
-            allowed = variance * half_widths(1.0, freedom) ** 2
-            weights, places = np.append(counts, replicates), np.append(t, ahead)
-            ends = _profile(form, places, means, weights, theta, centre, half, lack, allowed)
-        predictions.append(FormPredictions(form, centre, *ends, _aicc(within + lack, len(x), form.size)))
+            ends = fits.profile(ahead, replicates, half, variance * half_widths(1.0, freedom) ** 2)
+        aicc = _aicc(within + fits.lack, len(x), form.size)
+        predictions.append(FormPredictions(form, centre, *ends, aicc))
     return predictions
 
 
@@ -299,56 +296,56 @@ def _best_descent(form: Form, t: Array, means: Array, counts: Counts, tries: Arr
     return theta.reshape(tries.shape)[chosen, sets], squares[chosen, sets]
 
 
-def _leverage(form: Form, theta: Array, t: Array, counts: Counts, ahead: Array) -> Array:
-    """The variance of the fitted curve at `ahead` by the delta method, in units of the variance of one run."""
-    slopes = form.jacobian(theta, t)
-    normal = np.einsum("bni,n,bnj->bij", slopes, counts, slopes) + 1e-9 * np.eye(form.size)
-    gradient = form.jacobian(theta, ahead)[:, 0]
-    solved = cast(Array, np.linalg.solve(normal, gradient[:, :, None]))[:, :, 0]
-    return np.minimum((gradient * solved).sum(1), LARGEST_LEVERAGE)
+@dataclass(frozen=True)
+class _Fits:
+    """The least squares fits of one form to many sets of means at the same places."""
 
+    form: Form
+    t: Array  # [values], the places
+    means: Array  # [sets, values], of log errors
+    counts: Counts  # [values], runs in each mean
+    theta: Array  # [sets, size], the parameters with the least squares
+    lack: Array  # [sets], the least squares of the means
 
-def _profile(
-    form: Form,
-    t: Array,
-    means: Array,
-    counts: Counts,
-    theta: Array,
-    centre: Array,
-    half: Array,
-    lack: Array,
-    allowed: Array,
-) -> tuple[Array, Array]:
-    """The ends of the interval of new means that join the fit and raise the squares by no more than `allowed`.
+    def leverage(self, ahead: Array) -> Array:
+        """The variance of the curve at the place `ahead` by the delta method, relative to the variance of a run."""
+        slopes = self.form.jacobian(self.theta, self.t)
+        normal = np.einsum("bni,n,bnj->bij", slopes, self.counts, slopes) + 1e-9 * np.eye(self.form.size)
+        gradient = self.form.jacobian(self.theta, ahead)[:, 0]
+        solved = cast(Array, np.linalg.solve(normal, gradient[:, :, None]))[:, :, 0]
+        return np.minimum((gradient * solved).sum(1), LARGEST_LEVERAGE)
 
-    The root of the rise is nearly proportional to the distance from the centre, so the distance is scaled by the root.
-    If the scaled distance leaves the bracket, the bracket is halved.
+    def profile(self, ahead: Array, replicates: int, half: Array, allowed: Array) -> tuple[Array, Array]:
+        """The ends of the interval of new means at `ahead` that raise the squares by no more than `allowed`.
 
-    `t` and `counts` are the places and the runs of the fitted values; the new value is last. `theta`, `centre` and
-    `lack` are the fit without the new runs, the prediction and the squares. The search starts from `half`, half the
-    interval by the delta method.
-    """
-    ends: list[Array] = []
-    for side in (-1.0, 1.0):
-        distance, inner, outer = half, np.zeros(len(half)), np.full(len(half), np.inf)
-        last = theta
-        for _ in range(PROFILE_STEPS):
-            joined = np.column_stack([means, centre + side * distance])
-            tries = [theta, last]
-            for shift in form.restarts:
-                moved = theta.copy()
-                moved[:, -1] += shift
-                tries.append(moved)
-            last, squares = _best_descent(form, t, joined, counts, np.stack(tries))
-            rise = np.maximum(squares - lack, 1e-300)
-            inner = np.where(rise <= allowed, np.maximum(inner, distance), inner)
-            outer = np.where(rise > allowed, np.minimum(outer, distance), outer)
-            scaled = distance * np.sqrt(allowed / rise)
-            halved = np.where(np.isfinite(outer), (inner + outer) / 2, 2 * distance)
-            distance = np.where((scaled > inner) & (scaled < outer), scaled, halved)
-            distance = np.minimum(distance, LARGEST_DISTANCE)
-        ends.append(centre + side * distance)
-    return ends[0], ends[1]
+        Every new mean joins the fit with the weight of `replicates` runs. The search starts at the distance `half` from
+        the prediction. The root of the rise is nearly proportional to the distance, so the root scales the distance. If
+        the scaled distance leaves the bracket, the bracket is halved.
+        """
+        t, counts = np.append(self.t, ahead), np.append(self.counts, replicates)
+        centre = self.form.value(self.theta, ahead)[:, 0]
+        ends: list[Array] = []
+        for side in (-1.0, 1.0):
+            distance, inner, outer = half, np.zeros(len(half)), np.full(len(half), np.inf)
+            last = self.theta
+            for _ in range(PROFILE_STEPS):
+                joined = np.column_stack([self.means, centre + side * distance])
+                tries = [self.theta, last]
+                for shift in self.form.restarts:
+                    moved = self.theta.copy()
+                    moved[:, -1] += shift
+                    tries.append(moved)
+                last, squares = _best_descent(self.form, t, joined, counts, np.stack(tries))
+                rise = np.maximum(squares - self.lack, 1e-300)
+                inner = np.where(rise <= allowed, np.maximum(inner, distance), inner)
+                outer = np.where(rise > allowed, np.minimum(outer, distance), outer)
+                scaled = distance * np.sqrt(allowed / rise)
+                halved = np.where(np.isfinite(outer), (inner + outer) / 2, 2 * distance)
+                # A converged search stays: its scaled distance equals an end of the bracket, but for rounding.
+                distance = np.where((scaled >= inner) & (scaled <= outer), scaled, halved)
+                distance = np.minimum(distance, LARGEST_DISTANCE)
+            ends.append(centre + side * distance)
+        return ends[0], ends[1]
 
 
 def _aicc(square: Array, count: int, size: int) -> Array:
