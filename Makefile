@@ -4,7 +4,11 @@ PYTHON ?= python3.11
 VENV ?= .venv
 STORE ?= .loopscale
 BIN := $(VENV)/bin
+comma := ,
+# Stamps of what is installed: the package, the tools of `make test`, the tools of all other tests.
+RUNS := $(VENV)/ready-to-run
 READY := $(VENV)/ready
+ALL := $(VENV)/ready-for-all-tests
 export OMP_NUM_THREADS ?= 1
 # The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,16 +18,29 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-install: $(READY)  ## make a virtual environment with the versions of constraints.txt
+install: $(READY)  ## make a virtual environment with all that `make test` needs, in the versions of constraints.txt
+
+# Packages come from a network, so a failed download is tried once more.
+define install
+	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) is not installed; run make PYTHON=python3 if python3 is 3.11 or newer"; exit 1; }
+	@echo "Installing $(1) into $(VENV): about 2 GB, 2 to 5 minutes the first time"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(call pip,$(1)) || { echo "pip has failed; trying once more"; $(call pip,$(1)); }
+	@touch $@
+endef
+pip = $(BIN)/pip install --quiet --progress-bar on --disable-pip-version-check -c constraints.txt torch -e '$(1)'
+
+$(RUNS): pyproject.toml constraints.txt
+	$(call install,.)
 
 $(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) is not installed; run make PYTHON=python3 if python3 is 3.11 or newer"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
-	@touch $@
+	$(call install,.[test])
+	@touch $(RUNS)
 
-quickstart: $(READY)  ## train, tune, replicate and compare three models on linear regression (minutes)
+$(ALL): $(READY)
+	$(call install,.[test$(comma)slow])
+
+quickstart: $(RUNS)  ## train, tune, replicate and compare three models on linear regression (minutes)
 	$(BIN)/loopscale run studies/quickstart.yaml --store $(STORE)
 
 lint: $(READY)  ## check format, style, import contracts and types
@@ -35,13 +52,13 @@ lint: $(READY)  ## check format, style, import contracts and types
 test: lint  ## run lint and every quick test (8 to 15 minutes)
 	$(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
-slow: $(READY)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (25 to 40 minutes)
+slow: $(ALL)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (25 to 40 minutes)
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
 
-hosts: $(READY)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
+hosts: $(ALL)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
 	$(BIN)/pytest -m "hosts and not long" -n 2 --dist worksteal -v --durations 0
 
-soak: $(READY)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
+soak: $(ALL)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
@@ -51,7 +68,7 @@ bench: $(READY)  ## measure speed against references; see benchmarks/README.md
 	$(BIN)/python benchmarks/step.py --size b
 	$(BIN)/python benchmarks/overhead.py
 
-notebooks: $(READY)  ## run every notebook in place, with pictures (needs chromium)
+notebooks: $(ALL)  ## run every notebook in place, with pictures (needs chromium)
 	for book in notebooks/*.ipynb; do \
 	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
 	done
@@ -69,7 +86,7 @@ docs: $(READY)  ## build the documentation site in .site/, and end at the first 
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .mkdocs.yml
 
-ui: $(READY)  ## browse the results of the quickstart
+ui: $(RUNS)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)
 
 clean:  ## remove the virtual environment and caches; keep the records

@@ -1,6 +1,7 @@
 """Settings of all tests: one thread, repeatable examples, one migration, and no GPU tests without a GPU."""
 
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -23,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden; say why in the commit"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out whole files of slow tests if the marks exclude them: they import packages of the extra `slow`."""
+    if "not slow" in config.option.markexpr and collection_path.suffix == ".py":
+        marks = re.search(r"^pytestmark = .*", collection_path.read_text(), re.MULTILINE)
+        return True if marks and "mark.slow" in marks[0] else None
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

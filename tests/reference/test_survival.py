@@ -19,6 +19,8 @@ from tests.stats.simulated_emergence import DISTRIBUTIONS, simulated
 LIFELINES = {"lognormal": (LogNormalAFTFitter, "mu_"), "weibull": (WeibullAFTFitter, "lambda_")}
 RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -88,7 +90,6 @@ def recorded() -> tuple[Array, Array, Array]:
     return columns, *np.array([(row[1].after, row[1].by) for row in rows.values()]).T
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 def test_the_fit_of_recorded_trainings_equals_the_fit_of_lifelines():
     columns, after, by = recorded()
