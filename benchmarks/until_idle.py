@@ -13,7 +13,7 @@ from typing import Any
 
 from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
-from loopscale.runner.simulation.until import LEVEL, AssumedErrors
+from loopscale.runner.simulation.until import UNKNOWN_ERROR, AssumedErrors
 from loopscale.studies.spec import Study
 
 RATE = 1e6
@@ -63,7 +63,7 @@ def main() -> None:
             study = study_of(name, looks)
             law = "law" in name
             means = {
-                cell.key: math.log(LEVEL) - law * math.log(cell.values["training.loops"])
+                cell.key: math.log(UNKNOWN_ERROR) - law * math.log(cell.values["training.loops"])
                 for cell in study.cells()
             }
             for workers in (2, 8, 32):

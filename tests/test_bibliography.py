@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import loopscale
-from loopscale.core.bibliography import KEY, bibliography, cited_keys, spell_citations
+from loopscale.core.bibliography import CITED_KEY, bibliography, cited_keys, spell_citations
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 
@@ -68,7 +68,7 @@ def test_every_entry_of_the_file_is_read_with_its_fields():
     text = (ROOT / "references.bib").read_text(encoding="utf-8")
     assert len(re.findall(r"^@", text, re.MULTILINE)) == len(bibliography())
     for key, entry in bibliography().items():
-        assert KEY.fullmatch(f"@{key}"), key
+        assert CITED_KEY.fullmatch(f"@{key}"), key
         assert entry.year[:4] in key
         assert entry.title
         assert all(entry.authors)

@@ -6,7 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.analysis.floors import FILE, VALIDATION_PROMPTS, Floors, floor_key, save_floors, saved_form
+from loopscale.analysis.floors import (
+    FLOORS_FILE,
+    VALIDATION_PROMPTS,
+    Floors,
+    floor_key,
+    save_floors,
+    saved_form,
+)
 from loopscale.analysis.results import EVALUATION_PROMPTS
 from loopscale.evaluate import VALIDATION_PROMPTS as PROMPTS_OF_A_VALIDATION
 from loopscale.evaluate import Evaluation
@@ -18,7 +25,7 @@ TASK = {"kind": "linear_regression", "dim": 2, "points": 4, "noise": 0.5}
 
 
 def test_a_floor_is_computed_once_for_a_store_and_then_read_without_computing(tmp_path: Path):
-    file = tmp_path / FILE
+    file = tmp_path / FLOORS_FILE
     assert Floors(file, file, compute=False).floor(TASK, "evaluate", 64) is None
     computed = Floors(file, file).floor(TASK, "evaluate", 64)
     saved = Floors(file, compute=False).floor(TASK, "evaluate", 64)
@@ -35,9 +42,9 @@ def test_a_floor_is_computed_once_for_a_store_and_then_read_without_computing(tm
 
 def test_an_unknown_floor_is_saved_as_json_without_nan(tmp_path: Path):
     unknown = MeanFloor("none", "", np.array([np.nan, np.nan]), np.array([1.0, 0.9]))
-    save_floors(tmp_path / FILE, {floor_key(TASK, "evaluate", 8): saved_form(unknown)})
-    json.loads((tmp_path / FILE).read_text(), parse_constant=pytest.fail)
-    known = Floors(tmp_path / FILE, compute=False).floor(TASK, "evaluate", 8)
+    save_floors(tmp_path / FLOORS_FILE, {floor_key(TASK, "evaluate", 8): saved_form(unknown)})
+    json.loads((tmp_path / FLOORS_FILE).read_text(), parse_constant=pytest.fail)
+    known = Floors(tmp_path / FLOORS_FILE, compute=False).floor(TASK, "evaluate", 8)
     assert known
     assert known.how == "none"
     assert np.isnan(known.error).all()
@@ -49,7 +56,7 @@ MAGIC = '{"a": {"how": "magic", "name": "", "error": [0], "ignorance": [1]}}'
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', MAGIC])
 def test_a_damaged_file_of_floors_is_computed_again(tmp_path: Path, content: str):
-    file = tmp_path / FILE
+    file = tmp_path / FLOORS_FILE
     file.write_text(content)
     assert Floors(file, file).floor(TASK, "evaluate", 64)
     assert len(json.loads(file.read_text())) == 1

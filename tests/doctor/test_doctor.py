@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.core.leftovers import MARKED, PREFIX, is_used
+from loopscale.core.leftovers import FOLDER_PREFIX, MARKED, is_used
 from tests.doctor.conftest import Place
 
 pytestmark = pytest.mark.slow
@@ -257,7 +257,7 @@ def test_a_killed_driver_leaves_folders_that_the_next_run_removes(place: Place):
     assert any(path.name.startswith("session_") for path in (private / "r").iterdir())
     process.kill()
     process.communicate()
-    stranger = private.with_name(f"{PREFIX}stranger")
+    stranger = private.with_name(f"{FOLDER_PREFIX}stranger")
     stranger.mkdir()
     alive = place.temporary / mark.name.replace(f"-{process.pid}.", f"-{os.getpid()}.")
     shutil.copytree(mark, alive)

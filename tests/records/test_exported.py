@@ -13,7 +13,7 @@ from pyarrow import parquet
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, Note, StoreError
 from loopscale.records.stores.base import Store
-from loopscale.records.stores.exported import COLUMNS
+from loopscale.records.stores.exported import EXPORTED_COLUMNS
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import (
@@ -284,4 +284,4 @@ def test_a_key_that_is_a_path_gives_access_to_no_file(folder: Path, tmp_path: Pa
 
 
 def test_every_table_of_an_export_is_checked(folder: Path):
-    assert {file.stem for file in folder.glob("*.parquet")} == set(COLUMNS)
+    assert {file.stem for file in folder.glob("*.parquet")} == set(EXPORTED_COLUMNS)

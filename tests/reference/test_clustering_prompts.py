@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from loopscale.core.seeds import stream
 from loopscale.tasks.clustering import Clustering
-from loopscale.tasks.tables import TABLES, excerpts, load_table
+from loopscale.tasks.tables import TABLE_NAMES, excerpts, load_table
 
 
 @pytest.mark.parametrize("components", [2, 3, 5])
@@ -61,7 +61,7 @@ def test_an_easier_mixture_uses_fewer_coordinates_and_keeps_the_distance_of_cent
     assert torch.cdist(batch.problem.centres, batch.problem.centres)[0, 0, 1].item() == pytest.approx(4)
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", TABLE_NAMES)
 def test_the_columns_of_a_table_are_standardised(table: str):
     rows = load_table(table)
     assert rows.xs.mean(0).abs().max() < 1e-5

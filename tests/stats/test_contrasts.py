@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from loopscale.stats.contrasts import (
-    MOST_REPLICATES,
+    MOST_DECIDING_REPLICATES,
     PRIOR,
     Array,
     Contrast,
@@ -312,8 +312,8 @@ def test_a_margin_can_decide_with_fewer_replicates():
 def test_a_decided_contrast_needs_no_more_replicates_and_a_hopeless_one_has_no_number():
     assert deciding_replicates(Contrast(1.0, 0.01, 4.0, 5)) == 5
     assert deciding_replicates(Contrast(0.0, 0.01, 4.0, 5)) is None
-    barely = Contrast(0.1, 5 * (0.1 / stats.t.ppf(0.975, 4)) ** 2 * (MOST_REPLICATES / 5), 4.0, 5)
-    assert deciding_replicates(barely) in (MOST_REPLICATES, None)
+    barely = Contrast(0.1, 5 * (0.1 / stats.t.ppf(0.975, 4)) ** 2 * (MOST_DECIDING_REPLICATES / 5), 4.0, 5)
+    assert deciding_replicates(barely) in (MOST_DECIDING_REPLICATES, None)
     assert deciding_replicates(Contrast(0.0999, barely.variance, 4.0, 5)) is None
 
 

@@ -10,7 +10,7 @@ from loopscale.stats.contrasts import Array
 from loopscale.stats.forms.base import variants
 from loopscale.stats.prediction import (
     FORMS,
-    NEAR,
+    NEAR_AICC,
     Prediction,
     predict,
     predict_batch,
@@ -130,7 +130,9 @@ def test_the_interval_is_the_union_of_the_forms_near_the_best():
     prediction = some(predict(x, logs, 32.0, 3))
     found = predict_batch(x, logs[None], 32.0, 3)
     least = min(float(one.aicc[0]) for one in found)
-    near = [one.first() for one in sorted(found, key=lambda one: one.aicc[0]) if one.aicc[0] <= least + NEAR]
+    near = [
+        one.first() for one in sorted(found, key=lambda one: one.aicc[0]) if one.aicc[0] <= least + NEAR_AICC
+    ]
     assert list(prediction.forms) == near
     assert len(near) > 1
     low, high = min(one.low for one in near), max(one.high for one in near)

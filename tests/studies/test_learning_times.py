@@ -8,7 +8,7 @@ import pytest
 from loopscale.studies.csv_rows import read_rows, write_rows
 from loopscale.studies.learning_times import (
     ANY,
-    FILE,
+    EMERGENCE_FILE,
     EmergenceRow,
     PlannedRuns,
     RecordedCell,
@@ -84,7 +84,7 @@ def test_rows_count_their_studies_runs_and_steps_and_equal_the_rows_of_their_fil
 
 
 def test_the_table_is_part_of_the_package():
-    file = Path(__file__).parents[2] / "src/loopscale/studies" / FILE
+    file = Path(__file__).parents[2] / "src/loopscale/studies" / EMERGENCE_FILE
     assert {
         (row.task, row.model): row for row in read_rows(EmergenceRow, file.read_text())
     } == shipped_times()

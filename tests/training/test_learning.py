@@ -12,7 +12,7 @@ from loopscale.regret import Floor, floor
 from loopscale.tasks.base import Task
 from loopscale.training import learning
 from loopscale.training.folder import Folder
-from loopscale.training.learning import SUFFIX, floor_name, kept_floor, learning_metrics
+from loopscale.training.learning import FLOOR_SUFFIX, floor_name, kept_floor, learning_metrics
 
 TASK = Task.model_validate({"kind": "linear_regression", "dim": 2, "points": 4, "noise": 0.5})
 MIXTURE = Task.model_validate({"kind": "mixture_regression", "dim": 2, "points": 4, "target": "components"})
@@ -29,7 +29,9 @@ def test_a_slow_floor_is_computed_once_for_all_workers(
     monkeypatch.setattr(learning, "LEAST_SECONDS", 0.0)
     store = Folder(tmp_path)
     computed = kept_floor(store, task, "evaluate", 32)
-    assert [name for name in store.names() if name.endswith(SUFFIX)] == [floor_name(task, "evaluate", 32)]
+    assert [name for name in store.names() if name.endswith(FLOOR_SUFFIX)] == [
+        floor_name(task, "evaluate", 32)
+    ]
     forget()  # as in another process
     monkeypatch.setattr(learning, "floor", pytest.fail)
     read = kept_floor(store, task, "evaluate", 32)

@@ -23,7 +23,7 @@ from loopscale.stats.learning import How, MeanFloor
 if TYPE_CHECKING:  # loopscale.evaluate imports torch, which reading records does not need
     from loopscale.evaluate import Purpose
 
-FILE = "floors.json"
+FLOORS_FILE = "floors.json"
 VERSION = 1
 """Raised when the floors of recorded tasks change. Saved floors of another version are not used."""
 VALIDATION_PROMPTS = 512
@@ -55,7 +55,7 @@ class Floors:
         """The floors of a store. Without a store every floor is computed."""
         if store is None:
             return cls(compute=compute)
-        file = (Path(store.uri) if store.read_only else store.storage) / FILE
+        file = (Path(store.uri) if store.read_only else store.storage) / FLOORS_FILE
         return cls(file, None if store.read_only else file, compute)
 
     def floor(self, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> MeanFloor | None:
@@ -114,9 +114,9 @@ def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
 
 def import_floors(export: Path, store: Store) -> None:
     """Add the floors of an export to those of a store. Floors that the store knows stay unchanged."""
-    require_file(export / FILE)
-    if floors := _read(export / FILE):
-        file = store.storage / FILE
+    require_file(export / FLOORS_FILE)
+    if floors := _read(export / FLOORS_FILE):
+        file = store.storage / FLOORS_FILE
         save_floors(file, floors | _read(file))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopscale.analysis.floors import FILE, save_floors
+from loopscale.analysis.floors import FLOORS_FILE, save_floors
 from loopscale.analysis.results import Results
 from loopscale.records.descriptions import DAMAGE, parse_description
 from loopscale.records.mirror import Mirror
@@ -89,7 +89,7 @@ def export_floors(store: Store, study: str, folder: Path) -> None:
     """Add the floors that a store knows of a study's tasks to an export, so that its readers need not compute them."""
     results = load_results(store, study, curves=False)
     if floors := results.floors.known(results.floor_keys()):
-        save_floors(folder / FILE, floors)
+        save_floors(folder / FLOORS_FILE, floors)
 
 
 def find_results(

@@ -21,10 +21,8 @@ import plotly.graph_objects as go
 from loopscale.analysis.answers.best_cells import best, best_columns, best_notes
 from loopscale.analysis.answers.claims import claim_notes, claims_table, judged_claims
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
-from loopscale.analysis.answers.matched_steps import COLUMNS as MATCHED
-from loopscale.analysis.answers.matched_steps import matched_notes, matched_steps
-from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
-from loopscale.analysis.answers.pareto import CostBasis, fronts, stretches
+from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes, matched_steps
+from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
@@ -33,7 +31,7 @@ from loopscale.analysis.figures.panels import finished
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe
 from loopscale.analysis.laws.law import study_laws
-from loopscale.analysis.laws.words import COLUMNS as LAWS
+from loopscale.analysis.laws.words import LAW_COLUMNS
 from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import CellResult, Query, Results, mean
@@ -117,7 +115,7 @@ class StudyResults(Results):
     def matched_steps(self) -> pd.DataFrame:
         """The steps of every iterative algorithm after which its error is that of a cell, on the same prompts."""
         rows = matched_steps(self)
-        return CaptionedTable(frame(MATCHED, rows), matched_notes(rows))
+        return CaptionedTable(frame(MATCHED_COLUMNS, rows), matched_notes(rows))
 
     def measures(self) -> pd.DataFrame:
         """Mean errors and other measures of the task, such as `ari`, of every cell and then of every algorithm."""
@@ -144,7 +142,7 @@ class StudyResults(Results):
         With `hold_out`, laws without a held-out test hold out values afterwards: how many of the largest, or which.
         """
         fitted, unfitted = study_laws(self, hold_out)
-        return frame(LAWS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
+        return frame(LAW_COLUMNS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
 
     def answer(self) -> Sentences:
         """The answer in words."""
@@ -266,7 +264,7 @@ class StudyResults(Results):
     def pareto_table(self, basis: CostBasis = "flops") -> pd.DataFrame:
         """The cell that is best between which costs of training, by task."""
         made = [] if self.missing else fronts(self, basis)
-        return frame(FRONTS, [stretch for front in made for stretch in stretches(front)])
+        return frame(PARETO_COLUMNS, [stretch for front in made for stretch in stretches(front)])
 
     def nets(self, cell: str = "") -> Iterator[TrainedNet]:
         """The trained nets of a cell's replicates. `cell` is a label or a key, and is optional for a single cell.

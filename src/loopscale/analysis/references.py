@@ -23,7 +23,7 @@ from loopscale.theory.bounds.base import Bound
 BOUNDS = ("bayes_ridge", "first_order_best", "one_step_best")
 """Bounds on the excess error at a point, without hidden constants."""
 SOLVERS = ({"kind": "newton", "start": "spectral"}, {"kind": "newton", "start": "frobenius"})
-PROMPTS = 512
+REFERENCE_PROMPTS = 512
 """The number of prompts for the solvers. A figure needs two digits of the mean error."""
 
 
@@ -79,7 +79,9 @@ def _solver(solver: str, task: str, steps: int) -> Array | None:
     prompts = Task.model_validate_json(task)
     if not algorithm.accepts(prompts.sample(1, stream("problem")).problem):
         return None
-    errors = error_curve(algorithm, prompts, steps, stream("references", canonical(prompts)), PROMPTS)
+    errors = error_curve(
+        algorithm, prompts, steps, stream("references", canonical(prompts)), REFERENCE_PROMPTS
+    )
     return errors.mean(1).double().numpy()
 
 

@@ -37,9 +37,7 @@ NAMES = (
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
 EVALUATION_PROMPTS = 1024
 """The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
-BUDGETS = ("training.flops", "training.seconds")
-"""Settings from which a study derives the steps."""
-EVALUATED = "evaluate.task."
+EVALUATED_PREFIX = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
 
@@ -134,7 +132,7 @@ class TrialResult:
         """The settings of the task of the evaluation, by dotted path. Bounds are asked about this task."""
         evaluated = self._tables.values(self._row, "evaluated")
         if evaluated:
-            return {f"task.{name.removeprefix(EVALUATED)}": value for name, value in evaluated.items()}
+            return {f"task.{name.removeprefix(EVALUATED_PREFIX)}": value for name, value in evaluated.items()}
         return self.trained_task
 
     @property
@@ -561,7 +559,11 @@ class _Tables:
         for name, column in self._columns.items():
             if name not in NAMES:
                 kind = (
-                    "evaluated" if name.startswith(EVALUATED) else "settings" if "." in name else "measures"
+                    "evaluated"
+                    if name.startswith(EVALUATED_PREFIX)
+                    else "settings"
+                    if "." in name
+                    else "measures"
                 )
                 kinds[kind].append((name, column))
         return kinds

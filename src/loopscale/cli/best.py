@@ -77,11 +77,11 @@ def show_best(results: "Results", answers: Sequence["Best"]) -> None:
 
 def show_claims(claims: Sequence["JudgedClaim"]) -> None:
     """Print the claims of a study with their verdicts."""
-    from loopscale.analysis.answers.claims import COLUMNS, claim_notes
+    from loopscale.analysis.answers.claims import CLAIM_COLUMNS, claim_notes
 
     if claims:
         say(" ".join(["Claims.", *claim_notes(claims)]))
-        show_answers([column for column in COLUMNS if column.heading not in ("of", "over")], claims)
+        show_answers([column for column in CLAIM_COLUMNS if column.heading not in ("of", "over")], claims)
 
 
 def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:

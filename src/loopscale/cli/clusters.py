@@ -190,7 +190,7 @@ def _row(submission: "Submission") -> list[Any]:
 
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """The progress in the study's records; if this machine cannot read them, the reason."""
-    from loopscale.interface.listing import TRIALS, trial_counts
+    from loopscale.interface.listing import TRIALS_SQL, trial_counts
     from loopscale.records.mirror import Mirror
     from loopscale.records.model import StoreError
     from loopscale.records.stores.opening import open_store
@@ -203,7 +203,7 @@ def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
         mirror.sync()
         rows = mirror.query("SELECT study, cells FROM studies").to_pylist()
         recorded = next((row for row in rows if row["study"] == study), {"study": study, "cells": None})
-        counts = trial_counts(recorded, mirror.query(TRIALS).to_pylist())
+        counts = trial_counts(recorded, mirror.query(TRIALS_SQL).to_pylist())
         spending = spending_of(store, study)
     except StoreError as problem:
         return {"records": str(problem)}

@@ -58,7 +58,7 @@ def command(
 
 
 def _show(studies: "TwoStudies") -> None:
-    from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS
+    from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS
 
     for sentence in studies.sentences:
         say(sentence)
@@ -70,7 +70,7 @@ def _show(studies: "TwoStudies") -> None:
         if labels:
             say(f"{len(labels):,} of {name} without a counterpart: {first_few(labels, 5, '; ')}")
     if studies.laws:
-        show_answers(LAW_COLUMNS, studies.laws)
+        show_answers(LAW_PAIR_COLUMNS, studies.laws)
     if studies.different:
         say("What differs in the studies:")
         show_table(

@@ -9,7 +9,7 @@ import typer
 from loopscale.cli.errors import UsageError
 from loopscale.cli.output import say
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")
+MODULE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     """
     from loopscale.studies.files import studies_folder
 
-    if not NAME.fullmatch(name):
+    if not MODULE_NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a name here; use small letters, digits and _, as in my_{what}")
     folder = (studies_folder() or Path()) if what == "study" else Path()
     file = folder / f"{name}.{'yaml' if what == 'study' else 'py'}"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from loopscale.cluster.base import Cluster
 from loopscale.studies.files import YamlTree, read_yaml
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, one_of
-from loopscale.studies.plugins import KEY, load_plugins
+from loopscale.studies.plugins import PLUGINS_KEY, load_plugins
 from loopscale.studies.settings import coercions, validation_faults, with_kind
 
 CLUSTER_FOLDER, CLUSTER_SUFFIXES = "cluster", (".yaml", ".yml")
@@ -73,7 +73,7 @@ def _parse(source: YamlTree, folder: Path) -> Cluster:
     """The cluster of a file in `folder`, which may name plugins as a study does."""
     tree = source.tree
     load_plugins(source, folder)
-    tree.pop(KEY, None)
+    tree.pop(PLUGINS_KEY, None)
     settings = {name: value for name, value in tree.items() if name != "kind"}
     try:
         with_kind(Cluster, tree)

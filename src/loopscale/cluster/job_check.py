@@ -20,7 +20,7 @@ from loopscale.cluster.machine_report import describe_cluster, report_on_machine
 from loopscale.cluster.preflight import Submitter, check_machine, check_report
 from loopscale.runner.machine import ORIGIN, PACKAGES
 
-PREFIX = "submitted_with."
+TAG_PREFIX = "submitted_with."
 """The start of the keys of the submitting machine's versions in the package's origin."""
 
 
@@ -30,7 +30,9 @@ def submitter() -> Submitter | None:
         origin = json.loads(Path(ORIGIN).read_text())
     except (OSError, ValueError):
         return None
-    versions = {key.removeprefix(PREFIX): value for key, value in origin.items() if key.startswith(PREFIX)}
+    versions = {
+        key.removeprefix(TAG_PREFIX): value for key, value in origin.items() if key.startswith(TAG_PREFIX)
+    }
     return Submitter("the machine that submitted", versions)
 
 

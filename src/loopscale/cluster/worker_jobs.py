@@ -22,7 +22,9 @@ HOST_PREFIX = "w-"
 FAILED_STARTS = 5
 """The study stops after this number of worker jobs in a row that end before they join Ray."""
 PAUSE_SECONDS = 5.0
-OVER = frozenset({"COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
+ENDED_STATES = frozenset(
+    {"COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"}
+)
 """States of a job that has ended, or is about to end."""
 
 
@@ -49,7 +51,7 @@ class Queue:
     def parse(cls, lines: Sequence[str]) -> "Queue":
         jobs, drained = list[WorkerJob](), set[str]()
         for kind, *words in (line.split("|") for line in lines):
-            if kind == "job" and len(words) == 4 and words[2] not in OVER:
+            if kind == "job" and len(words) == 4 and words[2] not in ENDED_STATES:
                 jobs.append(WorkerJob(*words))
             elif kind == "drained":
                 drained.add(words[0])

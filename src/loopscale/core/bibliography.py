@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-KEY = re.compile(r"@([a-z]+\d{4}[a-z]*)")
+CITED_KEY = re.compile(r"@([a-z]+\d{4}[a-z]*)")
 _ENTRY = re.compile(r"^@\w+\{(\w+), (.*)\}$", re.MULTILINE)
 _FIELD = re.compile(r"(\w+)=\{([^{}]*)\}")
 
@@ -49,14 +49,14 @@ def bibliography() -> dict[str, Reference]:
 
 def cited_keys(text: str) -> list[str]:
     """The keys that a text cites, in order and without repetition."""
-    return list(dict.fromkeys(KEY.findall(text)))
+    return list(dict.fromkeys(CITED_KEY.findall(text)))
 
 
 def spell_citations(text: str) -> str:
     """The text for readers: `[@gao2024, eq. 2]` becomes `(Gao et al. 2024, eq. 2)`. Raises KeyError for an unknown
     key."""
-    text = re.sub(rf"\[({KEY.pattern}[^\[\]]*)\]", r"(\1)", text)
-    return KEY.sub(lambda match: bibliography()[match[1]].label, text)
+    text = re.sub(rf"\[({CITED_KEY.pattern}[^\[\]]*)\]", r"(\1)", text)
+    return CITED_KEY.sub(lambda match: bibliography()[match[1]].label, text)
 
 
 def _parse_reference(fields: dict[str, str]) -> Reference:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from loopscale.core.temporary import leftovers, temporary_folder
 
-PREFIX = "loopscale-"
+FOLDER_PREFIX = "loopscale-"
 MARK, MARKED = "ray", "folder"
 """The purpose of a temporary folder that marks another folder, and its file with the path of that folder."""
 
 
 @contextmanager
 def marked(folder: Path) -> Generator[None]:
-    """Mark a folder as a folder of this process. Its name starts with PREFIX."""
+    """Mark a folder as a folder of this process. Its name starts with FOLDER_PREFIX."""
     with temporary_folder(MARK) as mark:
         (mark / MARKED).write_text(str(folder.absolute()))
         yield
@@ -50,7 +50,7 @@ def _marked_by(mark: Path) -> Path | None:
     with suppress(OSError, ValueError):
         folder = Path((mark / MARKED).read_text())
         own = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
-        if own and folder.is_absolute() and folder.name.startswith(PREFIX):
+        if own and folder.is_absolute() and folder.name.startswith(FOLDER_PREFIX):
             return folder
     return None
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-PAGE = (b"<!doctype html", b"<html")
+PAGE_STARTS = (b"<!doctype html", b"<html")
 """The first bytes of an HTML page, in small letters."""
 
 
@@ -25,7 +25,7 @@ def check_page(file: Path) -> None:
         return
     with file.open("rb") as stream:
         start = stream.read(1000)
-    if start and not start.removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith(PAGE):
+    if start and not start.removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith(PAGE_STARTS):
         raise FileExistsError(errno.EEXIST, "it exists and is no HTML page", str(file))
 
 

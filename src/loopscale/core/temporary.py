@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-NAME = re.compile(
+FOLDER_NAME = re.compile(
     r"loopscale-(?P<purpose>[a-z]+)-(?P<process>\d+)\.(?P<start>\d+)\.(?P<boot>[0-9a-f]+)\.(?P<space>\w+)\.(?P<host>\w+)-\w+"
 )
 
@@ -40,7 +40,7 @@ class Owner:
     @classmethod
     def of_folder(cls, name: str) -> Self | None:
         """The owner that the name of a temporary folder tells; None for a name of another form."""
-        if not (match := NAME.fullmatch(name)):
+        if not (match := FOLDER_NAME.fullmatch(name)):
             return None
         process, start = int(match["process"]), int(match["start"])
         return cls(process, start, match["boot"], match["space"], match["host"])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # heavy modules, which the functions import
 
 STATES = {"FINISHED": "finished", "KILLED": "stopped", "RUNNING": "cut short"}
 """The state of a study without a driver, by the last status of its parent run."""
-TRIALS = """
+TRIALS_SQL = """
     SELECT study, cell, coalesce(outcome, 'running') AS outcome, count(*) AS number,
            min(CASE WHEN outcome = 'finished' AND isfinite(error) THEN error END) AS error
     FROM trials WHERE role <> 'baseline' GROUP BY ALL ORDER BY study, number DESC, outcome
@@ -28,7 +28,7 @@ class TrialCounts:
 
 
 def trial_counts(study: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> TrialCounts:
-    """Count the trials of one row of `studies`. `rows` is the answer to `TRIALS`."""
+    """Count the trials of one row of `studies`. `rows` is the answer to `TRIALS_SQL`."""
     read = json.loads(study["cells"] or "[]")
     cells = {
         cell["key"] for cell in read if isinstance(cell, Mapping) and "key" in cell
@@ -47,7 +47,7 @@ def recorded_studies(mirror: "Mirror") -> list[dict[str, Any]]:
     from loopscale.runner.lease import lock_holder
     from loopscale.studies.plugins import changed_plugins
 
-    rows = mirror.query(TRIALS).to_pylist()
+    rows = mirror.query(TRIALS_SQL).to_pylist()
     studies: list[dict[str, Any]] = []
     for row in mirror.query("SELECT * FROM studies ORDER BY study").to_pylist():
         counts = trial_counts(row, rows)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PARTS = {
+DESCRIPTION_PARTS = {
     "question": str,
     "source": str,
     "cells": list,
@@ -33,7 +33,7 @@ def parse_description(text: str | bytes) -> dict[str, Any]:
     description = json.loads(text)
     if not isinstance(description, dict):
         raise ValueError("it is no JSON object")
-    for part, kind in PARTS.items():
+    for part, kind in DESCRIPTION_PARTS.items():
         if not isinstance(description.get(part) or kind(), kind):
             raise ValueError(f"`{part}` has the wrong type")
     if "cells" not in description:

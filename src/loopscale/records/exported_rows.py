@@ -21,8 +21,8 @@ LONGEST_NAME = 200
 """Bytes of a study's name, escaped as the name of a folder."""
 LONGEST_KEY, LONGEST_SETTING, LONGEST_TAG = 250, 6000, 8000
 """Characters of the name of a tag, setting or metric, of a setting, and of a tag."""
-KEY = re.compile(r"[\w-]{1,100}", re.ASCII)
-NAME = re.compile(rf"[/\w.\- :]{{1,{LONGEST_KEY}}}")
+TRIAL_KEY = re.compile(r"[\w-]{1,100}", re.ASCII)
+COLUMN_NAME = re.compile(rf"[/\w.\- :]{{1,{LONGEST_KEY}}}")
 """Names of tags, settings and metrics."""
 STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING", None)
 """MLflow's statuses of a trial with an outcome. A driver may have died between the outcome and the status."""
@@ -30,7 +30,7 @@ LATEST = 2**53
 """Steps and times are below: larger numbers are not exact in JSON."""
 WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 """The text of a count, which fits in a column."""
-MOST = 2**31
+LARGEST_NUMBER = 2**31
 """Loops and points of a curve are below."""
 FIRST = {"loop": 1, "point": 0}
 """The first loop and the first point of a curve."""
@@ -60,7 +60,7 @@ def check_study(study: Row, trials: Sequence[Row], histories: Mapping[str, Mappi
     seen = set[str]()
     for row in trials:
         key = row["trial"]
-        if not isinstance(key, str) or not KEY.fullmatch(key):
+        if not isinstance(key, str) or not TRIAL_KEY.fullmatch(key):
             raise _fault(f"a trial of {name}", f"has the key {str(key)[:40]!r}, and a key is a hash")
         place = f"the exported trial {key}"
         if key in seen:
@@ -115,7 +115,7 @@ def check_curves(curves: "pa.Table", trials: Iterable[Row]) -> None:
             raise _fault("a row of the exported curves", what)
     for column, first in FIRST.items():
         for value in curves[column].unique().to_pylist():
-            if not isinstance(value, int) or not first <= value < MOST:
+            if not isinstance(value, int) or not first <= value < LARGEST_NUMBER:
                 raise _fault("a row of the exported curves", f"has {value} as its {column}")
     rows = curves.group_by(["trial", "run", *FIRST]).aggregate([([], "count_all")])
     twice = rows.filter(dataset.field("count_all") > 1).sort_by(
@@ -209,13 +209,13 @@ def _check_number(value: Any, what: str, place: str) -> None:
 
 
 def _check_name(name: Any, place: str) -> None:
-    if not isinstance(name, str) or not NAME.fullmatch(name) or ".." in name:
+    if not isinstance(name, str) or not COLUMN_NAME.fullmatch(name) or ".." in name:
         raise _fault(place, f"has the name {str(name)[:40]!r} for a tag, a setting or a metric")
 
 
 def _place(trial: Any) -> str:
     """The trial in words. A text that is no key may hold anything, such as codes for the terminal."""
-    is_key = isinstance(trial, str) and KEY.fullmatch(trial)
+    is_key = isinstance(trial, str) and TRIAL_KEY.fullmatch(trial)
     return f"the exported trial {trial if is_key else repr(str(trial)[:40])}"
 
 

@@ -30,7 +30,7 @@ from loopscale.records.query_limits import TOO_LARGE, has_stuck_query, run_query
 from loopscale.records.stores.base import Store, file_lock
 from loopscale.records.tables import (
     HIDDEN,
-    LATER,
+    LATER_COLUMNS,
     MALFORMED,
     MIRRORED,
     TABLES,
@@ -126,7 +126,7 @@ class StudyMirror:
             return None
         path, schema = self.folder / f"curves-{file:04}.parquet", _schema("curves")
         table = parquet.read_table(path, filters=[("run", "==", run.id)], schema=schema)
-        empty = [name for name in LATER if table[name].null_count == len(table)]
+        empty = [name for name in LATER_COLUMNS if table[name].null_count == len(table)]
         return table.drop_columns(["run", "trial", *empty]) if len(table) else None
 
     @property

@@ -20,7 +20,7 @@ PAUSE = 0.05
 """Seconds between two interrupts of a query."""
 SHARE = 0.5
 """The share of the free memory, and of the free disk of temporary files, that a query may use."""
-LEAST = 2**28
+LEAST_MEMORY = 2**28
 """A query may use so many bytes of memory in any case."""
 TOO_LARGE = "the query needs more than half of the free memory and disk; ask for less, as by LIMIT or WHERE"
 Answer = TypeVar("Answer")
@@ -89,7 +89,7 @@ def free_memory() -> int:
             int(Path("/sys/fs/cgroup", f"memory.{name}").read_text()) for name in ("max", "current")
         )
         free.append(limit - used)
-    return max(LEAST, int(SHARE * min(free, default=2**31)))
+    return max(LEAST_MEMORY, int(SHARE * min(free, default=2**31)))
 
 
 @contextmanager

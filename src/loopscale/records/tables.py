@@ -26,7 +26,7 @@ from loopscale.records.model import (
 Grid = NDArray[np.float64]
 MALFORMED = (OSError, ValueError, TypeError, LookupError, OverflowError, MemoryError, NotImplementedError)
 """Exceptions of pyarrow for damaged Parquet, besides pyarrow's ArrowException."""
-LATER = ("median", "regret", "regret_sem")
+LATER_COLUMNS = ("median", "regret", "regret_sem")
 """Columns that older records lack. They are NULL there."""
 
 
@@ -345,7 +345,7 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 def with_later_columns(curves: "pa.Table") -> "pa.Table":
     """Add the columns that older records lack, as NULL."""
-    for name in LATER:
+    for name in LATER_COLUMNS:
         if name not in curves.column_names:
             curves = curves.append_column(name, pa.nulls(len(curves), pa.float64()))
     return curves

@@ -12,7 +12,7 @@ from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import recorded_trials
-from loopscale.training.checkpoint import SUFFIX, CorruptCheckpoint, is_whole, keys, load_history
+from loopscale.training.checkpoint import CHECKPOINT_SUFFIX, CorruptCheckpoint, is_whole, keys, load_history
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 
@@ -52,7 +52,7 @@ def weights_of(store: Store, start: str) -> Iterator[tuple[CheckpointStore, str]
             )
         named = folder / "named"
         named.mkdir()
-        (named / f"{key}{SUFFIX}").symlink_to(file.absolute())
+        (named / f"{key}{CHECKPOINT_SUFFIX}").symlink_to(file.absolute())
         yield open_checkpoint_store(named), key
 
 
@@ -62,7 +62,7 @@ def restore_weights(store: Store, key: str, run: str) -> bool:
     if content is None or not is_whole(content, key):
         return False
     store.checkpoints.make()
-    store.checkpoints.put(key + SUFFIX, content)
+    store.checkpoints.put(key + CHECKPOINT_SUFFIX, content)
     return True
 
 

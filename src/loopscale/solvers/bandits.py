@@ -20,7 +20,7 @@ from loopscale.solvers.base import Solver
 from loopscale.tasks import policies
 from loopscale.tasks.bandit_games import Interaction
 from loopscale.tasks.base import Task
-from loopscale.tasks.decisions import LEAST, DecisionTask, History
+from loopscale.tasks.decisions import LEAST_PROBABILITY, DecisionTask, History
 
 
 class Policy(Solver, allow_inf_nan=False):
@@ -50,8 +50,8 @@ class Policy(Solver, allow_inf_nan=False):
 
 
 def as_logits(probabilities: Float64[Tensor, "*rows K"]) -> Float64[Tensor, "*rows K"]:
-    """log(K p), with p at least `LEAST`."""
-    return (probabilities.shape[-1] * probabilities.clamp_min(LEAST)).log()
+    """log(K p), with p at least `LEAST_PROBABILITY`."""
+    return (probabilities.shape[-1] * probabilities.clamp_min(LEAST_PROBABILITY)).log()
 
 
 class BanditPolicy(Policy):

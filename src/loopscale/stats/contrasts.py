@@ -55,7 +55,7 @@ PRIOR = 6.0
 MEAN_PRIOR = 2.0
 """The largest weight of the study's noise for means over several cells. The study's noise says nothing of effects that
 a seed has on all of these cells. Such effects show in the scatter of the means alone."""
-MOST_REPLICATES = 1000
+MOST_DECIDING_REPLICATES = 1000
 """The largest number that `deciding_replicates` names."""
 LARGEST_LOG = math.log(sys.float_info.max)
 Rows = int | Sequence[int]
@@ -366,7 +366,10 @@ def judge_all(low: Array, high: Array, margin: float | None = None) -> Words:
 
 
 def deciding_replicates(
-    compared: Contrast, margin: float | None = None, level: float = LEVEL, most: int = MOST_REPLICATES
+    compared: Contrast,
+    margin: float | None = None,
+    level: float = LEVEL,
+    most: int = MOST_DECIDING_REPLICATES,
 ) -> int | None:
     """How many replicates would decide the contrast, if the true difference is the estimated one.
 

@@ -22,7 +22,7 @@ from loopscale.stats.contrasts import Array, student
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.learning import Emergence
 from loopscale.stats.prediction import (
-    NEAR,
+    NEAR_AICC,
     FormPrediction,
     Prediction,
     Score,
@@ -58,7 +58,7 @@ def predict_emergence(
     if not found:
         return None
     found.sort(key=lambda one: one.aicc)
-    near = tuple(one for one in found if one.aicc - found[0].aicc <= NEAR)
+    near = tuple(one for one in found if one.aicc - found[0].aicc <= NEAR_AICC)
     values = np.unique(x)
     medians = [survival_curve(after[x == value], by[x == value]).median for value in values[-2:]]
     before, last = (math.log(median) if math.isfinite(median) else math.nan for median in medians)

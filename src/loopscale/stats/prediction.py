@@ -35,7 +35,7 @@ LEAST_FITTED = 4
 """With fewer fitted values no interval covers 90 %."""
 LEAST_PREDICTING = 3
 """With fewer fitted values no form leaves a degree of freedom, and there is no prediction at all."""
-NEAR = 6.0
+NEAR_AICC = 6.0
 """Forms whose AICc exceeds the least AICc by no more contribute to the interval."""
 STARTS = 4
 """The number of starts, best first, from which a fit descends."""
@@ -156,7 +156,7 @@ def predict(
     found = sorted((one for one in found if math.isfinite(one.aicc)), key=lambda one: one.aicc)
     if not found:
         return None
-    near = tuple(one for one in found if one.aicc - found[0].aicc <= NEAR)
+    near = tuple(one for one in found if one.aicc - found[0].aicc <= NEAR_AICC)
     values = np.unique(x)
     means = [float(logs[x == value].mean()) for value in values[-2:]]
     places = np.array([values[-2], values[-1], at])
@@ -270,7 +270,7 @@ def predict_batch(
 def union(predictions: Sequence[FormPredictions]) -> tuple[Array, Array]:
     """The union of the intervals of the forms within 6 of the best AICc, for every set of runs."""
     aicc = np.stack([one.aicc for one in predictions])
-    near = aicc - aicc.min(0) <= NEAR
+    near = aicc - aicc.min(0) <= NEAR_AICC
     low, high = (np.stack([getattr(one, end) for one in predictions]) for end in ("low", "high"))
     return np.where(near, low, np.inf).min(0), np.where(near, high, -np.inf).max(0)
 

@@ -9,7 +9,7 @@ from loopscale.studies.cells import labels
 PROMPTS = "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
 """The prompts seen in training are the product of these settings."""
-BUDGETS = ("training.flops", "training.seconds")
+BUDGET_PATHS = ("training.flops", "training.seconds")
 """Settings that determine the steps of training."""
 
 
@@ -108,7 +108,11 @@ def cells_along(cells: Sequence[AnyCell], varied: Collection[str]) -> dict[str, 
 
 def varied_along(cells: Sequence[HasValues], along: str) -> set[str]:
     """The settings in which cells along one axis may differ."""
-    return {along, *in_step(cells, along), *((*FACTORS_OF_PROMPTS, *BUDGETS) if along == PROMPTS else ())}
+    return {
+        along,
+        *in_step(cells, along),
+        *((*FACTORS_OF_PROMPTS, *BUDGET_PATHS) if along == PROMPTS else ()),
+    }
 
 
 def labels_without(cells: Sequence[HasValues], without: Collection[str]) -> list[str]:

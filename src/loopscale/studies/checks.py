@@ -13,6 +13,7 @@ from loopscale.core.config import Family, is_tree, leaves
 from loopscale.core.plugins import OWN
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
+from loopscale.studies.axes import BUDGET_PATHS
 from loopscale.studies.cells import Layout
 from loopscale.studies.claim_checks import claim_faults
 from loopscale.studies.claims import OF_CURVES
@@ -24,11 +25,9 @@ from loopscale.studies.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, has_
 from loopscale.studies.where import holds, paths
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
-from loopscale.training.trial import BUDGETS
 
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
-BUDGET_PATHS = tuple(f"training.{name}" for name in BUDGETS)
 TUNING_PARTS = {"search": "tunes the points", "scheduler": "prunes the tuning"}
 """Parts of a study that only a cell with something to tune reads, and their use."""
 ERRORS = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")

@@ -25,7 +25,7 @@ SHIPPED = Path(__file__).parents[1] / "shipped" / FOLDER
 """The studies of the package. In a checkout this is a link to the checkout's `studies/`."""
 PARTS = ("task", "model", "training")
 """Parts of a trial that a study fixes, varies and tunes. The study itself chooses the fourth part, the seed."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
+STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 
 
 def find_study(name_or_path: str | Path) -> Path:
@@ -59,7 +59,7 @@ def find_study(name_or_path: str | Path) -> Path:
 
 def _below(folder: Path, name: Path) -> Path | None:
     """The file of a study below a `studies/` folder. Raises Mistakes for a link that leads out of the folder."""
-    for suffix in SUFFIXES if NAME.fullmatch(name.as_posix()) else ():
+    for suffix in SUFFIXES if STUDY_NAME.fullmatch(name.as_posix()) else ():
         if os.path.isfile(file := Path(f"{folder}/{name}{suffix}")):
             if not file.resolve().is_relative_to(folder.resolve()):
                 what = f"this link leads out of {FOLDER}/"
@@ -78,7 +78,7 @@ def study_names(folder: Path) -> list[str]:
     """The names of all studies in a `studies/` folder."""
     files = sorted(file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}"))
     names = [file.relative_to(folder).with_suffix("").as_posix() for file in files if file.is_file()]
-    return [name for name in names if NAME.fullmatch(name)]
+    return [name for name in names if STUDY_NAME.fullmatch(name)]
 
 
 def studies_folder(start: Path | None = None) -> Path | None:
@@ -95,7 +95,7 @@ def study_name(path: Path) -> str:
     whole = path.resolve().with_suffix("")
     depth = next((n for n, part in reversed(list(enumerate(whole.parts[:-1]))) if part == FOLDER), None)
     name = whole.name if depth is None else "/".join(whole.parts[depth + 1 :])
-    if not NAME.fullmatch(name):
+    if not STUDY_NAME.fullmatch(name):
         what = f"{name!r} cannot be a study's name"
         raise Mistakes.one(str(path), what, "rename the file, with letters, digits, _ . and - only")
     return name
@@ -141,7 +141,7 @@ LONGEST_NUMBER, LONGEST_KEY = 40, 200
 """Characters."""
 TOO_MANY = f"more than {MOST_NODES:,} values are written"
 TOO_DEEP = "the file is nested too deeply"
-PREFIX = "tag:yaml.org,2002:"
+YAML_TAG = "tag:yaml.org,2002:"
 
 
 class Loader(yaml.SafeLoader):
@@ -173,7 +173,7 @@ for _tag, _pattern, _first in (
     ("int", r"[-+]?[0-9][0-9_]*", list("-+0123456789")),
     ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
 ):
-    cast(Any, Loader).add_implicit_resolver(PREFIX + _tag, re.compile(f"^(?:{_pattern})$"), _first)
+    cast(Any, Loader).add_implicit_resolver(YAML_TAG + _tag, re.compile(f"^(?:{_pattern})$"), _first)
 
 
 @dataclass
@@ -297,8 +297,8 @@ class _Reader:
                 self.wrong(node, "aliases unfold into too much", "write the values out, without & and *")
             self.too_large = True
             return None
-        if node.tag.removeprefix(PREFIX) not in ("map", "seq", "str", "int", "float", "bool", "null"):
-            self.wrong(node, f"the tag {node.tag.replace(PREFIX, '!!')} is not allowed", "write plain data")
+        if node.tag.removeprefix(YAML_TAG) not in ("map", "seq", "str", "int", "float", "bool", "null"):
+            self.wrong(node, f"the tag {node.tag.replace(YAML_TAG, '!!')} is not allowed", "write plain data")
             return None
         self.open.add(id(node))
         try:
@@ -320,7 +320,7 @@ class _Reader:
             self.wrong(node, what, "remove the character")
             return None
         try:
-            return _scalar(node.tag.removeprefix(PREFIX), node.value)
+            return _scalar(node.tag.removeprefix(YAML_TAG), node.value)
         except ValueError:
             self.wrong(
                 node, f"{node.value[:40]!r} cannot be read as a number", "write a number, as in 1000 or 1e-4"
@@ -329,7 +329,7 @@ class _Reader:
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         tree: dict[str, Any] = {}
         for key, child in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != PREFIX + "str" or key.value == "<<":
+            if not isinstance(key, yaml.ScalarNode) or key.tag != YAML_TAG + "str" or key.value == "<<":
                 text = f"{key.value!r}" if isinstance(key, yaml.ScalarNode) else "a list or mapping"
                 self.wrong(key, f"the key is {text}", "write the name of a setting")
             elif UNSEEN.search(key.value) or len(key.value) > LONGEST_KEY:

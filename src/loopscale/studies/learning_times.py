@@ -18,7 +18,7 @@ from loopscale.stats.emergence_times import (
 )
 from loopscale.studies.csv_rows import read_rows
 
-FILE = "emergence.csv"
+EMERGENCE_FILE = "emergence.csv"
 ANY = ""
 """In place of a task or a model: all of them together."""
 
@@ -137,7 +137,7 @@ def _row(
 @cache
 def shipped_times() -> Mapping[tuple[str, str], EmergenceRow]:
     """The rows of the table that ships with the package, by task and model."""
-    text = resources.files("loopscale.studies").joinpath(FILE).read_text(encoding="utf-8")
+    text = resources.files("loopscale.studies").joinpath(EMERGENCE_FILE).read_text(encoding="utf-8")
     return {(row.task, row.model): row for row in read_rows(EmergenceRow, text)}
 
 

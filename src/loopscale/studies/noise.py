@@ -16,7 +16,7 @@ from loopscale.stats.power import ReplicateNoise
 from loopscale.studies.csv_rows import read_rows, write_rows
 from loopscale.studies.learning_times import ANY, RecordedCell
 
-FILE = "noise.csv"
+NOISE_FILE = "noise.csv"
 ALONG_LOOP, ALONG_POINT = "rate along loop", "rate along point"
 """Measures: the relative standard deviation of the rate of a whole curve."""
 MEASURES = ("error", "error_last", "excess", "regret", "regret_last")
@@ -155,7 +155,9 @@ class Noise:
 @cache
 def shipped_noise() -> NoiseTable:
     """The table that ships with the package."""
-    return NoiseTable.parse(resources.files("loopscale.studies").joinpath(FILE).read_text(encoding="utf-8"))
+    return NoiseTable.parse(
+        resources.files("loopscale.studies").joinpath(NOISE_FILE).read_text(encoding="utf-8")
+    )
 
 
 def _shrunk(row: NoiseRow, prior: ReplicateNoise) -> ReplicateNoise:

@@ -21,7 +21,7 @@ from loopscale.core.plugins import (
 from loopscale.studies.files import YamlTree, find_study, read_yaml
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, quoted
 
-KEY = "plugins"
+PLUGINS_KEY = "plugins"
 """The key of a study's file, and of a cluster's file."""
 
 
@@ -62,7 +62,7 @@ def load_plugin(plugin: Plugin, members: bool = True) -> None:
 
 def find_plugins(source: YamlTree, folder: Path) -> tuple[Plugin, ...]:
     """The plugins that a file names. Nothing is executed. Raises Mistakes."""
-    written = source.tree.get(KEY)
+    written = source.tree.get(PLUGINS_KEY)
     if not isinstance(written, list):
         return ()  # validation reports any other value
     plugins: list[Plugin] = []
@@ -72,10 +72,10 @@ def find_plugins(source: YamlTree, folder: Path) -> tuple[Plugin, ...]:
                 raise NoPlugin(f"a plugin is {quoted(each)}; write ./my_model.py or my_package.module")
             plugin = find_plugin(each, folder)
         except NoPlugin as problem:
-            raise Mistakes([source.mistake(Fault.from_text((KEY, n), problem))]) from None
+            raise Mistakes([source.mistake(Fault.from_text((PLUGINS_KEY, n), problem))]) from None
         if any(other.name == plugin.name and other.root != plugin.root for other in plugins):
             what = f"two plugins are called {plugin.name}"
-            raise Mistakes([source.mistake(Fault((KEY, n), what, "rename one of the files"))])
+            raise Mistakes([source.mistake(Fault((PLUGINS_KEY, n), what, "rename one of the files"))])
         plugins.append(plugin)
     return tuple(plugins)
 
@@ -84,7 +84,7 @@ def named_plugins(study: str | Path) -> tuple[Plugin, ...]:
     """The plugins of a study's file, without executing them; none without a file or with mistakes in it."""
     try:
         file = find_study(study)
-        if not file.is_file() or f"{KEY}:" not in file.read_text():
+        if not file.is_file() or f"{PLUGINS_KEY}:" not in file.read_text():
             return ()
         return find_plugins(read_yaml(file), file.parent)
     except (Mistakes, OSError, UnicodeDecodeError):
@@ -168,7 +168,7 @@ def digests(texts: Iterable[str]) -> dict[str, str]:
 
 def changed_plugins(study: str, description: Mapping[str, Any]) -> list[str]:
     """The names of the plugins whose files have changed since the records of the study."""
-    recorded = digests(description.get(KEY) or ())
+    recorded = digests(description.get(PLUGINS_KEY) or ())
     if not recorded:
         return []
     current = {plugin.name: plugin.digest for plugin in named_plugins(study)}

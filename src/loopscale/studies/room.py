@@ -32,7 +32,7 @@ from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.training.trial import Trial
 
-PROMPTS, LEAST_PROMPTS = 512, 32
+MOST_ROOM_PROMPTS, LEAST_PROMPTS = 512, 32
 """Prompts of a sample, for a study of one small task."""
 ALL_PROMPTS = 2048
 """Prompts of all samples of a study."""
@@ -322,7 +322,9 @@ def layers_of(trial: Trial) -> int:
 
 
 @torch.no_grad()
-def room(task: Task, steps: Collection[int], prompts: int = PROMPTS, fewest: int = LEAST_PROMPTS) -> Room:
+def room(
+    task: Task, steps: Collection[int], prompts: int = MOST_ROOM_PROMPTS, fewest: int = LEAST_PROMPTS
+) -> Room:
     """The room of a task on the first of its evaluation prompts.
 
     The best known algorithm is chosen at each query and after each number of steps. Its error never rises with the
@@ -339,7 +341,7 @@ def room(task: Task, steps: Collection[int], prompts: int = PROMPTS, fewest: int
     affordable = POINTS_IN_A_SAMPLE // (len(task.seen) ** 2 * most)
     if task.floor_rule and task.floor_rule.how in ("bound", "reference"):
         prompts //= SLOWER  # these floors come from iterations with restarts
-    prompts = max(fewest, min(PROMPTS, prompts, affordable))
+    prompts = max(fewest, min(MOST_ROOM_PROMPTS, prompts, affordable))
     known = floor(task, "evaluate", prompts)
     batches = list(prompt_set("evaluate", task, prompts))
     algorithms = [

@@ -271,7 +271,7 @@ def existing_place(tree: Any, location: Place) -> Place:
     return tuple(place)
 
 
-MOST = {"task": 2**14, "model": 2**16, "training": 10**12}
+LARGEST_SIZES = {"task": 2**14, "model": 2**16, "training": 10**12}
 """The largest whole number in each part of a trial."""
 MOST_LOOPS, MOST_PROMPTS = 100_000, 10_000_000
 MOST_READABLE = 10**18
@@ -290,7 +290,7 @@ def size_faults(trial: Trial) -> list[Fault]:
 def _single(trial: Trial) -> Iterator[Fault]:
     for path, value in leaves(trial.settings):
         part, name = path.split(".")[0], path.rsplit(".", 1)[-1]
-        most = MOST_LOOPS if path in ("training.loops", "training.window") else MOST.get(part)
+        most = MOST_LOOPS if path in ("training.loops", "training.window") else LARGEST_SIZES.get(part)
         if most and type(value) is int and value > most and not name.endswith("seed"):
             number = quoted(value) if value > MOST_READABLE else f"{value:,}"
             yield Fault(tuple(path.split(".")), f"{path} is {number}", f"write {most:,} or less")

@@ -39,7 +39,7 @@ MEASURED_SHAPES = 6
 """Measured shapes of a study. More shapes make no study's prediction better by 2 %."""
 MEASURED_FLOPS = 2e10
 """A study with dearer steps is measured with fewer prompts, so that planning at the papers' size takes seconds."""
-NEAR = 0.25
+NEAR_SIZE = 0.25
 """Shapes that are closer are not measured separately. The distance is that of the logarithms of their work."""
 OTHER_KIND, OTHER_ATTENTION = 100.0, 10.0
 """Distances between shapes of different kinds of model and of attention."""
@@ -210,7 +210,7 @@ def spread(trials: Sequence[Trial], most: int = MEASURED_SHAPES) -> list[Trial]:
     chosen = [max(rest, key=lambda trial: trial_cost(trial).step.size())]
     while len(chosen) < most:
         gaps = [min(_distance(trial, other) for other in chosen) for trial in rest]
-        if max(gaps) < NEAR:
+        if max(gaps) < NEAR_SIZE:
             break
         chosen.append(rest[gaps.index(max(gaps))])
     return chosen

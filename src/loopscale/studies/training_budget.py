@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from loopscale.studies.mistakes import Fault
-from loopscale.studies.settings import MOST, is_tree
+from loopscale.studies.settings import LARGEST_SIZES, is_tree
 from loopscale.training.cost import IRRELEVANT, StepCosts, step_costs, step_flops
 from loopscale.training.trial import BUDGETS, Trial, identity
 
-ENDLESS = MOST["training"]
+ENDLESS = LARGEST_SIZES["training"]
 """The steps of a trial whose price is not known yet: the largest number that a study accepts."""
 STEPS_AND_BUDGETS = ("steps", *BUDGETS)
 

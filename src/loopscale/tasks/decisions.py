@@ -34,7 +34,7 @@ from loopscale.core.prompt import Batch
 from loopscale.tasks.base import Answer, Errors, FloorRule, Measures, Prediction, Task
 from loopscale.tasks.graded import GradedTask
 
-LEAST = 1e-9
+LEAST_PROBABILITY = 1e-9
 """The least probability of an arm in logits, because the logarithm of 0 is infinite."""
 GAMES = 512
 """Games in which a net plays, once sampled and once greedily."""
@@ -165,7 +165,11 @@ class DecisionTask(GradedTask):
     def fixed_guess(self) -> Float[Tensor, "points dim_out"]:
         """The arms in play are exchangeable, so all of them are equally likely."""
         arms = torch.arange(self.arm_count)
-        return torch.where(arms < self.arms_in_play, 0.0, math.log(LEAST)).expand(self.rounds, -1).clone()
+        return (
+            torch.where(arms < self.arms_in_play, 0.0, math.log(LEAST_PROBABILITY))
+            .expand(self.rounds, -1)
+            .clone()
+        )
 
     @override
     def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
@@ -292,8 +296,8 @@ def _pseudo_values(whole: Tensor, without_one: Float[Tensor, " games"]) -> Float
 def log_probability(
     probabilities: Float[Tensor, "*rows K"], plays: Float[Tensor, "*rows K"]
 ) -> Float[Tensor, "*rows"]:
-    """The logarithm of the probability of the played arms, each at least `LEAST`."""
-    return (probabilities * plays.to(probabilities.dtype)).sum(-1).clamp_min(LEAST).log()
+    """The logarithm of the probability of the played arms, each at least `LEAST_PROBABILITY`."""
+    return (probabilities * plays.to(probabilities.dtype)).sum(-1).clamp_min(LEAST_PROBABILITY).log()
 
 
 def mixed(

@@ -10,7 +10,7 @@ from loopscale.core.compiler import without_compiler
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
 
-PROMPTS = 1024
+GUESS_PROMPTS = 1024
 STEPS = 60
 
 
@@ -26,7 +26,7 @@ def fitted_guess(task: str, same: bool = False) -> Float[Tensor, "points dim_out
         Whether all queries of a prompt have the same target.
     """
     posed = Task.model_validate_json(task)
-    batch = posed.sample(PROMPTS, stream("fixed guess"))
+    batch = posed.sample(GUESS_PROMPTS, stream("fixed guess"))
     points, dim = batch.targets.shape[1:]
     size = batch.targets.square().mean().sqrt()
     noise = torch.randn(1 if same else points, dim, generator=stream("start of a fixed guess"))
@@ -34,7 +34,7 @@ def fitted_guess(task: str, same: bool = False) -> Float[Tensor, "points dim_out
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        error = posed.raw_error(guess.expand(PROMPTS, points, dim), batch).mean()
+        error = posed.raw_error(guess.expand(GUESS_PROMPTS, points, dim), batch).mean()
         error.backward()
         return error
 

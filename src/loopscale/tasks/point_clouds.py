@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.tasks.graded import GradedTask
-from loopscale.tasks.tables import TABLES
+from loopscale.tasks.tables import TABLE_NAMES
 
 
 class PointCloud(GradedTask):
@@ -21,8 +21,10 @@ class PointCloud(GradedTask):
 
     @model_validator(mode="after")
     def _tables_are_there(self) -> "PointCloud":
-        if self.data == () or not set(self.tables) <= set(TABLES):
-            raise ValueError(f"data names no table; write gaussian, or one or a list of {', '.join(TABLES)}")
+        if self.data == () or not set(self.tables) <= set(TABLE_NAMES):
+            raise ValueError(
+                f"data names no table; write gaussian, or one or a list of {', '.join(TABLE_NAMES)}"
+            )
         return self
 
     @property

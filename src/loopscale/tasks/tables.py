@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-TABLES = ("breast_cancer", "digits", "iris", "wine")
+TABLE_NAMES = ("breast_cancer", "digits", "iris", "wine")
 
 
 @dataclass(frozen=True)

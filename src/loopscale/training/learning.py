@@ -25,7 +25,7 @@ from loopscale.training.storage import CheckpointStore
 
 VERSION = 1
 """Raised when the floor of a task changes. Files of another version are not read."""
-SUFFIX = ".floor"
+FLOOR_SUFFIX = ".floor"
 LEAST_SECONDS = 1.0
 """A floor that takes less time is not kept in a file."""
 
@@ -59,7 +59,7 @@ def floor_name(task: Task, purpose: Purpose, prompts: int) -> str:
     """The name of the file of a floor."""
     parts = [VERSION, canonical(task), purpose, prompts, *([task.plugin] if task.plugin else [])]
     text = json.dumps(parts)
-    return hashlib.sha256(text.encode()).hexdigest()[:16] + SUFFIX
+    return hashlib.sha256(text.encode()).hexdigest()[:16] + FLOOR_SUFFIX
 
 
 def learning_metrics(history: Sequence[tuple[int, dict[str, float]]], known: Floor) -> dict[str, float]:

@@ -24,7 +24,7 @@ BUDGETS = ("flops", "seconds")
 """Settings of `training` that replace `steps`. A study derives the steps from the budget. Only the steps count for the
 key, so the trial is the same as a trial with as many steps."""
 
-LATER: dict[str, dict[str, Any]] = {
+LATER_DEFAULTS: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
     "model": {"causal": True, "registers": 0},
     "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"} | dict.fromkeys(BUDGETS),
@@ -283,9 +283,9 @@ class Trial(Config):
 
 
 def as_before(tree: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a trial or a baseline, without the settings that equal their value in `LATER`."""
-    for part in LATER.keys() & tree.keys():
-        for name, old in LATER[part].items():
+    """The settings of a trial or a baseline, without the settings that equal their value in `LATER_DEFAULTS`."""
+    for part in LATER_DEFAULTS.keys() & tree.keys():
+        for name, old in LATER_DEFAULTS[part].items():
             if tree[part].get(name) == old:
                 del tree[part][name]
     return tree

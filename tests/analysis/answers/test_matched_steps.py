@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.answers.matched_steps import (
-    COLUMNS,
+    MATCHED_COLUMNS,
     first_crossing,
     match_points,
     matched_notes,
@@ -143,7 +143,7 @@ def test_every_query_has_its_own_match():
 
 def test_the_table_and_the_record_have_the_same_numbers():
     rows = matched_steps(study((2.0**-3, 2.0**-4, 2.0**-5)))
-    table = frame(COLUMNS, rows)
+    table = frame(MATCHED_COLUMNS, rows)
     assert table.loc["net", "steps"] == "4"
     assert table.loc["net", "low_last"] == rows[0].to_dict()["last"]["low"]
     record = rows[0].to_dict()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis.answers.importance import LEAST, RELIABLE, importance
+from loopscale.analysis.answers.importance import LEAST_TRIALS, RELIABLE, importance
 from loopscale.analysis.figures.tuning import importances, parallel_coordinates, tuning_slice, varied_settings
 from loopscale.analysis.results import Results
 from tests.analysis.planted import Planted
@@ -51,7 +51,7 @@ def test_importance_from_few_trials_is_marked_unreliable_and_from_fewer_trials_l
     (few,) = importance(searched(RELIABLE - 1))
     assert few.shares
     assert "unreliable" in few.note
-    (none,) = importance(searched(LEAST - 1))
+    (none,) = importance(searched(LEAST_TRIALS - 1))
     assert none.shares == {}
     assert none.note == "3 finished trials, but at least 4 are needed"
 

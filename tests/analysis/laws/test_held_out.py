@@ -10,7 +10,7 @@ from loopscale.analysis.answers.findings import prediction_sentence, study_findi
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.laws.held_out import AFTERWARDS
 from loopscale.analysis.laws.law import study_laws
-from loopscale.analysis.laws.words import COLUMNS, law_line
+from loopscale.analysis.laws.words import LAW_COLUMNS, law_line
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.results import Results
 from loopscale.analysis.table import frame
@@ -131,7 +131,7 @@ def test_old_records_get_a_held_out_test_afterwards_on_request():
 def test_a_law_without_a_held_out_test_says_so():
     law = only_law(planted(hold_out=None).results)
     assert law_line(law).endswith("; no held-out test")
-    assert list(frame(COLUMNS, [law])["held_out_test"]) == ["none"]
+    assert list(frame(LAW_COLUMNS, [law])["held_out_test"]) == ["none"]
 
 
 def test_a_prediction_from_three_values_is_shown_and_not_judged():

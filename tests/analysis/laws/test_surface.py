@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws.surface import LIMITS, fit_surface
+from loopscale.analysis.laws.surface import EXPONENT_LIMITS, fit_surface
 
 LOOPS, WIDTHS = np.array([1.0, 2, 4, 8]), np.array([8.0, 16, 24, 40])
 FLOOR, SCALES, EXPONENTS = 0.05, (0.6, 2.0), (0.8, 0.6)
@@ -72,7 +72,10 @@ def test_exponents_at_the_limit_or_without_an_upper_end_are_unknown():
     x, z, y, flops = planted(0, 0.0, 1)
     surface = fit_surface(x, z, y, flops)
     assert surface.unknown == ("", "")
-    assert replace(surface, exponents=(0.8, LIMITS[1])).unknown == ("", "is at the limit of the search")
+    assert replace(surface, exponents=(0.8, EXPONENT_LIMITS[1])).unknown == (
+        "",
+        "is at the limit of the search",
+    )
     open_ended = replace(surface, intervals=((0.1, 2.0), (0.2, np.inf)))
     assert open_ended.unknown == ("", "has no upper bound")
     with pytest.raises(ValueError, match="has no upper bound, so that the best share of FLOPs"):

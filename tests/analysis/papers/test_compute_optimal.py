@@ -4,7 +4,7 @@ import pytest
 
 from loopscale.analysis.notebook import StudyResults, count_verdicts, laws_of_studies
 from loopscale.analysis.papers.compute_optimal import (
-    BUDGETS,
+    BEST_PAIRS,
     allocation,
     best_pairs,
     compute_optimal,
@@ -48,7 +48,7 @@ def test_the_allocation_has_sentences_and_a_table():
     assert "95 % interval" in sentences[2]
     assert "The least error then falls to" in sentences[3]
     table = best_pairs(trained(), X, Z)
-    assert len(table) == BUDGETS
+    assert len(table) == BEST_PAIRS
     assert (np.diff(table["error"]) < 0).all(), "more FLOPs reach a smaller error"
     np.testing.assert_allclose(1e4 * table[X] * table[Z] ** 2, table["FLOPs"], rtol=1e-6)
 

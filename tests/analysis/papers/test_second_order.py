@@ -188,7 +188,7 @@ def test_a_study_without_records_gives_empty_results_and_figures_that_say_so(
         second_order.similarity_sentences(trends),
         second_order.gain_sentences(gains),
     ):
-        assert sentences == (second_order.UNTRAINED,)
+        assert sentences == (second_order.NO_NET,)
 
 
 def test_an_unknown_similarity_is_an_error(untrained: StudyResults):

@@ -10,7 +10,7 @@ from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
 from loopscale.runner.simulation.until import (
     EFFECTS,
-    LEVEL,
+    UNKNOWN_ERROR,
     AssumedErrors,
     UntilForecast,
     recorded_noise,
@@ -52,7 +52,7 @@ def test_the_conductor_stops_where_the_rule_of_the_looks_stops(effect: float):
     first, second = study.cells()
     schedule = UntilDecided().schedule(3)
     for draw in range(6):
-        errors = AssumedErrors({first.key: np.log(LEVEL) - effect}, 0.15, draw)
+        errors = AssumedErrors({first.key: np.log(UNKNOWN_ERROR) - effect}, 0.15, draw)
         curves = LearningCurves(study, [], 1e12)
         simulation = Simulation(study, curves, SimulatedCluster(2), errors=errors)
         simulation.run()

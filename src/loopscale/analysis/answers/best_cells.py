@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from loopscale.analysis.answers.comparisons import Comparison, compare_with_lowest, correction_notes
 from loopscale.analysis.learning import learnt_words
 from loopscale.analysis.results import (
-    BUDGETS,
     CellResult,
     Results,
     mean,
@@ -22,10 +21,11 @@ from loopscale.stats.contrasts import (
     mean_interval,
     student,
 )
+from loopscale.studies.axes import BUDGET_PATHS
 from loopscale.studies.space import Axis, Space
 from loopscale.studies.until import in_reserve
 
-NEAR = 0.05
+NEAR_BEST = 0.05
 """The share of a range, measured on the scale of the range, that counts as its end."""
 WITHOUT_ANSWER = ("diverged", "out_of_memory", "stopped", "failed", "lost")
 """Outcomes of trials that leave no error."""
@@ -132,7 +132,7 @@ def front_columns(results: Results) -> list[Column[Best]]:
 
 def _cell_and_settings(results: Results) -> list[Column[Best]]:
     """The label, the tuned settings, and the steps if these follow from a budget or from orders of `until.steps`."""
-    budgeted = any(path in trial.settings for path in BUDGETS for trial in results.trained)
+    budgeted = any(path in trial.settings for path in BUDGET_PATHS for trial in results.trained)
     longer = any(cell.steps_factor > 1 for cell in results.cells)
     paths = [*results.tuned, *(["training.steps"] if budgeted or longer else [])]
     return [
@@ -201,8 +201,8 @@ def cells_at_ends(results: Results, answers: Sequence[Best]) -> list[AtEnd]:
         AtEnd(path, end, side, labels)
         for path, axis in tuned_ranges(results).items()
         for side, end, low, high in (
-            ("lowest", axis.ends[0], 0.0, NEAR),
-            ("highest", axis.ends[-1], 1 - NEAR, 1.0),
+            ("lowest", axis.ends[0], 0.0, NEAR_BEST),
+            ("highest", axis.ends[-1], 1 - NEAR_BEST, 1.0),
         )
         if end
         and (labels := tuple(best.label for best in answers if low <= _place(axis, best, path) <= high))

@@ -129,14 +129,14 @@ class JudgedClaim:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for programs."""
-        return {name: value for column in COLUMNS for name, value in _plain(column, self)} | {
+        return {name: value for column in CLAIM_COLUMNS for name, value in _plain(column, self)} | {
             "alone": self.alone,
             "p": self.p,
             "remarks": self.remarks,
         }
 
 
-COLUMNS: list[Column[JudgedClaim]] = [
+CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("claim",), "claim", lambda claim: claim.text),
     Column(("verdict",), "verdict", lambda claim: claim.word),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
@@ -219,7 +219,7 @@ def _possible(word: Word, ratio_is: RatioIs) -> Word:
 def claims_table(claims: Sequence[JudgedClaim]) -> pd.DataFrame:
     """One row for each claim: the verdict, the ratio with its interval, and the replicates that would decide."""
     kinds = {"ratio": float, "low": float, "high": float, "decided by": "Int64"}
-    return frame(COLUMNS, claims).astype(kinds)
+    return frame(CLAIM_COLUMNS, claims).astype(kinds)
 
 
 def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:

@@ -33,7 +33,7 @@ class TrainingCost:
     """The time for `flops_expected` at the speed of the cell's own trials. A plan does not know the machine."""
 
 
-COLUMNS: list[Column[TrainingCost]] = [
+COST_COLUMNS: list[Column[TrainingCost]] = [
     Column.attribute("label", "cell"),
     Column.attribute("begun", "trials begun"),
     Column.attribute("planned"),

@@ -18,7 +18,7 @@ from loopscale.analysis.answers.best_cells import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
 from loopscale.studies.searches.base import distribution
 
-LEAST = 4
+LEAST_TRIALS = 4
 """Cells with fewer finished trials have no importance."""
 RELIABLE = 10
 """With fewer finished trials the importance is marked as unreliable."""
@@ -61,8 +61,8 @@ def importance(results: Results) -> list[Importance]:
 def _shares(trials: list[TrialResult], space: Mapping[str, BaseDistribution]) -> tuple[dict[str, float], str]:
     """The shares by setting, and a note."""
     count = len(trials)
-    if count < LEAST:
-        return {}, f"{count} finished trials, but at least {LEAST} are needed"
+    if count < LEAST_TRIALS:
+        return {}, f"{count} finished trials, but at least {LEAST_TRIALS} are needed"
     if len(space) < 2:
         return {}, "only one setting is tuned"
     if len({trial["error"] for trial in trials}) < 2:

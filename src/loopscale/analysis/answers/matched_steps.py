@@ -120,7 +120,7 @@ class MatchedSteps:
         return plain | {"mean": self.mean.to_dict(), "last": self.at_last.to_dict()}
 
 
-COLUMNS: list[Column[MatchedSteps]] = [
+MATCHED_COLUMNS: list[Column[MatchedSteps]] = [
     Column.attribute("label", "cell"),
     Column.attribute("baseline", "algorithm"),
     Column.attribute("loop", "T"),

@@ -20,10 +20,10 @@ from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.power import ReplicateNoise
 from loopscale.studies.csv_rows import write_rows
-from loopscale.studies.learning_times import FILE, EmergenceRow, RecordedCell, emergence_rows
+from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceRow, RecordedCell, emergence_rows
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
 
-CURVES = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
+CURVE_FITS = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
 """The measure and the form of the rate along each curve."""
 LEAST_PLACES = 4
 """A rate along fewer loops or points says little."""
@@ -48,7 +48,7 @@ def noise_rows(results: Results) -> Iterator[NoiseRow]:
         for measure in dict.fromkeys([*MEASURES, *asked]):
             logs = logs_by_seed(cells, lambda _, run, measure=measure: run[measure])
             yield from _row(task, model, measure, np.where(np.isnan(learnt), np.nan, logs), learnt == 0)
-        for along, (measure, form) in CURVES.items():
+        for along, (measure, form) in CURVE_FITS.items():
             yield from _rate_row(task, model, measure, _rates(results, cells, along, form))
 
 
@@ -122,7 +122,7 @@ def main(folder: str, file: str) -> None:
     studies = list(exported_studies(Path(folder)))
     Path(file).write_text(noise_table(studies).text(), encoding="utf-8")
     rows = emergence_rows(cell for results in studies for cell in recorded_cells(results))
-    Path(file).with_name(FILE).write_text(write_rows(EmergenceRow, rows), encoding="utf-8")
+    Path(file).with_name(EMERGENCE_FILE).write_text(write_rows(EmergenceRow, rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

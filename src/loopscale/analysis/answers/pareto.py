@@ -15,7 +15,7 @@ from loopscale.analysis.results import CellResult, Results
 from loopscale.analysis.table import Column
 
 CostBasis = Literal["flops", "seconds"]
-UNITS: dict[CostBasis, str] = {"flops": "FLOPs", "seconds": "s"}
+COST_UNITS: dict[CostBasis, str] = {"flops": "FLOPs", "seconds": "s"}
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Stretch:
         return "complete at its end" if self.ends_complete else "not complete, so indicative"
 
 
-COLUMNS: list[Column[Stretch]] = [
+PARETO_COLUMNS: list[Column[Stretch]] = [
     Column.attribute("label", "cell"),
     Column.attribute("task"),
-    Column(("cost",), "cost", lambda stretch: UNITS[stretch.basis]),
+    Column(("cost",), "cost", lambda stretch: COST_UNITS[stretch.basis]),
     Column.attribute("from_cost", "from"),
     Column.attribute("to_cost", "to"),
     Column.attribute("measure"),

@@ -71,7 +71,7 @@ class LawPair:
         return law_name(self.first)
 
 
-LAW_COLUMNS: list[Column[LawPair]] = [
+LAW_PAIR_COLUMNS: list[Column[LawPair]] = [
     Column(("name",), "law", lambda pair: pair.name),
     Column(("first_rate",), "rate of the first", lambda pair: pair.first.rate),
     Column(

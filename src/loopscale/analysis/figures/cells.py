@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from loopscale.analysis.answers.best_cells import best
 from loopscale.analysis.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.figures.style import (
-    ERROR,
+    ERROR_TITLE,
     blank,
     colour_of,
     interval_bars,
@@ -26,7 +26,7 @@ def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     """The mean of every cell with its 95 % interval, and the single runs."""
     answers = {answer.cell: answer for answer in best(results)}
     cells = [cell for cell in cells if cell.runs]
-    figure = named_rows(ERROR, [wrapped(cell.label) for cell in cells])
+    figure = named_rows(ERROR_TITLE, [wrapped(cell.label) for cell in cells])
     for cell in cells:
         answer = answers[cell.key]
         low, high = answer.error_low, answer.error_high

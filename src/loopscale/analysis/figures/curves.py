@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loopscale.analysis.answers.comparisons import ratios_to_solver
 from loopscale.analysis.figures.style import (
     DASHES,
-    ERROR,
+    ERROR_TITLE,
     EXACT_DASHES,
     GREYS,
     REGRET,
@@ -43,7 +43,7 @@ def against_loops(
     results: Results, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
 ) -> go.Figure:
     """Mean error (or regret) over queries after every loop or layer; a ring marks T, the number of trained loops."""
-    figure = blank("loop or layer (count)", ERROR if of == "error" else REGRET)
+    figure = blank("loop or layer (count)", ERROR_TITLE if of == "error" else REGRET)
     drawn = _trained_loops(figure, cells, of)
     for order, (name, curve) in enumerate(_algorithms(drawn)):
         dashed_line(figure, name, order, curve.loops, _positive(curve.by_loop(of)))
@@ -69,7 +69,7 @@ def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figu
 
     The cells share a task. The references have no fitted constant.
     """
-    figure = blank("loop or layer (count)", ERROR)
+    figure = blank("loop or layer (count)", ERROR_TITLE)
     drawn = _trained_loops(figure, cells)
     loops = [int(x) for x in sorted(set(_xs(figure)))]
     for order, (name, values) in enumerate(references(drawn[0].runs[0], loops) if drawn else ()):
@@ -83,7 +83,9 @@ def against_points(
     results: Results, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
 ) -> go.Figure:
     """Error (or regret) at T against the pairs seen before the query; classical algorithms after their last step."""
-    figure = blank("pairs seen before the query (count)", ERROR if of == "error" else REGRET, log_x=False)
+    figure = blank(
+        "pairs seen before the query (count)", ERROR_TITLE if of == "error" else REGRET, log_x=False
+    )
     drawn = [cell for cell in cells if cell.curves]
     for cell in drawn:
         runs = [run for run in cell.runs if run.curve]

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from loopscale.analysis.axes import FLOPS, axis_title
 from loopscale.analysis.figures.style import (
     DEEPEST,
-    ERROR,
+    ERROR_TITLE,
     GREYS,
     blank,
     colour_of,
@@ -25,7 +25,7 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
-from loopscale.analysis.references import PROMPTS
+from loopscale.studies.axes import PROMPTS
 
 BOUND_DASHES = ("dot", "dash", "dashdot")
 """The dashes of a cell's first, second and third bound."""
@@ -174,7 +174,7 @@ def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
     x, z
         The names of the surface's axes.
     """
-    figure = blank(axis_title(FLOPS), ERROR)
+    figure = blank(axis_title(FLOPS), ERROR_TITLE)
     cells = surface.cells
     for index, value in enumerate(np.unique(cells.z)):
         at_value = cells.z == value

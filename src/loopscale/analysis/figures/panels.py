@@ -21,7 +21,7 @@ from loopscale.analysis.results import Array
 
 MOST_CURVES = 6
 """The largest number of series in one panel."""
-COLUMNS = 2
+PANEL_COLUMNS = 2
 ROW = 300
 """The height of a row of panels in pixels, with the space below."""
 GAP = 64
@@ -152,7 +152,7 @@ def _scaled(values: Array, logarithmic: bool) -> Array:
 def _in_panels(figure: go.Figure, panels: Sequence[Panel]) -> go.Figure:
     document = figure.to_dict()
     layout = document["layout"]
-    rows = math.ceil(len(panels) / COLUMNS)
+    rows = math.ceil(len(panels) / PANEL_COLUMNS)
     extra = max(0, (layout.get("height") or 0) - 440)  # for the legend
     layout["height"] = height = rows * ROW + 140 + extra
     inside = height - 140 - extra
@@ -163,7 +163,7 @@ def _in_panels(figure: go.Figure, panels: Sequence[Panel]) -> go.Figure:
     axes = {axis: copy.deepcopy(layout[f"{axis}axis"]) for axis in "xy"}
     for place, panel in enumerate(panels):
         suffix = str(place + 1) if place else ""
-        row, column = divmod(place, COLUMNS)
+        row, column = divmod(place, PANEL_COLUMNS)
         top = 1 - row * ROW / inside
         domains = {
             "x": [0.0, 0.46] if column == 0 else [0.54, 1.0],
@@ -173,7 +173,7 @@ def _in_panels(figure: go.Figure, panels: Sequence[Panel]) -> go.Figure:
             options = copy.deepcopy(axes[axis]) | {"domain": domains[axis], "anchor": f"{other}{suffix}"}
             if place:
                 options["matches"] = axis
-            last = place + COLUMNS >= len(panels)
+            last = place + PANEL_COLUMNS >= len(panels)
             if (axis == "y" and column) or (axis == "x" and not last):
                 options["title"] = {"text": ""}
             layout[f"{axis}axis{suffix}"] = options

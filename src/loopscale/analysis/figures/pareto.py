@@ -5,7 +5,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.pareto import CostPoint, Front
-from loopscale.analysis.figures.style import ERROR, blank, rounded, safe, scatter, series
+from loopscale.analysis.figures.style import ERROR_TITLE, blank, rounded, safe, scatter, series
 
 COSTS = {"flops": "training cost (FLOPs)", "seconds": "training cost at the planned pace (s)"}
 FRONT = "Pareto front"
@@ -13,7 +13,7 @@ FRONT = "Pareto front"
 
 def cost_front(front: Front) -> go.Figure:
     """The reports of every cell as a line, a large marker at the end of each training, and the front above all."""
-    title = f"validation {ERROR}" if front.measure == "error" else f"validation {front.measure}"
+    title = f"validation {ERROR_TITLE}" if front.measure == "error" else f"validation {front.measure}"
     figure = blank(COSTS[front.basis], title)
     by_cell = dict[int, list[CostPoint]]()
     for point in front.points:

@@ -21,7 +21,7 @@ GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 EXACT_DASHES = ("9px,2px", "3px,3px", "9px,2px,2px,2px", "16px,4px", "9px,2px,2px,2px,2px,2px")
 """The dashes of exact references. No algorithm has one of these dashes."""
-ERROR = "error (1 = predicting nothing)"
+ERROR_TITLE = "error (1 = predicting nothing)"
 REGRET = "regret (1 = predicting nothing)"
 MOST_MARKS = 60
 """The largest number of markers on one line."""
@@ -42,8 +42,8 @@ def symbol_of(index: int) -> str:
 def measure_title(of: str) -> str:
     """The title of an axis of a measure, with its unit."""
     titles = {
-        "error": ERROR,
-        "error_last": f"last query's<br>{ERROR}",
+        "error": ERROR_TITLE,
+        "error_last": f"last query's<br>{ERROR_TITLE}",
         "regret": REGRET,
         "regret_last": f"last query's<br>{REGRET}",
     }

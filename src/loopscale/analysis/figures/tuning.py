@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.answers.importance import Importance
 from loopscale.analysis.figures.style import (
-    ERROR,
+    ERROR_TITLE,
     as_floats,
     blank,
     colour_of,
@@ -41,7 +41,7 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
     """The error of each tried value of a setting, by cell. A cross at the top is a trial that left no error."""
     tried = [trial for cell in results.cells for trial in cell.tuning if setting in trial.settings]
     words = not np.isfinite(as_floats(trial.settings[setting] for trial in tried)).all()
-    figure = blank(setting, ERROR, log_x=not words and _log(results, setting))
+    figure = blank(setting, ERROR_TITLE, log_x=not words and _log(results, setting))
     highest = max([1e-12, *(trial["error"] for trial in tried if trial.finished)])
 
     def places(trials: Sequence[TrialResult]) -> list[Any]:
@@ -195,7 +195,7 @@ MOST_MARKED = 10
 
 def learning_curves(results: Results) -> go.Figure:
     """The validation error of the runs that answer for each cell, by training step."""
-    figure = blank("training step (count)", f"validation {ERROR}", log_x=False)
+    figure = blank("training step (count)", f"validation {ERROR_TITLE}", log_x=False)
     for cell in results.cells:
         for number, run in enumerate(cell.runs):
             steps, errors = run.history("error")
@@ -208,7 +208,7 @@ def learning_curves(results: Results) -> go.Figure:
 
 def error_against_cost(results: Results) -> go.Figure:
     """The error of every finished tuning trial against its training FLOPs."""
-    figure = blank("training cost (FLOPs)", ERROR)
+    figure = blank("training cost (FLOPs)", ERROR_TITLE)
     for cell in results.cells:
         finished = [trial for trial in cell.tuning if trial.finished]
         flops, errors = ([trial[name] for trial in finished] for name in ("flops", "error"))

@@ -21,7 +21,7 @@ import numpy as np
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
 from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
-from loopscale.stats.contrasts import ALPHA, MOST_REPLICATES, Array, pool, student
+from loopscale.stats.contrasts import ALPHA, MOST_DECIDING_REPLICATES, Array, pool, student
 from loopscale.stats.fitting import (
     LEAST_VALUES,
     FormFit,
@@ -54,9 +54,11 @@ class Verdict:
     """The reason of the verdict. For an undecided verdict, the data that would decide."""
     replicates: int | None = None
     """The number of replicates that would decide the verdict. None if the number is unknown, or above
-    `MOST_REPLICATES`."""
+    `MOST_DECIDING_REPLICATES`."""
     values: int | None = None
-    """The number of values that would decide the verdict. None if the number is unknown, or above `MOST_REPLICATES`."""
+    """The number of values that would decide the verdict.
+
+    None if the number is unknown, or above `MOST_DECIDING_REPLICATES`."""
     flat: bool = False
     """True if the interval holds 0 too: a flat line would agree as well."""
 
@@ -437,12 +439,12 @@ def _undecided(
     target = 2 * margin if width > 2 * margin else 2 * max(margin - off, off)
     replicates = _enough_replicates(width / target, runs, curves or values)
     more_values = None if curves else math.ceil(values * (width / target) ** 2)
-    if more_values is not None and more_values > MOST_REPLICATES:
+    if more_values is not None and more_values > MOST_DECIDING_REPLICATES:
         more_values = None
-    about = f"about {replicates}" if replicates else f"over {MOST_REPLICATES}"
+    about = f"about {replicates}" if replicates else f"over {MOST_DECIDING_REPLICATES}"
     remedies = [f"{about} replicates (now {runs})"]
     if not curves:
-        remedies.append(f"{more_values or f'over {MOST_REPLICATES}'} values (now {values})")
+        remedies.append(f"{more_values or f'over {MOST_DECIDING_REPLICATES}'} values (now {values})")
     because = f"the interval is {width:.2g} wide; {' or '.join(remedies)} would bring it below {target:.2g}"
     return Verdict("undecided", because, replicates, more_values)
 
@@ -453,7 +455,7 @@ def _enough_replicates(shrink: float, runs: int, groups: int) -> int | None:
     The noise is pooled over `groups` groups of replicates.
     """
     now = student(max(groups * (runs - 1), 1)) / math.sqrt(runs)
-    for count in range(runs + 1, MOST_REPLICATES + 1):
+    for count in range(runs + 1, MOST_DECIDING_REPLICATES + 1):
         if now / (student(groups * (count - 1)) / math.sqrt(count)) >= shrink:
             return count
     return None

@@ -19,7 +19,7 @@ from scipy.optimize import least_squares, nnls
 
 from loopscale.stats.contrasts import Array, PooledVariance, pool, student
 
-LIMITS = (0.02, 12.0)
+EXPONENT_LIMITS = (0.02, 12.0)
 """The range of the exponents. An interval that reaches an end is open there. An exponent at an end is no estimate."""
 GRID, ZOOMS, REWEIGHTS, PARAMETERS = 41, 3, 3, 5
 Ends = tuple[float, float]
@@ -184,7 +184,7 @@ def fit_surface(x: Any, z: Any, error: Any, flops: Any) -> Surface:
 
 
 def _unknown(exponent: float, interval: Ends | None) -> str:
-    if not LIMITS[0] * 1.01 < exponent < LIMITS[1] * 0.99:
+    if not EXPONENT_LIMITS[0] * 1.01 < exponent < EXPONENT_LIMITS[1] * 0.99:
         return "is at the limit of the search"
     return "has no upper bound" if interval and np.isinf(interval[1]) else ""
 
@@ -250,7 +250,7 @@ def _linear(cells: Cells, weight: Array, exponents: Array) -> tuple[Array, Array
 
 def _best_exponents(cells: Cells) -> tuple[Array, Array, Array]:
     """Exponents, linear coefficients and fitted errors. Each round takes its weights from the last fitted errors."""
-    axis = np.geomspace(*LIMITS, GRID)
+    axis = np.geomspace(*EXPONENT_LIMITS, GRID)
     fitted, exponents, linear = cells.error, np.ones(2), np.zeros(3)
     for _ in range(REWEIGHTS):
         weight = cells.runs / fitted**2
@@ -260,7 +260,7 @@ def _best_exponents(cells: Cells) -> tuple[Array, Array, Array]:
         def residual(logs: Array, weight: Array = weight) -> Array:
             return np.sqrt(weight) * (_linear(cells, weight, np.exp(logs))[1] - cells.error)
 
-        bounds = (np.log(LIMITS[0]), np.log(LIMITS[1]))
+        bounds = (np.log(EXPONENT_LIMITS[0]), np.log(EXPONENT_LIMITS[1]))
         inside = np.clip(np.log(start), bounds[0] + 1e-6, bounds[1] - 1e-6)
         exponents = np.exp(least_squares(residual, inside, bounds=bounds, xtol=1e-10, ftol=1e-12).x)
         linear, fitted = _linear(cells, weight, exponents)
@@ -286,7 +286,7 @@ def _ranges(
 ) -> list[Ends]:
     """The range of each quantity over the exponents with an allowed sum of squares; an open end is 0 or infinite."""
     allowed = noise.variance * student(noise.freedom) ** 2
-    alpha = beta = np.geomspace(*LIMITS, GRID)
+    alpha = beta = np.geomspace(*EXPONENT_LIMITS, GRID)
     region, at = np.ones((GRID, GRID), bool), (alpha, beta)
     for _ in range(ZOOMS):
         alpha, beta = np.union1d(alpha, best[0]), np.union1d(beta, best[1])
@@ -302,8 +302,8 @@ def _ranges(
         low, high = float(values.min()), float(values.max())
         if number < 2:
             low, high = (
-                (0.0 if low <= LIMITS[0] * 1.01 else low),
-                (np.inf if high >= LIMITS[1] * 0.99 else high),
+                (0.0 if low <= EXPONENT_LIMITS[0] * 1.01 else low),
+                (np.inf if high >= EXPONENT_LIMITS[1] * 0.99 else high),
             )
         ends.append((low, high))
     return ends

@@ -3,7 +3,7 @@
 from loopscale.analysis.laws.law import Law, Unfitted
 from loopscale.analysis.table import Column, Interval
 
-COLUMNS: list[Column[Law]] = [
+LAW_COLUMNS: list[Column[Law]] = [
     Column(("cell",), "cell", lambda law: law.cell or "all"),
     Column.attribute("of", "measure"),
     Column(("along",), "along", lambda law: law.axis),

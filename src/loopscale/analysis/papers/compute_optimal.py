@@ -11,13 +11,12 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.axes import in_step, place_on_axis
 from loopscale.analysis.figures import laws
-from loopscale.analysis.laws.surface import LIMITS, Ends, Surface, fit_surface
+from loopscale.analysis.laws.surface import EXPONENT_LIMITS, Ends, Surface, fit_surface
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
-from loopscale.analysis.references import PROMPTS
 from loopscale.analysis.results import Results
-from loopscale.studies.axes import FACTORS_OF_PROMPTS
+from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 
-BUDGETS = 5
+BEST_PAIRS = 5
 """Rows of the table of best pairs, over the range of FLOPs that the cells spent."""
 
 
@@ -58,7 +57,7 @@ def best_pairs(results: Results, x: str, z: str) -> pd.DataFrame:
         surface = study_surface(results, x, z) if not results.missing else None
         if surface is not None:
             costs = surface.flops(surface.cells.x, surface.cells.z)
-            for flops in np.geomspace(costs.min(), costs.max(), BUDGETS):
+            for flops in np.geomspace(costs.min(), costs.max(), BEST_PAIRS):
                 pair = surface.best(float(flops))
                 within = "yes" if surface.within_cells(*pair) else "no"
                 rows.append([float(flops), *pair, float(surface.value(*pair)), within])
@@ -104,7 +103,7 @@ def _terms(surface: Surface, names: tuple[str, str]) -> Iterator[str]:
     for name, scale, exponent, interval, unknown in zip(
         names, surface.scales, surface.exponents, intervals, surface.unknown, strict=True
     ):
-        if scale <= 0 or exponent <= LIMITS[0] * 1.01:
+        if scale <= 0 or exponent <= EXPONENT_LIMITS[0] * 1.01:
             yield f", and does not fall along {name}"
         elif unknown:
             yield f" + a term of {name}, whose exponent {unknown}{_interval_words(interval)}"

@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from loopscale.analysis.figures.style import (
-    ERROR,
+    ERROR_TITLE,
     blank,
     colour_of,
     dashed_line,
@@ -48,7 +48,7 @@ from loopscale.tasks.base import Task
 
 Iterates = Sequence[tuple[str | Mapping[str, Any], int]]
 """Solvers, each by its kind or as a study writes it, with the number of iterates."""
-UNTRAINED = "No net of this study has been trained, so there is nothing to compare."
+NO_NET = "No net of this study has been trained, so there is nothing to compare."
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ def gains(errors: Sequence[StepErrors]) -> list[Gain]:
 
 def trend_sentences(rows: Sequence[NetTrend]) -> Sentences:
     """Every trend in a sentence."""
-    return Sentences([row.sentence for row in rows] or [UNTRAINED])
+    return Sentences([row.sentence for row in rows] or [NO_NET])
 
 
 def second_order_sentences(rows: Sequence[NetTrend]) -> Sentences:
@@ -241,12 +241,12 @@ def second_order_sentences(rows: Sequence[NetTrend]) -> Sentences:
         elif not {"undecided", "not compared"} & {newton, descent}:
             verdict = "not of second order by this measure"
         sentences.append(f"{cell}: {verdict} (against Newton {newton}, against gradient descent {descent}).")
-    return Sentences(sentences or [UNTRAINED])
+    return Sentences(sentences or [NO_NET])
 
 
 def gain_sentences(rows: Sequence[Gain]) -> Sentences:
     """What depth or looping gains in every net."""
-    return Sentences([row.sentence for row in rows] or [UNTRAINED])
+    return Sentences([row.sentence for row in rows] or [NO_NET])
 
 
 def similarity_sentences(rows: Sequence[NetTrend]) -> Sentences:
@@ -256,7 +256,7 @@ def similarity_sentences(rows: Sequence[NetTrend]) -> Sentences:
         ordered = sorted((row for row in rows if row.cell == cell), key=lambda row: -row.similarity)
         listed = ", ".join(f"{row.solver} {row.similarity:.3f}" for row in ordered)
         sentences.append(f"{cell}, mean similarity at the best matches: {listed}.")
-    return Sentences(sentences or [UNTRAINED])
+    return Sentences(sentences or [NO_NET])
 
 
 def _interval_words(interval: Interval | None) -> str:
@@ -313,7 +313,7 @@ STEP = "loop or layer (count)"
 def heat_maps(similar: Sequence[NetSimilarity]) -> go.Figure:
     """The similarity of every step with every iterate, mean over replicates. A ring marks each step's best match."""
     if not similar:
-        return missing_figure(UNTRAINED)
+        return missing_figure(NO_NET)
     panels = dict[tuple[str, str], list[NetSimilarity]]()
     for pair in similar:
         panels.setdefault((pair.cell, pair.solver), []).append(pair)
@@ -359,7 +359,7 @@ def best_matches_figure(
     """
     rows = [row for row in similar if row.solver == solver]
     if not rows:
-        return missing_figure(UNTRAINED)
+        return missing_figure(NO_NET)
     figure = blank(STEP, "best-matching iterate (count)", log_x=False)
     if solver not in LOGARITHMIC:
         highest = max(int(row.matches.iterates.max()) for row in rows)
@@ -394,8 +394,8 @@ def best_matches_figure(
 def error_by_step(errors: Sequence[StepErrors]) -> go.Figure:
     """Error after every loop, layer or iterate: nets with their 95 % intervals over replicates, solvers dashed."""
     if not errors:
-        return missing_figure(UNTRAINED)
-    figure = blank("loop, layer or iterate (count)", ERROR)
+        return missing_figure(NO_NET)
+    figure = blank("loop, layer or iterate (count)", ERROR_TITLE)
     for index, cell in enumerate(dict.fromkeys(row.name for row in errors if row.replicate)):
         curves = np.stack([row.errors for row in errors if row.name == cell and row.replicate], axis=1)
         mean_line(figure, safe(cell), index, np.arange(1.0, len(curves) + 1), curves)

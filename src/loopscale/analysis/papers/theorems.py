@@ -20,9 +20,15 @@ from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Limit, Stated
-from loopscale.theory.constructions.verification import EXACT, MeasuredOrder, approach, distances, order
+from loopscale.theory.constructions.verification import (
+    EXACT_DIFFERENCE,
+    MeasuredOrder,
+    approach,
+    distances,
+    order,
+)
 
-LEAST = 1e-18
+LEAST_ERROR = 1e-18
 """Figures show this value for a distance of 0, and a gap for a bound below it."""
 
 Named = str | Mapping[str, Any]
@@ -117,7 +123,7 @@ def verify(construction: Construction, seed: int = 0) -> Verification:
         for step, prompts in enumerate(distances(construction, example), 1)
         if not prompts.isnan().any()
     ]
-    near, holds = None, all(step.largest <= EXACT for step in steps)
+    near, holds = None, all(step.largest <= EXACT_DIFFERENCE for step in steps)
     if limit:
         at_values = approach(construction, limit, seed)
         near = LimitDistances(limit, at_values, order(limit, at_values))
@@ -177,7 +183,7 @@ def bounds_along(
         y = np.array([_value(bound, setting, value) for value in values])
         if np.isnan(y).all():
             bound.at(**{setting: values[0]}).value()  # raises with the reason
-        y[y < LEAST] = math.nan
+        y[y < LEAST_ERROR] = math.nan
         mode = "lines+markers" if len(values) < 40 else "lines"
         series(figure, index, values, y, safe(label), mode, size=6, width=2.2)
     return with_decimal_ticks(figure)
@@ -208,11 +214,11 @@ def excess_risks(
 
 
 def distance_by_step(*constructions: Named, seed: int = 0) -> go.Figure:
-    """The distance of each net from its algorithm after every step; `LEAST` stands for no distance."""
+    """The distance of each net from its algorithm after every step; `LEAST_ERROR` stands for no distance."""
     figure = blank("step of the algorithm (count)", "largest distance from the algorithm", log_x=False)
     for index, named in enumerate(constructions):
         steps = verify(_member(Construction, named), seed).steps
-        x, y = [step.step for step in steps], [max(step.largest, LEAST) for step in steps]
+        x, y = [step.step for step in steps], [max(step.largest, LEAST_ERROR) for step in steps]
         series(figure, index, x, y, safe(_label(named)), "lines+markers", size=7)
     return with_decimal_ticks(figure)
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from loopscale.analysis.answers.claims import JudgedClaim, at_equal_flops
 from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
-from loopscale.analysis.floors import FILE as FLOORS
+from loopscale.analysis.floors import FLOORS_FILE
 from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.words import COLUMNS as LAWS
-from loopscale.analysis.laws.words import law_name
+from loopscale.analysis.laws.words import LAW_COLUMNS, law_name
 from loopscale.analysis.load import find_results
 from loopscale.analysis.results import Results
 from loopscale.core.config import leaves
@@ -24,7 +23,7 @@ from loopscale.records.stores.opening import open_store
 from loopscale.studies.claims import WORDS
 from loopscale.studies.mistakes import Mistakes
 
-FILE = "FINDINGS.md"
+FINDINGS_FILE = "FINDINGS.md"
 BEGIN = "<!-- findings: written by `make findings` -->"
 END = "<!-- end of the findings -->"
 SIZES = (
@@ -118,7 +117,7 @@ def section_of(export: Path, file: Path, keep_floors: bool = False) -> Section:
     """
     results = find_results(str(file), export)
     if keep_floors:
-        results.floors.keep = export / FLOORS
+        results.floors.keep = export / FLOORS_FILE
     return Section(results.name, study_findings(results))
 
 
@@ -192,7 +191,7 @@ def _law_cells(findings: Findings, law: Law) -> list[str]:
         each for each in findings.open if each.what == f"Whether {law_name(law)} falls as {law.theory} says"
     )
     cost = next(map(cost_in_words, asked), "–")
-    tested = [str(column.value(law)) for column in LAWS if column.names == HELD_OUT]
+    tested = [str(column.value(law)) for column in LAW_COLUMNS if column.names == HELD_OUT]
     return [
         f"{law_name(law)}, {law.form.replace('_', ' ')}",
         f"{law.rate:.3g} ({interval})",
@@ -268,7 +267,8 @@ def readme_section(found: Sequence[Section]) -> str:
     """The sentences on findings in README.md, between their markers."""
     words = [claim.word for section in found for claim in section.findings.claims]
     total = readme_total(words, sum(bool(section.findings.claims) for section in found))
-    page = f"The page [{FILE}]({FILE}) lists every claim and every law, with the interval and the cost of a verdict."
+    link = f"[{FINDINGS_FILE}]({FINDINGS_FILE})"
+    page = f"The page {link} lists every claim and every law, with the interval and the cost of a verdict."
     return "\n".join([BEGIN, "", total, page, "", END])
 
 
@@ -287,7 +287,7 @@ def write_findings(root: Path) -> None:
         section_of(export, root / "studies" / f"{name}.yaml", keep_floors=True)
         for name, export in study_files(root).items()
     ]
-    (root / FILE).write_text(findings_page(found, root), encoding="utf-8")
+    (root / FINDINGS_FILE).write_text(findings_page(found, root), encoding="utf-8")
     readme = root / "README.md"
     readme.write_text(
         with_section(readme.read_text(encoding="utf-8"), readme_section(found)), encoding="utf-8"

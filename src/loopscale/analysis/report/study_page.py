@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.answers.best_cells import best_columns, best_notes, front, front_columns, regret_notes
-from loopscale.analysis.answers.claims import COLUMNS as CLAIMS
-from loopscale.analysis.answers.claims import claim_notes, equal_flops_notes
-from loopscale.analysis.answers.cost import COLUMNS as COSTS
-from loopscale.analysis.answers.cost import training_costs
+from loopscale.analysis.answers.claims import CLAIM_COLUMNS, claim_notes, equal_flops_notes
+from loopscale.analysis.answers.cost import COST_COLUMNS, training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
-from loopscale.analysis.answers.matched_steps import COLUMNS as MATCHED
-from loopscale.analysis.answers.matched_steps import matched_notes
-from loopscale.analysis.answers.pareto import COLUMNS as FRONTS
-from loopscale.analysis.answers.pareto import Front, compares_models, fronts, stretches
+from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes
+from loopscale.analysis.answers.pareto import PARETO_COLUMNS, Front, compares_models, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings_notes
 from loopscale.analysis.answers.summary import summary
 from loopscale.analysis.axes import independent_axes
@@ -24,7 +20,7 @@ from loopscale.analysis.figures import cells, curves, emergence, matched, settin
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.words import COLUMNS as LAWS
+from loopscale.analysis.laws.words import LAW_COLUMNS
 from loopscale.analysis.report.page import Figure, render, text
 from loopscale.analysis.results import CellResult, Results, TrialResult
 from loopscale.theory.prediction import missing_theory
@@ -57,14 +53,14 @@ def study_page(
         findings=findings,
         columns={
             "best": best_columns(results),
-            "claims": CLAIMS,
+            "claims": CLAIM_COLUMNS,
             "front": front_columns(results),
-            "laws": LAWS,
+            "laws": LAW_COLUMNS,
             "open": QUESTIONS,
             "standings": STANDINGS,
-            "matched": MATCHED,
-            "costs": COSTS,
-            "fronts": FRONTS,
+            "matched": MATCHED_COLUMNS,
+            "costs": COST_COLUMNS,
+            "fronts": PARETO_COLUMNS,
         },
         summary=summary(findings),
         best_notes=" ".join([*best_notes(findings.answers), *regret_notes(results)]),

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from loopscale.analysis.answers.best_cells import Best
 from loopscale.analysis.answers.comparisons import Comparison
-from loopscale.analysis.answers.two_studies import LAW_COLUMNS, PAIR_COLUMNS, TwoStudies
-from loopscale.analysis.figures.style import ERROR, interval_points, named_rows, safe, wrapped
+from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS, TwoStudies
+from loopscale.analysis.figures.style import ERROR_TITLE, interval_points, named_rows, safe, wrapped
 from loopscale.analysis.report.page import Figure, render
 
 MOST_PAIRS = 400
@@ -21,7 +21,7 @@ def two_studies_page(studies: TwoStudies) -> str:
         list(_figures(studies)),
         studies=studies,
         pair_columns=PAIR_COLUMNS,
-        law_columns=LAW_COLUMNS,
+        law_columns=LAW_PAIR_COLUMNS,
         alone=list(zip(studies.names, studies.alone, strict=True)),
         most=MOST_PAIRS,
     )
@@ -34,7 +34,7 @@ def _figures(studies: TwoStudies) -> Iterator[Figure]:
     names = [wrapped(pair.first.label or "the only cell") for pair in pairs]
     if not studies.matched:
         names = [f"{wrapped(pair.second.label)}<br>over {wrapped(pair.first.label)}" for pair in pairs]
-    errors = named_rows(ERROR, names)
+    errors = named_rows(ERROR_TITLE, names)
     for side, name in enumerate(studies.names):
         answers = [(pair.first, pair.second)[side] for pair in pairs]
         ends = _columns(answers, "error", "error_low", "error_high")

@@ -12,7 +12,7 @@ from loopscale.records.stores.folder import DATABASE
 
 OF_AN_INDEX = ("missing from index", "entries in index")
 """Texts of SQLite for a damaged index, which the table can make anew."""
-MOST = 100
+MOST_FAULTS = 100
 """Faults that SQLite lists."""
 
 
@@ -43,7 +43,7 @@ class Database(Check):
 def _faults(file: Path) -> list[str]:
     try:
         with closing(sqlite3.connect(file.as_uri() + "?mode=rw", uri=True, timeout=20)) as database:
-            rows = database.execute(f"PRAGMA integrity_check({MOST})").fetchall()
+            rows = database.execute(f"PRAGMA integrity_check({MOST_FAULTS})").fetchall()
     except sqlite3.DatabaseError as problem:
         return [str(problem)]
     return [str(row[0]) for row in rows if row[0] != "ok"]

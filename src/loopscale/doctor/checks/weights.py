@@ -9,7 +9,7 @@ from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.records.model import WEIGHTS, Run
 from loopscale.records.weights import restore_weights
 from loopscale.training import checkpoint
-from loopscale.training.checkpoint import SUFFIX
+from loopscale.training.checkpoint import CHECKPOINT_SUFFIX
 
 ASIDE = ".damaged"
 """Suffix of a damaged checkpoint that was put aside."""
@@ -88,7 +88,7 @@ def _record(patient: Patient, key: str, run: Run) -> str:
 
 
 def _put_aside(patient: Patient, key: str) -> str:
-    checkpoints, name = patient.store.checkpoints, key + SUFFIX
+    checkpoints, name = patient.store.checkpoints, key + CHECKPOINT_SUFFIX
     checkpoints.put(name + ASIDE, checkpoints.get(name))
     checkpoints.delete(name)
     return f"the file was renamed to {name}{ASIDE}"

@@ -44,7 +44,7 @@ FORMAT = 1
 FORMAT_TAG = "loopscale.format"
 """Tag of a study's experiment: the format of its records. Experiments without this tag are not ours."""
 ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
-PAGE = 200
+PAGE_ROWS = 200
 """Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
 THREADS = 8
 """Requests to a server or database at a time."""
@@ -339,7 +339,7 @@ class TrackingStore(Store):
     ) -> tuple[list[Run], str | None]:
         """One page of runs, and the token of the next page."""
         kind = mlflow.entities.ViewType.from_string(view.lower())
-        page = self.client.search_runs(experiments, condition, kind, PAGE, page_token=token)
+        page = self.client.search_runs(experiments, condition, kind, PAGE_ROWS, page_token=token)
         return [_run(entry) for entry in page], page.token
 
     @override

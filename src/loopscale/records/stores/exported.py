@@ -29,14 +29,14 @@ ABOUT = "export.json"
 WEIGHTS_FOLDER = "weights"
 """Folder of an export with the weights of its trials, each in a file with the trial's key as name."""
 AGAIN = "export again"
-COLUMNS = {
+EXPORTED_COLUMNS = {
     "studies": {"text": "study tags settings", "number": "start", "bytes": f"{STUDY_JSON} {STUDY_FILE}"},
     "trials": {"text": "study tags settings trial run status metrics", "number": "start end"},
     "history": {"text": "run metric", "integer": "step", "number": "value"},
     "curves": {"text": "run trial", "integer": "loop point", "number": "error sem raw"},
 }
 """The required columns of every table, by the kind of their values. A column without any value has no kind."""
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
+MALFORMED_EXPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 """Exceptions from reading damaged files. A damaged Parquet file raises a ValueError or an OSError."""
 
 
@@ -139,7 +139,7 @@ def damage_as_error(folder: Path) -> Iterator[None]:
     """Raise StoreError for every exception that damaged files cause."""
     try:
         yield
-    except MALFORMED as problem:
+    except MALFORMED_EXPORT as problem:
         what = f"{folder} holds something else than exported records ({type(problem).__name__}: {str(problem)[:200]})"
         raise StoreError(what, AGAIN) from problem
 
@@ -157,7 +157,7 @@ def require_file(file: Path) -> None:
 
 def check_export(folder: Path) -> None:
     """StoreError unless `folder` holds a complete export in a format that this version reads."""
-    for name in (ABOUT, *(f"{table}.parquet" for table in COLUMNS)):
+    for name in (ABOUT, *(f"{table}.parquet" for table in EXPORTED_COLUMNS)):
         require_file(folder / name)
     try:
         about = json.loads((folder / ABOUT).read_text())
@@ -165,12 +165,12 @@ def check_export(folder: Path) -> None:
         trials = int(about["trials"]) if version <= FORMAT else 0
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{folder} holds no exported records", "`loopscale export` makes them") from None
-    except MALFORMED as problem:
+    except MALFORMED_EXPORT as problem:
         raise StoreError(f"{folder / ABOUT} is damaged or unreadable", AGAIN) from problem
     if version > FORMAT:
         what = f"{folder} was exported by loopscale {made_by} in format {version}"
         raise StoreError(f"{what}, this version reads up to {FORMAT}", "install a newer loopscale")
-    for name, columns in COLUMNS.items():
+    for name, columns in EXPORTED_COLUMNS.items():
         filled = name in ("studies", "trials") and trials > 0
         _check_table(folder / f"{name}.parquet", columns, expected=trials > 0, filled=filled)
 

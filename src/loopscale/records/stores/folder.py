@@ -27,7 +27,7 @@ from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Point, TrackingSto
 from loopscale.training.storage import CheckpointStore
 
 DATABASE, FORMAT_FILE, ARTIFACTS, REPORTS = "mlflow.db", "format.json", "artifacts", "reports"
-TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "tags", "experiment_tags")
+MLFLOW_TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "tags", "experiment_tags")
 """MLflow's tables that hold records."""
 RUNS_PER_QUERY = 500
 PARQUET = b"PAR1"
@@ -378,7 +378,7 @@ def _check_database(root: Path) -> None:
         return
     try:
         with closing(_open_read_only(root)) as connection:
-            for table in TABLES:
+            for table in MLFLOW_TABLES:
                 connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
     except sqlite3.Error as problem:
         what = f"{database} is no database of MLflow's, or damaged ({problem})"

@@ -27,7 +27,7 @@ from ray._raylet import (
 )
 from ray.tune.execution import class_cache
 
-from loopscale.core.leftovers import PREFIX, marked
+from loopscale.core.leftovers import FOLDER_PREFIX, marked
 from loopscale.errors import RunError
 from loopscale.redaction import redacted
 
@@ -145,11 +145,11 @@ def short_folder(places: Sequence[str]) -> str:
     """
     for place in places:
         with suppress(OSError):
-            folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+            folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=place)
             if len(folder) <= LONGEST_FOLDER:
                 return folder
             os.rmdir(folder)
-    most = LONGEST_FOLDER - len(f"/{PREFIX}") - RANDOM
+    most = LONGEST_FOLDER - len(f"/{FOLDER_PREFIX}") - RANDOM
     what = f"Ray needs a folder whose path has at most {most} characters, and none of {', '.join(places)} can be used"
     raise RayFailed(f"{what}; set TMPDIR to a short path")
 

@@ -39,7 +39,7 @@ EFFECTS = (0.0, 0.05, 0.1, 0.2, 0.5)
 """Assumed effects, as differences of log errors."""
 SHARES = (1.0, 1 - OFF)
 """Assumed rates of laws, as shares of the rates of their theories."""
-LEVEL = 0.1
+UNKNOWN_ERROR = 0.1
 """The error of cells and algorithms without an effect. Only ratios count."""
 
 
@@ -48,12 +48,12 @@ class AssumedErrors:
     """The final errors of one simulated course."""
 
     means: Mapping[str, float]
-    """The mean log error by cell. Cells without a value have the log of `LEVEL`."""
+    """The mean log error by cell. Cells without a value have the log of `UNKNOWN_ERROR`."""
     sd: float
     """The standard deviation of the log error between the replicates of a cell."""
     draw: int
     """The number of the course. The noise of a trial depends on the draw and on the trial's key."""
-    solver: float | None = LEVEL
+    solver: float | None = UNKNOWN_ERROR
     """The error of every algorithm; None if the algorithms have none."""
     learns_at: int = 1
     """The least factor of the steps at which nets leave the plateau."""
@@ -61,7 +61,7 @@ class AssumedErrors:
     def log_error(self, cell: str, trial: str) -> float:
         """The log error of a trial of a cell."""
         noise = random.Random(f"{self.draw} {trial}").gauss(0, self.sd)
-        return self.means.get(cell, math.log(LEVEL)) + noise
+        return self.means.get(cell, math.log(UNKNOWN_ERROR)) + noise
 
     def report(self, job: Job, report: Report) -> Report:
         """The report of a finished job with its evaluation."""
@@ -151,7 +151,7 @@ def until_forecasts(
             _forecast(study, curves, cluster, courses, known, spread, Assumption(learns_at=factor))
             for factor in study.until.factors
         ]
-    level, better, (courses_of_laws, rate) = math.log(LEVEL), _first_sides(study), _law_courses(study)
+    level, better, (courses_of_laws, rate) = math.log(UNKNOWN_ERROR), _first_sides(study), _law_courses(study)
     forecasts = list[UntilForecast]()
     for effect, share in _assumptions(study, bool(courses_of_laws)):
         start = {key: level + (share or 0.0) * log for key, log in courses_of_laws.items()}
@@ -237,7 +237,7 @@ def _forecast(
     trials, hours = list[int](), list[float]()
     last = list[Sequence[Decision]]()
     for draw in range(courses):
-        solver = None if assumed.effect is None else LEVEL
+        solver = None if assumed.effect is None else UNKNOWN_ERROR
         errors = AssumedErrors(means, sd, draw, solver, assumed.learns_at)
         simulation = Simulation(study, curves, replace(cluster, kills=0), errors=errors)
         conductor = simulation.run()

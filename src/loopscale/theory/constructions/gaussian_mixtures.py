@@ -26,7 +26,7 @@ from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import newton_step
 from loopscale.theory.constructions.piecewise import Piecewise, geometric_knots, integer_knots, uniform_knots
-from loopscale.theory.constructions.posteriors import SOURCE, GaussianMixture, posterior, squared_distances
+from loopscale.theory.constructions.posteriors import E_STEP, GaussianMixture, posterior, squared_distances
 
 SYSTEM = "clustering"
 
@@ -99,7 +99,7 @@ class GaussianEM(IteratedMixture, kind="gaussian_em"):
     logarithm of an estimated share uses knots only.
     """
 
-    source = SOURCE
+    source = E_STEP
     algorithm = "expectation_maximisation"
     variance: PositiveFloat = 1.0
     """σ², of every component."""
@@ -154,7 +154,7 @@ class SoftmaxGaussianEM(IteratedMixture, kind="gaussian_em_softmax"):
     the count. Logarithms and squares of centres are piecewise linear functions in the MLPs.
     """
 
-    source = SOURCE
+    source = E_STEP
     algorithm = "expectation_maximisation"
     variance: PositiveFloat = 1.0
     """σ², of every component."""
@@ -202,7 +202,7 @@ class Lloyd(IteratedMixture, kind="lloyd"):
     move.
     """
 
-    source = SOURCE
+    source = E_STEP
     algorithm = "lloyd"
     sharpness: PositiveFloat = 1e6
     """1/σ²."""

@@ -24,7 +24,7 @@ from loopscale.theory.constructions.logic import gate_terms
 
 SYSTEM = "clustering"
 
-SOURCE = "@he2025em (its E-step)"
+E_STEP = "@he2025em (its E-step)"
 
 
 class GaussianMixture(Construction):
@@ -113,7 +113,7 @@ class GaussianMixture(Construction):
 class GaussianPosterior(GaussianMixture, kind="gaussian_posterior"):
     """The posterior over the components at every point: a layer that computes |μ|², then a softmax layer."""
 
-    source = SOURCE
+    source = E_STEP
     algorithm = "e_step"
     variance: PositiveFloat = 1.0
     """σ², of every component."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from loopscale.theory.constructions.base import Construction, without_idle_heads
 from loopscale.theory.constructions.example import Example, Limit
 
-EXACT = 1e-10
+EXACT_DIFFERENCE = 1e-10
 """The largest distance between an exact construction and its algorithm, in float64."""
 TOLERANCE = 0.15
 """Relative tolerance between the measured order and the expected order."""
