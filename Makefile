@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV ?= .venv
 STORE ?= .loopscale
 BIN := $(VENV)/bin
+STAGE := .ci/stage
 comma := ,
 # Stamps of what is installed: the package, the tools of `make test`, the tools of all other tests.
 RUNS := $(VENV)/ready-to-run
@@ -44,13 +45,13 @@ quickstart: $(RUNS)  ## train, tune, replicate and compare three models on linea
 	$(BIN)/loopscale run studies/quickstart.yaml --store $(STORE)
 
 lint: $(READY)  ## check format, style, import contracts and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(STAGE) "style" $(BIN)/ruff check .
+	@$(STAGE) "format" $(BIN)/ruff format --check .
+	@$(STAGE) "import contracts" $(BIN)/lint-imports
+	@$(STAGE) "types" $(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint  ## run lint and every quick test (8 to 15 minutes)
-	$(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
+test: lint  ## run lint and every quick test (5 minutes)
+	@$(STAGE) "quick tests" $(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
 slow: $(ALL)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (25 to 40 minutes)
 	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15

@@ -50,7 +50,7 @@ def test_a_study_without_records_reads_no_records(store: Store):
 
 
 def test_records_are_in_the_order_of_their_start(store: Store, trials, monkeypatch):
-    monkeypatch.setattr(base, "PAGE", 2)
+    monkeypatch.setattr(base, "PAGE_ROWS", 2)
     keys = [f"k{number}" for number in range(40)]
     write(store, *(trials.begun(key) for key in keys))
     assert [record.key for record in recorded_trials(store, "study")] == keys
