@@ -1,6 +1,6 @@
-"""Print the processor and the kernels that its libraries choose. Sums and products differ in the last digit between them.
+"""Print the processor, and the kernels that numpy, OpenBLAS and torch choose for it.
 
-A test that fails on one machine only is understood from these lines.
+Sums and products of two kernels differ in the last digit. These lines explain a test that fails on one machine only.
 """
 
 import os
@@ -27,6 +27,8 @@ chosen = ", ".join(f"{name}={os.environ[name]}" for name in variables if name in
 blas = ", ".join(library["architecture"] for library in threadpool_info() if "architecture" in library)
 found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
 products = ", ".join(f"{library} {rate:.0f}" for library, rate in rates().items())
-print(f"processor: {model()}, {len(os.sched_getaffinity(0))} cores; {chosen or 'no kernels chosen by variables'}")
+print(
+    f"processor: {model()}, {len(os.sched_getaffinity(0))} cores; {chosen or 'no kernels chosen by variables'}"
+)
 print(f"kernels: OpenBLAS {blas}, numpy {' '.join(found)}, torch {torch.backends.cpu.get_cpu_capability()}")
 print(f"products in float32, GFLOP/s: {products}")

@@ -5,12 +5,11 @@ from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
 from loopscale.studies.cells import labels
+from loopscale.studies.files import BUDGET_PATHS
 
 PROMPTS = "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
 """The prompts seen in training are the product of these settings."""
-BUDGET_PATHS = ("training.flops", "training.seconds")
-"""Settings that determine the steps of training."""
 
 
 class HasValues(Protocol):

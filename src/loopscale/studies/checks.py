@@ -13,11 +13,10 @@ from loopscale.core.config import Family, is_tree, leaves
 from loopscale.core.plugins import OWN
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
-from loopscale.studies.axes import BUDGET_PATHS
 from loopscale.studies.cells import Layout
 from loopscale.studies.claim_checks import claim_faults
 from loopscale.studies.claims import OF_CURVES
-from loopscale.studies.files import PARTS
+from loopscale.studies.files import BUDGET_PATHS, PARTS
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES, LawSpec, StudySchema, solver_kinds, solving

@@ -25,6 +25,8 @@ SHIPPED = Path(__file__).parents[1] / "shipped" / FOLDER
 """The studies of the package. In a checkout this is a link to the checkout's `studies/`."""
 PARTS = ("task", "model", "training")
 """Parts of a trial that a study fixes, varies and tunes. The study itself chooses the fourth part, the seed."""
+BUDGET_PATHS = ("training.flops", "training.seconds")
+"""Settings from which a study derives the steps of its trainings."""
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 
 

@@ -21,7 +21,7 @@ from loopscale.stats.contrasts import (
     mean_interval,
     student,
 )
-from loopscale.studies.axes import BUDGET_PATHS
+from loopscale.studies.files import BUDGET_PATHS
 from loopscale.studies.space import Axis, Space
 from loopscale.studies.until import in_reserve
 
