@@ -5,6 +5,7 @@ VENV ?= .venv
 STORE ?= .loopscale
 BIN := $(VENV)/bin
 STAGE := .ci/stage
+CHECKED := loopscale.core.prompt,loopscale.tasks,loopscale.models,loopscale.solvers,loopscale.theory,loopscale.training,loopscale.evaluate,loopscale.regret,loopscale.stats,loopscale.analysis
 comma := ,
 # Stamps of what is installed: the package, the tools of `make test`, the tools of all other tests.
 RUNS := $(VENV)/ready-to-run
@@ -14,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 # The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help quickstart test lint slow hosts soak bench notebooks findings noise docs ui install clean
+.PHONY: help quickstart test lint shapes slow hosts soak bench notebooks findings noise docs ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,8 +54,13 @@ lint: $(READY)  ## check format, style, import contracts and types
 test: lint  ## run lint and every quick test (5 minutes)
 	@$(STAGE) "quick tests" $(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
-slow: $(ALL)  ## run tests with real Ray, kills, servers, training, and coverage of intervals (25 to 40 minutes)
-	$(BIN)/pytest -m "slow and not hosts and not cuda" -n 2 --dist loadfile --durations 15
+shapes: $(READY)  ## run the contracts and the reference tests with checked shapes and types of tensors (4 minutes)
+	@$(STAGE) "checked shapes" $(BIN)/pytest tests/contracts tests/reference tests/models -m "not slow and not cuda" \
+	  -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype
+
+PART ?=
+slow: $(ALL) shapes  ## run tests with real Ray, kills, servers, training, and coverage of intervals (PART=stats: one folder)
+	@$(STAGE) "slow tests" $(BIN)/pytest tests/$(PART) -m "slow and not hosts and not cuda" -n 2 --dist worksteal --durations 15
 
 hosts: $(ALL)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
 	$(BIN)/pytest -m "hosts and not long" -n 2 --dist worksteal -v --durations 0
