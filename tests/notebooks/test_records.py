@@ -22,6 +22,7 @@ def recorded(folder: Path) -> StudyResults:
     return results(study, folder)
 
 
+@pytest.mark.slow
 @every_study
 def test_no_trained_net_is_better_than_the_best_possible_predictor(folder: Path):
     study = recorded(folder)
@@ -29,6 +30,7 @@ def test_no_trained_net_is_better_than_the_best_possible_predictor(folder: Path)
     assert impossible_results(study) == []
 
 
+@pytest.mark.slow
 @every_study
 def test_some_net_of_every_study_is_far_better_than_predicting_nothing(folder: Path):
     """By the interval over replicates, if there is one."""

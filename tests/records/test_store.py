@@ -270,6 +270,7 @@ def test_processes_that_open_a_new_store_together_get_the_same_store(tmp_path: P
         process.join()
 
 
+@pytest.mark.slow
 def test_a_new_store_has_the_tables_of_mlflow(tmp_path: Path):
     """Tests copy a migrated database. Another process has no copy, and lets MLflow migrate."""
     code = "import sys; from loopscale.records.stores.opening import open_store; open_store(sys.argv[1], create=True)"

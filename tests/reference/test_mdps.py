@@ -131,6 +131,7 @@ def test_ucb_vi_with_a_small_bonus_has_the_values_of_a_plain_loop():
             np.testing.assert_allclose(found[game, query].numpy(), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", ENVIRONMENTS, ids=str)
 def test_the_regret_of_ucb_vi_is_below_its_bound_and_grows_at_most_as_a_root(settings: dict[str, Any]):
     found = list[float]()
@@ -144,6 +145,7 @@ def test_the_regret_of_ucb_vi_is_below_its_bound_and_grows_at_most_as_a_root(set
 # Posterior
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", ENVIRONMENTS, ids=str)
 def test_optimal_actions_are_drawn_from_the_posterior(settings: dict[str, Any]):
     """The cross entropy of a calibrated distribution is its own entropy."""

@@ -35,6 +35,7 @@ def wide_outputs(xs: torch.Tensor, layers: int, activation: Activation, gain: fl
     return states[..., 0]
 
 
+@pytest.mark.slow
 @EVERY_ACTIVATION
 @pytest.mark.parametrize("layers", [2, 4])
 def test_the_kernel_is_the_covariance_of_wide_networks(activation: Activation, layers: int):
@@ -163,6 +164,7 @@ def test_dead_networks_are_zero():
     assert 0 < dead < 0.5
 
 
+@pytest.mark.slow
 def test_the_kernel_of_the_right_depth_is_better_on_wide_networks():
     task = network_task(layers=2, width=256, points=16)
     batch = task.sample(400, stream("prompts"))

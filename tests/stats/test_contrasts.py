@@ -339,6 +339,7 @@ def tolerance(share: float) -> float:
     return 3 * math.sqrt(share * (1 - share) / DRAWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(
     ("spread", "late", "lowest", "highest"),
@@ -390,6 +391,7 @@ def test_the_interval_of_one_cell_against_a_value_covers(common: float, lowest: 
             assert compared.half_width() == pytest.approx(half[0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "noise"), [(2, 0.05), (2, 0.3), (3, 0.05), (3, 0.6), (5, 0.2)])
 @pytest.mark.parametrize("cells", [2, 8])
 def test_the_interval_of_a_mean_error_covers(cells: int, seeds: int, noise: float):
@@ -469,6 +471,7 @@ def test_a_seed_that_is_missing_in_one_pair_is_left_out_of_all_pairs():
     assert compared.difference == pytest.approx((kept[[0, 1]] - kept[[2, 3]]).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5, 8])
 @pytest.mark.parametrize(("effect", "least"), [(0.0, 0.94), (0.1, 0.9)])
 def test_intervals_over_several_pairs_cover(seeds: int, effect: float, least: float):

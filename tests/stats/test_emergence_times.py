@@ -26,6 +26,7 @@ def _interval(steps: float, most: int) -> tuple[float, float]:
     return (by - 100, by) if by <= most else (float(most), math.inf)
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_effects_behind_censored_records():
     fitted = fit_emergence_times(simulated(np.random.default_rng(0), 40, 4, 3, 3000))
     assert math.exp(fitted.level) == pytest.approx(1500, rel=0.25)

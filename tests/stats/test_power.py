@@ -113,6 +113,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_the_chances_of_a_claim_are_the_shares_of_judged_studies(name: str):
     plan, draws = PLANS[name], 1500

@@ -254,6 +254,7 @@ def test_another_number_of_runs_needs_another_prediction():
 # Coverage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", ["power .5", "power 1 + floor .1", "exponential .2"])
 def test_the_union_covers_the_next_value(truth: str):
     draws = 150

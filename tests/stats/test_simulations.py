@@ -15,6 +15,7 @@ def test_the_page_has_every_table_and_no_other():
     assert sorted(re.findall(r"<!-- table: ([a-z-]+) -->", PAGE.read_text())) == sorted(TABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["level", "margins"])
 def test_the_page_has_the_quick_tables(name: str):
     check(name)

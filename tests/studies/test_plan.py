@@ -185,6 +185,7 @@ def test_pruning_within_the_curriculum_gets_a_remark():
     assert "blind" not in "\n".join(plan_study(study(fixed=fixed, scheduler=late), rate=1e9).warnings)
 
 
+@pytest.mark.slow
 def test_counting_without_the_compiler_of_torch_gives_the_same_costs():
     code = (
         "import json, sys; from dataclasses import asdict; from loopscale.evaluate import Evaluation; "

@@ -216,6 +216,7 @@ def test_a_claim_about_an_algorithm_is_unpaired_and_one_about_loops_has_no_known
     assert "two numbers of loops" in loops.because
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["compute", "conditioning", "dimension", "prompts"])
 def test_the_laws_of_todays_reduced_scaling_studies_cannot_be_decided(name: str):
     loaded = Study.load(STUDIES / f"scaling/reduced/{name}.yaml")

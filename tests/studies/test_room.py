@@ -173,6 +173,7 @@ def test_large_tasks_have_smaller_samples():
     assert np.isfinite(room(large, {30}).after[30].mean)
 
 
+@pytest.mark.slow
 def test_many_tasks_need_rooms_at_the_ends_only_and_give_the_same_remarks(monkeypatch: pytest.MonkeyPatch):
     task = {"kind": "mixture_regression", "dim": 3, "target": "components", "format": "encoder"}
     scientific = {"task.snr": [0.1, 0.2, 0.5, 2, 5, 10, 20], "task.points": [4, 8, 12, 16, 20]}

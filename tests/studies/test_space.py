@@ -33,6 +33,7 @@ def axes(draw: st.DrawFn) -> Axis:
     return form.model_validate({kind: [low, high], "scale": scale, "points": points})
 
 
+@pytest.mark.slow
 @given(axes(), st.integers(0, 2**31))
 def test_a_sampler_draws_values_within_the_ends(axis: Axis, seed: int):
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -21,6 +21,7 @@ def sampled(dim: int, seen: int, condition: float, draws: int = 12) -> SampleSpe
     return SampleSpectrum((), np.concatenate(nodes), np.concatenate(weights))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [100, 400, 600])
 @pytest.mark.parametrize("condition", [1.0, 4.0, 16.0, 256.0])
 def test_the_least_excess_equals_the_excess_of_sampled_matrices(condition: float, seen: int):
@@ -30,6 +31,7 @@ def test_the_least_excess_equals_the_excess_of_sampled_matrices(condition: float
     assert limit.nodes @ limit.weights == pytest.approx(samples.nodes @ samples.weights, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [100, 400, 600])
 @pytest.mark.parametrize("condition", [4.0, 256.0])
 def test_the_ends_of_the_spectrum_equal_the_ends_of_sampled_matrices(condition: float, seen: int):

@@ -129,6 +129,7 @@ def sampled_cosines(dim: int, points: int, spike: float, draws: int) -> np.ndarr
     return np.array(cosines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spike", [1.5, 4.0])
 def test_the_sampled_cosine_of_a_spike_matches_the_limit_in_large_dimensions(spike: float):
     cosines = sampled_cosines(120, 240, spike, 200)
@@ -138,6 +139,7 @@ def test_the_sampled_cosine_of_a_spike_matches_the_limit_in_large_dimensions(spi
     )
 
 
+@pytest.mark.slow
 def test_the_cosine_of_a_small_spike_is_0():
     assert value("spiked_cosine", dim=120, points=240, spike=0.7) == 0 < value("spiked_cosine", spike=0.71)
     assert sampled_cosines(120, 240, 0.4, 40).mean() < 0.06

@@ -50,6 +50,7 @@ def bound(kind: str, task: LinearRegression, **settings) -> Bound:
     return Bound.fill(kind, settings, trial)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "kind", "task", "points", "settings"),
     [
@@ -127,6 +128,7 @@ def test_the_mean_excess_of_the_bayes_predictor_over_all_queries_is_the_decoder_
     assert_agrees(excess(Ridge(), task, 1, 8 * BATCH)[0].mean(-1), bound("decoder_floor", task).value())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x_scale", [1.0, 2.0])
 def test_the_excess_of_two_gradient_steps_follows_from_the_moments(x_scale: float):
     task = LinearRegression(dim=5, points=11, x_scale=x_scale)
@@ -165,6 +167,7 @@ def test_many_gradient_steps_tend_to_their_limit_in_large_dimensions():
     assert deviation[100] < deviation[20] / 2
 
 
+@pytest.mark.slow
 def test_newton_from_the_identity_beats_the_best_first_order_method_and_a_fixed_step_does_not():
     task = LinearRegression(dim=20, points=41)
     best = torch.tensor([bound("first_order_best", task, loops=loops).value() for loops in (2, 3, 4, 5)])

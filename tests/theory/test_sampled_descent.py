@@ -17,6 +17,7 @@ def test_one_step_and_two_steps_have_the_exact_excess(dim: int, point: int):
     assert value("tied_descent_sampled", dim=dim, point=point, loops=1) == pytest.approx(one, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", [1.0, 16.0])
 def test_many_dimensions_approach_the_limit_and_few_do_not(condition: float):
     for kind, limit in (
@@ -29,6 +30,7 @@ def test_many_dimensions_approach_the_limit_and_few_do_not(condition: float):
         assert value(kind, **small) > 2 * value(limit, **small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", [1.0, 16.0])
 def test_a_step_of_one_size_on_other_prompts_has_the_excess(condition: float):
     rng, levels = np.random.default_rng(1), np.array(level_spectrum(4, condition, 4))

@@ -57,6 +57,7 @@ def sampled_excess(dim: int, tasks: int, draws: int, **settings) -> dict[str, np
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "pool", "new"), [(4, 1.75, 5.67), (8, 2.26, 4.29), (16, 2.59, 3.45), (64, 2.85, 3.02)]
 )
@@ -68,6 +69,7 @@ def test_means_over_random_pools_match_the_catalogue(tasks: int, pool: float, ne
         assert sampled[measured_on].mean() == pytest.approx(catalogued, abs=4 * sem + 0.01), measured_on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.25, 1, 3])
 def test_the_mean_over_pools_tends_to_its_limit_in_large_dimensions(ratio: float):
     deviation = {}

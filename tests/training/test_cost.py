@@ -203,6 +203,7 @@ def test_flops_of_a_curriculum_are_the_sum_of_the_flops_of_all_steps(make, kind:
     assert cost.training_flops(trial) == pytest.approx(sum(single))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["looped", "gpt2"])
 def test_flops_of_a_long_curriculum_are_near_the_sum_over_all_stages(make, kind: str, monkeypatch):
     curriculum = {"dim": 2, "points": 2, "points_by": 1, "every": 10}

@@ -208,6 +208,7 @@ def test_prepare_resets_global_settings_of_torch():
     assert torch.get_default_dtype() == torch.float32
 
 
+@pytest.mark.slow
 def test_a_step_uses_the_memory_that_the_step_before_freed(make):
     """glibc alone returns the memory at every step: about 8,000 new pages at this size."""
     prepare(1)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SETUP = """
 import sys, torch
 from loopscale.training.loop import Learner
@@ -22,6 +24,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_no_call_of_the_optimiser_imports_the_compiler():
     code = """
 again = Learner(trial)
@@ -32,6 +35,7 @@ print("torch._dynamo" in sys.modules)
     assert run(code) == "False"
 
 
+@pytest.mark.slow
 def test_a_net_can_be_compiled_after_and_during_training():
     code = """
 compiled = torch.compile(learner.net, backend="eager")
@@ -45,6 +49,7 @@ print(counters["frames"]["ok"] > 0, learner.optimiser.state_dict()["state"][0]["
     assert run(code) == "True 2.0"
 
 
+@pytest.mark.slow
 def test_a_fitted_guess_does_not_import_the_compiler():
     code = """
 from loopscale.tasks.clustering import Clustering

@@ -73,6 +73,7 @@ def test_no_thread_outlives_a_training_that_ends_or_breaks_off(make):
         assert not threads()
 
 
+@pytest.mark.slow
 def test_no_thread_outlives_its_owner(make):
     prompts = Prompts(make(), "cpu", torch.float32, ahead=True)
     prompts.take(1)

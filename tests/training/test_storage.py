@@ -218,6 +218,7 @@ def test_a_missing_bucket_is_reported_at_once(server: buckets.Bucket):
         store.check()
 
 
+@pytest.mark.slow
 def test_a_write_waits_for_a_server_that_is_away_for_a_while(tmp_path: Path, server: buckets.Bucket):
     late = buckets.Bucket(tmp_path)
     threading.Timer(1.5, late.start).start()
@@ -285,6 +286,7 @@ class Cut:
             end.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [5_000, 12_000_000, 24_000_000])
 def test_a_broken_connection_during_a_large_upload_leaves_the_old_file(
     tmp_path: Path, sent: int, monkeypatch

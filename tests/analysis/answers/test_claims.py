@@ -121,6 +121,7 @@ def test_a_single_replicate_gives_no_interval():
     assert "(no interval: fewer than two replicates)" in beside.sentence
 
 
+@pytest.mark.slow
 def test_equal_cells_get_a_verdict_in_one_study_of_twenty():
     wrong = 0
     for seed in range(100):
@@ -129,6 +130,7 @@ def test_equal_cells_get_a_verdict_in_one_study_of_twenty():
     assert 1 <= wrong <= 12  # 5 are expected; more or fewer have a probability below 0.01
 
 
+@pytest.mark.slow
 def test_all_pairs_of_equal_cells_rarely_get_any_verdict():
     names, alone, family = "abcdef", 0, 0
     specs = [

@@ -54,6 +54,7 @@ def impossible(planted: Planted) -> list[Impossible]:
     return impossible_results(results_of(planted))
 
 
+@pytest.mark.slow
 def test_the_bayes_predictor_itself_is_not_reported():
     suspected = impossible(study(*(measured(seed) for seed in range(300))))
     assert len(suspected) <= 2, (

@@ -54,6 +54,7 @@ def coverage(form: str, simulations: int, each: int) -> float:
     return float(np.mean(hits))
 
 
+@pytest.mark.slow
 @EACH
 def test_95_percent_intervals_cover_the_rate(form):
     assert 0.91 <= coverage(form, simulations=40, each=3) <= 0.98
@@ -83,6 +84,7 @@ def curve_coverage(simulations: int, replicates: int) -> float:
     return float(np.mean(hits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicates", [2, 3, 5])
 def test_whole_curves_give_intervals_that_cover(replicates):
     assert 0.91 <= curve_coverage(40, replicates) <= 0.98

@@ -29,6 +29,7 @@ def allocate(asked: list[tuple[float | None, int]]) -> list[str]:
     return results
 
 
+@pytest.mark.slow
 def test_a_process_gets_its_limit_and_no_more_and_works_afterwards():
     asked = [(2.0, 256), (2.0, 4096), (2.0, 256), (2.0, 4096), (None, 3000), (0.01, 1), (2.0, 256)]
     assert in_own_process(allocate, asked) == [

@@ -66,6 +66,7 @@ def test_the_threshold_only_affects_activations_below_the_threshold():
     assert max(errors[2:]) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", "softplus"])
 @pytest.mark.parametrize("hidden", [(4,), (4, 3)])
 def test_error_of_smooth_activations_has_order_two(activation: str, hidden: tuple[int, ...]):
@@ -77,6 +78,7 @@ def test_error_of_smooth_activations_has_order_two(activation: str, hidden: tupl
     assert distance(construction)[1] > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
 @pytest.mark.parametrize("expansion", [1, 2, 4])
 def test_error_of_softmax_attention_has_the_order_of_the_expansion(hidden: tuple[int, ...], expansion: int):

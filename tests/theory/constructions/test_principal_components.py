@@ -73,6 +73,7 @@ def test_registers_replace_missing_points():
     assert (outputs - expected).abs().max() < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("polish", "expected"), [(0, 2), (1, 4), (3, 16), (4, 32)])
 def test_error_has_the_order_of_the_polish(polish: int, expected: int):
     construction = PrincipalComponents(polish=polish, iterations=5)
@@ -90,6 +91,7 @@ def test_a_direction_is_exact_for_any_number_of_pieces():
         assert (outputs / outputs.norm() - expected).abs().max() < 1e-14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("components", [1, 3])
 def test_components_converge_to_eigenvectors(components: int):
     x = problems(6, 30, 3)

@@ -8,6 +8,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.theory.constructions.spectral_clustering import SpectralClustering
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "count"), [(4, 60), (2, 15), (8, 6)])
 @pytest.mark.parametrize(("pieces", "polish"), [(4, 0), (64, 2)])
 def test_signs_equal_the_signs_of_the_first_component(dim: int, count: int, pieces: int, polish: int):

@@ -125,6 +125,7 @@ def test_error_of_the_softmax_maximum_is_inverse_to_the_sharpness_for_the_worst_
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_example_shows_the_stated_order(seed: int):
     construction = UcbVi(maximum="softmax")
