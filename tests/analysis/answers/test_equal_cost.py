@@ -64,7 +64,8 @@ def test_regret_at_a_cost_is_the_error_above_the_floor_of_the_validation_prompts
     floor = regret.floor(as_trial(trial).task, "validate").error
     for of, least in (("regret", floor.mean()), ("regret_last", floor[-1])):
         error = error_at_cost(trial, flops=budget, of=of.replace("regret", "error"))
-        assert error_at_cost(trial, flops=budget, of=of) == pytest.approx(error - least, abs=1e-12)
+        # The prompts are float32, and the processor that recorded the floor rounded them in its own way.
+        assert error_at_cost(trial, flops=budget, of=of) == pytest.approx(error - least, abs=1e-6)
         assert error_at_cost(trial, flops=budget, of=of) > 0
 
 
