@@ -66,7 +66,8 @@ def test_regret_at_a_cost_is_the_error_above_the_floor_of_the_validation_prompts
     np.testing.assert_allclose(floor, regret.floor(as_trial(trial).task, "validate").error, rtol=0, atol=1e-6)
     for of, least in (("regret", floor.mean()), ("regret_last", floor[-1])):
         error = error_at_cost(trial, flops=budget, of=of.replace("regret", "error"))
-        assert error_at_cost(trial, flops=budget, of=of) == pytest.approx(error - least, abs=1e-12)
+        # The prompts are float32, and the processor that recorded the floor rounded them in its own way.
+        assert error_at_cost(trial, flops=budget, of=of) == pytest.approx(error - least, abs=1e-6)
         assert error_at_cost(trial, flops=budget, of=of) > 0
 
 
