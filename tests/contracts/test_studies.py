@@ -1,5 +1,6 @@
 """Every shipped study loads, asks a question, names its source, and can be planned."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,13 @@ RATE = 4.1e10
 """FLOP/s of one idle thread at these sizes: 0.0675 s per step of a looped net, 0.128 s of an AlgoFormer."""
 
 
+@cache
+def loaded(path: Path) -> Study:
+    return Study.load(path)
+
+
 def test_a_study_loads_and_asks_a_question(path: Path):
-    study = Study.load(path)
+    study = loaded(path)
     assert study.question.endswith("?")
     assert study.source
     assert study.name == path.relative_to(FOLDER).with_suffix("").as_posix() == study_name(path)
@@ -33,7 +39,7 @@ def test_a_study_file_starts_with_a_comment_on_the_fixed_settings(path: Path):
 
 
 def test_a_study_survives_a_round_trip_through_plain_data(path: Path):
-    study = Study.load(path)
+    study = loaded(path)
     again = Study.parse(study.model_dump(mode="json", exclude_unset=True), study.name)
     assert again.document() == study.document()
 

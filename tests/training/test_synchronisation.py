@@ -11,6 +11,7 @@ from loopscale.training.loop import Learner, train
 from loopscale.training.prompts import drawn_there
 from loopscale.training.trial import Trial
 from tests.pretend_device import Generator, events, pretend_device
+from tests.quick_cases import quick
 
 SMALL = {"loops": 3, "window": 2, "batch_size": 4, "steps": 8, "eval_every": 4}
 PROMPTS = 2
@@ -59,15 +60,12 @@ def named(settings: dict[str, Any]) -> str:
     return " ".join(f"{value}" for value in settings.values())
 
 
-every_trial = pytest.mark.parametrize(
-    "trial",
-    [pytest.param(trial(task), id=named(task)) for task in TASKS]
-    + [pytest.param(trial(LINE, model), id=model) for model in Model.choices()]
-    + [pytest.param(trial(LINE, training=settings), id=str(settings)) for settings in OBJECTIVES],
-)
+BY_TASK = [pytest.param(trial(task), id=named(task)) for task in TASKS]
+BY_MODEL = [pytest.param(trial(LINE, model), id=model) for model in Model.choices()]
+BY_OBJECTIVE = [pytest.param(trial(LINE, training=settings), id=str(settings)) for settings in OBJECTIVES]
 
 
-@every_trial
+@pytest.mark.parametrize("trial", BY_TASK + BY_MODEL + BY_OBJECTIVE)
 def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: Trial):
     with pretend_device() as device:
         there = Learner(trial, device)
@@ -82,7 +80,7 @@ def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: 
     torch.testing.assert_close(losses, [here.learn(step) for step in (1, 2)], rtol=1e-4, atol=1e-6)
 
 
-@every_trial
+@pytest.mark.parametrize("trial", BY_MODEL + BY_OBJECTIVE + quick(BY_TASK, 2))
 def test_a_report_reads_from_the_device_once(trial: Trial):
     with pretend_device() as device:
         stream = train(trial, device=device)

@@ -32,7 +32,7 @@ def test_a_bound_survives_a_round_trip_through_json(kind: str):
 
 
 @EVERY
-@pytest.mark.parametrize("size", [10**4, 1e300, 1e-300])
+@pytest.mark.parametrize("size", [pytest.param(10**4, marks=pytest.mark.slow), 1e300, 1e-300])
 def test_extreme_settings_give_a_value_or_a_violated_condition(kind: str, size: float):
     """No overflow: a report must not fail because of an extreme setting of a study."""
     # Left out: these settings are numbers of terms, so large values take too long.

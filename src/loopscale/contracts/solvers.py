@@ -32,9 +32,18 @@ PAIRS = [
 """Every pair of a solver and a task of which at least one is under test."""
 
 
-def _for_each(pairs: list[tuple[Solver, Task]]) -> pytest.MarkDecorator:
-    ids = [f"{solver.kind}-{task.kind}{'-whole' * task.whole}" for solver, task in pairs]
-    return pytest.mark.parametrize(("solver", "task"), pairs, ids=ids)
+def _for_each(pairs: list[tuple[Solver, Task]], slow: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """One test for each pair. Pairs with a solver in `slow` are slow tests."""
+    cases = [
+        pytest.param(
+            solver,
+            task,
+            id=f"{solver.kind}-{task.kind}{'-whole' * task.whole}",
+            marks=[pytest.mark.slow] * (solver.kind in slow),
+        )
+        for solver, task in pairs
+    ]
+    return pytest.mark.parametrize(("solver", "task"), cases)
 
 
 EVERY_PAIR = _for_each(PAIRS)
@@ -56,6 +65,8 @@ def _room(solver: Solver, task: Task) -> float | None:
 
 
 LEADERS = [(solver, task) for solver, task in PAIRS if _room(solver, task) is not None]
+SLOW_LEADERS = ("mixture_oracle",)
+"""Leaders whose rivals iterate over every prefix of a prompt, for many seconds."""
 
 
 _references: dict[tuple[int, int], torch.Tensor] = {}
@@ -88,8 +99,9 @@ def test_predictions_are_float64_for_every_step_and_query(solver: Solver, task: 
 
 
 @EVERY_PAIR
-def test_predictions_are_finite_after_1500_steps(solver: Solver, task: Task):
-    assert solver.predict(task.sample(3, stream(0)), 1500).isfinite().all()
+@pytest.mark.parametrize("steps", [150, pytest.param(1500, marks=pytest.mark.slow)])
+def test_predictions_are_finite_after_many_steps(solver: Solver, task: Task, steps: int):
+    assert solver.predict(task.sample(3, stream(0)), steps).isfinite().all()
 
 
 @EVERY_PAIR
@@ -177,7 +189,7 @@ def _map_tensors(problem, change):
     return replace(problem, **{name: change(name, value) for name, value in tensors.items()})
 
 
-@_for_each(LEADERS)
+@_for_each(LEADERS, slow=SLOW_LEADERS)
 def test_no_other_solver_beats_a_bayes_predictor_by_more_than_its_bound(solver: Solver, task: Task):
     batch = task.sample(600, stream("leaders"))
     best, room = task.raw_error(solver.predict(batch, 20), batch)[-1], _room(solver, task)
