@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 # The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help quickstart test lint shapes slow hosts soak bench notebooks findings noise docs ui install clean
+.PHONY: help quickstart test lint shapes slow hosts soak processors bench notebooks findings noise docs ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,10 @@ soak: $(ALL)  ## strike every fault alone and a hundred faults in a row, with ma
 	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
+
+processors:  ## run make test and make slow with the kernels of an older processor
+	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" ATEN_CPU_CAPABILITY=avx2 \
+	  ONEDNN_MAX_CPU_ISA=AVX2 $(MAKE) test slow
 
 bench: $(READY)  ## measure speed against references; see benchmarks/README.md
 	$(BIN)/python benchmarks/step.py --size b
