@@ -41,7 +41,6 @@ def build(kind: str, folder: Path) -> Path:
     return folder / done.stdout.split()[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)  # a real study, on a machine with other work
 def test_the_installed_wheel_runs_the_quickstart_outside_of_the_checkout(tmp_path: Path):
     wheel = build("wheel", tmp_path)

@@ -21,6 +21,7 @@ from loopscale.records.mirror import Mirror
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
+from tests.quick_cases import named, quick
 
 MARKER = "run-by-a-pickle"
 ESCAPE = "\x1b[2J\x1b]0;title\x07"
@@ -153,7 +154,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
+@pytest.mark.parametrize("content", quick(named(FILES), 2))
 def test_an_answer_names_the_trial_of_a_damaged_curve(victim: Victim, content: bytes):
     victim.fresh()
     for file in victim.artifacts("curve.parquet"):
@@ -162,7 +163,7 @@ def test_an_answer_names_the_trial_of_a_damaged_curve(victim: Victim, content: b
     assert "the curve of trial" in answers["query SELECT * FROM trials"][1]
 
 
-@pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
+@pytest.mark.parametrize("content", quick(named(FILES), 2))
 def test_a_damaged_mirror_is_made_again(victim: Victim, content: bytes):
     for file in victim.store.glob("mirror/*/*/*.parquet"):
         file.write_bytes(content)
@@ -193,7 +194,7 @@ STUDIES = {
 }
 
 
-@pytest.mark.parametrize("content", STUDIES.values(), ids=STUDIES.keys())
+@pytest.mark.parametrize("content", quick(named(STUDIES), 4))
 def test_a_damaged_description_of_a_study(victim: Victim, content: bytes):
     victim.fresh()
     (file,) = victim.artifacts("study.json")
@@ -250,7 +251,9 @@ TAGS = {
 }
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key in TAGS for value in TAGS[key]])
+@pytest.mark.parametrize(
+    ("key", "value"), quick(sorted((key, value) for key in TAGS for value in TAGS[key]), 6)
+)
 def test_tags_of_the_wrong_kind(victim: Victim, key: str, value: str):
     victim.fresh()
     victim.sql(
@@ -394,7 +397,7 @@ IMPORTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("harm", IMPORTS.values(), ids=IMPORTS.keys())
+@pytest.mark.parametrize("harm", quick(named(IMPORTS), 7))
 def test_every_verb_survives_the_import_of_a_damaged_export(victim: Victim, harm: Callable[[Path], Any]):
     assert victim.call("export", "tiny", "--to", "exported")[0] == 0
     harm(Path("exported"))

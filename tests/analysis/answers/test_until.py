@@ -23,6 +23,7 @@ from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.job import Job
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.training.trial import Trial
+from tests.quick_cases import quick
 from tests.runner.decide.test_until import (
     CLEAR,
     LAW,
@@ -73,7 +74,7 @@ CLAIMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("margin", [None, 0.3])
+@pytest.mark.parametrize("margin", quick([None, 0.3], 1))
 def test_readers_of_a_store_and_of_an_export_give_the_words_of_the_decisions(
     tmp_path: Path, margin: float | None
 ):
