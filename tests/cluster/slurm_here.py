@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.slurm_parts import COMMON, make_key, munged
+from tests.ports import free_port
 
 SETTINGS = (
     COMMON
@@ -43,7 +44,9 @@ def slurm(folder: Path) -> Iterator[Path]:
         (folder / name).mkdir()
     folder.chmod(0o755)
     settings = folder / "slurm.conf"
-    text = SETTINGS.format(host=socket.gethostname(), ports=_ports(3), folder=folder, user=_user())
+    text = SETTINGS.format(
+        host=socket.gethostname(), ports=[free_port() for _ in range(3)], folder=folder, user=_user()
+    )
     settings.write_text(text)
     key = folder / "munge.key"
     make_key(key)
@@ -95,13 +98,3 @@ def _until(true, folder: Path, seconds: float = 60) -> None:
 
 def _user() -> str:
     return "root" if os.getuid() == 0 else os.environ["USER"]
-
-
-def _ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.runner.drivers import TRACING, Driver, python_path
 
 STUDY = """\
@@ -31,9 +31,7 @@ SECRET = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef012345678
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Address of a Ray cluster with four CPUs. Its workers write a line to `saves` for each checkpoint."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    port = free_port()
     for name, value in SECRET.items():
         monkeypatch.setenv(name, value)
     ray = Path(sys.executable).with_name("ray")
