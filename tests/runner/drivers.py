@@ -53,7 +53,7 @@ def python_path(folder: Path) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
-@dataclass
+@dataclass(eq=False)
 class Driver:
     """`loopscale run` on a store of its own. The driver can be started repeatedly."""
 
