@@ -10,8 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-
-import psutil
+from pathlib import Path
 
 PATIENCE = 1800.0
 """Longest wait in seconds for the end of a program. Only a program that hangs takes so long."""
@@ -96,9 +95,12 @@ def end_all() -> None:
 def session_of(process: subprocess.Popen[str]) -> list[int]:
     """The live processes of the program's session."""
     members = []
-    for pid in psutil.pids():
-        with suppress(ProcessLookupError, psutil.NoSuchProcess):
-            if os.getsid(pid) == process.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                members.append(pid)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # the process has just ended
+            state, _, _, session, *_ = (
+                (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            )
+            if int(session) == process.pid and state not in ("Z", "X"):
+                members.append(int(folder.name))
     # The number of an ended program may belong to a stranger. While the session has members, the system keeps it free.
     return [] if process.returncode is not None and process.pid in members else members
