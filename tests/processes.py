@@ -14,13 +14,15 @@ from pathlib import Path
 
 PATIENCE = 1800.0
 """Longest wait in seconds for the end of a program. Only a program that hangs takes so long."""
+DEFAULT_SIGNALS = ("env", "--default-signal=HUP,INT,QUIT")
+"""A prefix of commands. Without it a program under `nohup`, or in a shell's background, would ignore these signals."""
 _STARTED: list[subprocess.Popen[str]] = []
 
 
 def start(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """Start a program, with pipes for its output."""
     process = subprocess.Popen(
-        command,
+        [*DEFAULT_SIGNALS, *command],
         env=environment,
         text=True,
         stdout=subprocess.PIPE,

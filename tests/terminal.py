@@ -53,7 +53,11 @@ class LostTerminal:
         self._closed = threading.Event()
         # `setsid` takes the terminal, and becomes the program. The number of the process stays.
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *command], text=True, stdin=theirs, stdout=theirs, stderr=theirs
+            ["setsid", "--ctty", *processes.DEFAULT_SIGNALS, *command],
+            text=True,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         processes.keep(self.process)
         os.close(theirs)

@@ -1,6 +1,7 @@
 """The helpers of the tests themselves: no program outlives a failed wait, and a port stays with its test."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,15 @@ def test_a_failed_wait_ends_the_program_and_its_children(wait: str):
     assert process.returncode < 0
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert processes.session_of(process) == []
+
+
+def test_a_program_hears_signals_that_the_tests_ignore():
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        command = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGHUP).name)"]
+        assert processes.outcome(processes.start(command)) == (0, "SIG_DFL\n", "")
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
 
 
 def test_a_free_port_refuses_clients_and_takes_servers_again_and_again():
