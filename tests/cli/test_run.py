@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +104,36 @@ def test_a_closed_terminal_stops_the_study_cleanly(elsewhere: Path, study_file):
     assert (found["state"], found["outcomes"]) == ("stopped", {"interrupted": 1})
 
 
+def processor_seconds(store: str, cells: int) -> float:
+    """Processor time of `best`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [*PROGRAM, "best", "tiny", "--store", store, "--json"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(json.loads(done.stdout)) == cells
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.mark.slow
-def test_best_of_a_thousand_trials_takes_under_two_seconds(elsewhere: Path, recording, study_file, capsys):
+@pytest.mark.timeout(1800)
+def test_best_of_a_thousand_trials_takes_less_than_twice_the_time_of_ten(
+    elsewhere: Path, recording, study_file, capsys
+):
+    """Seconds depend on the processor and on its other work, also in processor time. So both sides run in turn."""
     study = Study.load(study_file, {"search.trials": "497"})
-    with recording(Path("records"), study) as made:
+    with recording(Path("many"), study) as made:
         made.parent()
         for cell in study.cells():
             for number in range(497):
                 made.trial(cell, "tuning", number, 0, {"training.lr": 1e-3 + 1e-6 * number}, 0.5)
             for seed in (1, 2, 3):
                 made.trial(cell, "replicate", seed, seed, {"training.lr": 1e-3}, 0.4 + 0.01 * seed)
-    seconds, worked = [], []
-    for _ in range(4):  # the first brings the mirror up to date
-        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([*PROGRAM, "best", "tiny", "--store", "records", "--json"], capture_output=True)
-        seconds.append(time.monotonic() - began)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        worked.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert len(json.loads(done.stdout)) == 2
+    with recording(Path("few"), Study.load(study_file)) as made:
+        made.whole()
+    stores = ("few", "many")
+    # The first bring the mirrors up to date.
+    _, *tries = [[processor_seconds(store, len(study.cells())) for store in stores] for _ in range(4)]
+    few, many = map(min, zip(*tries, strict=True))
     with capsys.disabled():
-        print(f"\nbest of 1,000 trials: {seconds[0]:.2f} s at first, then {min(seconds[1:]):.2f} s")
-    # In processor time, because other work on the machine takes wall time. This time still depends on the processor.
-    assert min(worked[1:]) < 2
+        print(f"\nbest of 1,000 trials: {many:.2f} s of processor time; of 10: {few:.2f} s")
+    assert many < 2 * few
