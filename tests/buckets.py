@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from tests.ports import free_port
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "loopscale",
@@ -47,7 +48,7 @@ class Bucket:
         ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        for _ in range(600):
+        for _ in range(1800):
             try:
                 self._ask("/moto-api/", "GET")
             except OSError:
@@ -87,9 +88,3 @@ class Bucket:
         headers = {"Content-Type": "text/plain"}
         request = urllib.request.Request(self.endpoint + path, body, headers, method=method)
         urllib.request.urlopen(request, timeout=5).close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -13,6 +13,8 @@ import pytest
 import torch
 from sqlalchemy.engine import make_url
 
+from tests import processes
+
 pytest_plugins = ["loopscale.contracts.plugin"]
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -39,6 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+def pytest_runtest_teardown() -> None:
+    """End the programs of a test that has failed, so that they do not run beside the next tests."""
+    processes.end_all()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests import processes
+
 _CONTROLS = re.compile(
     r"\x1b\[(?P<number>\d*)[0-9;?]*(?P<action>[A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\r\n\b]"
 )
@@ -49,13 +51,15 @@ class LostTerminal:
     def __init__(self, command: Sequence[str]) -> None:
         self._ours, theirs = pty.openpty()
         self._closed = threading.Event()
+        # `setsid` takes the terminal, and becomes the program. The number of the process stays.
         self.process = subprocess.Popen(
-            # The shell takes the terminal, and becomes the program.
-            ["setsid", "--ctty", *command],
+            ["setsid", "--ctty", *processes.DEFAULT_SIGNALS, *command],
+            text=True,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
         )
+        processes.keep(self.process)
         os.close(theirs)
         # A program waits if nobody reads its terminal.
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -1,7 +1,6 @@
 """A study's tuning in Optuna's own storages, and in Optuna's dashboard."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
+from tests.ports import free_port
 
 NAMES = ["tiny: loops=1", "tiny: loops=2"]
 
@@ -142,9 +142,7 @@ def test_a_point_with_several_seeds_is_one_trial(tmp_path: Path):
 @pytest.mark.parametrize("name", ["tuning.db", "tuning.log"])
 def test_the_dashboard_serves_the_export(root: Path, tmp_path: Path, name: str):
     to_optuna(open_store(root), "tiny", str(tmp_path / name))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = "from optuna_dashboard._cli import main; main()"
     where = [address(str(tmp_path / name)), "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(
@@ -157,7 +155,7 @@ def test_the_dashboard_serves_the_export(root: Path, tmp_path: Path, name: str):
             study = _response(f"http://127.0.0.1:{port}/api/studies/{first}")
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
     trials = study["trials"]
     assert [trial["state"] for trial in trials] == ["Complete", "Complete", "Complete", "Pruned", "Fail"]
     assert trials[0]["values"] == [0.5]
@@ -166,7 +164,7 @@ def test_the_dashboard_serves_the_export(root: Path, tmp_path: Path, name: str):
     assert trials[0]["intermediate_values"] == [{"step": 4, "value": 0.5}]
 
 
-def _response(url: str, patience: float = 60) -> Any:
+def _response(url: str, patience: float = 180) -> Any:
     until = time.monotonic() + patience
     while True:
         try:

@@ -6,16 +6,29 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loopscale.runner.machine import local_workers
 from loopscale.studies.spec import Study
+from tests import processes
 from tests.terminal import LostTerminal
 
 PROGRAM = [sys.executable, "-m", "loopscale.cli.main"]
+ENDLESS = ["--set", "training.steps=1000000000", "--set", "training.eval_every=50"]
+"""No trial ends by itself."""
+
+
+def has_saved() -> bool:
+    return any(Path("records/checkpoints").glob("*.safetensors"))
+
+
+def found_study() -> dict[str, Any]:
+    command = [*PROGRAM, "list", "--store", "records", "--json"]
+    (found,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return found
 
 
 def test_the_machine_takes_as_many_trials_as_its_cpus_allow(study_file):
@@ -26,19 +39,20 @@ def test_the_machine_takes_as_many_trials_as_its_cpus_allow(study_file):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path, study_file):
     command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    assert "Does the error fall with the loops?" in done.stdout
-    assert "least squares" in done.stdout
-    assert "gradient descent" in done.stdout
-    assert "law: error along loop (loops=2) is exponential" in done.stdout
-    assert "trials: 10 finished\nbaselines: 2 finished\n" in done.stdout
-    assert "loopscale ui --store records" in done.stdout
+    code, out, err = processes.outcome(processes.start(command))
+    assert code == 0, err
+    assert "Does the error fall with the loops?" in out
+    assert "least squares" in out
+    assert "gradient descent" in out
+    assert "law: error along loop (loops=2) is exponential" in out
+    assert "trials: 10 finished\nbaselines: 2 finished\n" in out
+    assert "loopscale ui --store records" in out
     assert (elsewhere / "records/reports/tiny.html").exists()
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100)
-    found = json.loads(again.stdout)
+    _, out, _ = processes.outcome(processes.start([*command, "--json"]))
+    found = json.loads(out)
     assert (found["outcomes"], found["baselines"]) == ({"finished": 10}, {"finished": 2})
     assert [cell["replicates"] for cell in found["best"]] == [3, 3]
     assert {standing["baseline"] for standing in found["against"]} == {"least squares", "gradient descent"}
@@ -62,64 +76,64 @@ def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, study_file):
-    long = ["--set", "training.steps=1000000", "--set", "training.eval_every=50"]
-    command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *long]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        until = time.monotonic() + 200
-        while not list(Path("records/checkpoints").glob("*.safetensors")) and time.monotonic() < until:
-            time.sleep(0.2)
-        asked = time.monotonic()
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=100)
-    assert running.returncode == 3, err
+    command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *ENDLESS]
+    running = processes.start(command)
+    processes.wait_until(has_saved, running)
+    running.send_signal(signal.SIGINT)
+    code, out, err = processes.outcome(running)
+    assert code == 3, err
     assert err.splitlines()[-1] == f"stopped; `loopscale run {study_file}` goes on from here"
     assert out == ""
-    assert time.monotonic() - asked < 30
-    listed = subprocess.run(
-        [*PROGRAM, "list", "--store", "records", "--json"], capture_output=True, check=True
-    )
-    (found,) = json.loads(listed.stdout)
+    found = found_study()
     assert found["state"] == "stopped"
     assert found["outcomes"]["interrupted"] == 1
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_closed_terminal_stops_the_study_cleanly(elsewhere: Path, study_file):
-    long = ["--set", "training.steps=1000000", "--set", "training.eval_every=50"]
-    terminal = LostTerminal([*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *long])
-    until = time.monotonic() + 400
-    while not (begun := list(Path("records/checkpoints").glob("*.safetensors"))) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert begun
+    command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *ENDLESS]
+    terminal = LostTerminal(command)
+    processes.wait_until(has_saved, terminal.process)
     terminal.close()
-    assert terminal.process.wait(timeout=100) == 3
-    listed = subprocess.run(
-        [*PROGRAM, "list", "--store", "records", "--json"], capture_output=True, check=True
-    )
-    (found,) = json.loads(listed.stdout)
+    code, _, _ = processes.outcome(terminal.process)
+    assert code == 3
+    found = found_study()
     assert (found["state"], found["outcomes"]) == ("stopped", {"interrupted": 1})
 
 
+def processor_seconds(store: str, cells: int) -> float:
+    """Processor time of `best`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [*PROGRAM, "best", "tiny", "--store", store, "--json"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(json.loads(done.stdout)) == cells
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.mark.slow
-def test_best_of_a_thousand_trials_takes_under_two_seconds(elsewhere: Path, recording, study_file, capsys):
+@pytest.mark.timeout(1800)
+def test_best_of_a_thousand_trials_takes_less_than_twice_the_time_of_ten(
+    elsewhere: Path, recording, study_file, capsys
+):
+    """Seconds depend on the processor and on its other work, also in processor time. So both sides run in turn."""
     study = Study.load(study_file, {"search.trials": "497"})
-    with recording(Path("records"), study) as made:
+    with recording(Path("many"), study) as made:
         made.parent()
         for cell in study.cells():
             for number in range(497):
                 made.trial(cell, "tuning", number, 0, {"training.lr": 1e-3 + 1e-6 * number}, 0.5)
             for seed in (1, 2, 3):
                 made.trial(cell, "replicate", seed, seed, {"training.lr": 1e-3}, 0.4 + 0.01 * seed)
-    seconds, worked = [], []
-    for _ in range(4):  # the first brings the mirror up to date
-        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([*PROGRAM, "best", "tiny", "--store", "records", "--json"], capture_output=True)
-        seconds.append(time.monotonic() - began)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        worked.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert len(json.loads(done.stdout)) == 2
+    with recording(Path("few"), Study.load(study_file)) as made:
+        made.whole()
+    stores = ("few", "many")
+    # The first bring the mirrors up to date.
+    _, *tries = [[processor_seconds(store, len(study.cells())) for store in stores] for _ in range(4)]
+    few, many = map(min, zip(*tries, strict=True))
     with capsys.disabled():
-        print(f"\nbest of 1,000 trials: {seconds[0]:.2f} s at first, then {min(seconds[1:]):.2f} s")
-    # In processor time, which is the wall's on a machine that does nothing else.
-    assert min(worked[1:]) < 2
+        print(f"\nbest of 1,000 trials: {many:.2f} s of processor time; of 10: {few:.2f} s")
+    assert many < 2 * few

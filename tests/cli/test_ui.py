@@ -14,6 +14,7 @@ from loopscale.cli.ui import server_command
 from loopscale.records.mlflow_ui import ui_page
 from loopscale.records.model import NoRecords
 from loopscale.records.stores.opening import open_store
+from tests.ports import free_port
 
 
 def test_a_taken_port_is_a_mistake(loopscale, store):
@@ -96,9 +97,7 @@ def test_other_machines_are_let_in_only_on_request_and_by_name(store):
 
 @pytest.mark.slow
 def test_the_ui_answers_and_serves_a_curve(loopscale, store, elsewhere: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     sql = "SELECT trial FROM trials WHERE role = 'replicate' LIMIT 1"
     trial = loopscale("query", sql, "--store", store, "--json").json[0]["trial"]
     client = open_store(store).client
@@ -108,12 +107,12 @@ def test_the_ui_answers_and_serves_a_curve(loopscale, store, elsewhere: Path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert f"http://127.0.0.1:{port}" in server.stdout.readline()
-            assert b"MLflow" in _get(f"http://127.0.0.1:{port}/", 90)
+            assert b"MLflow" in _get(f"http://127.0.0.1:{port}/", 270)
             address = f"get-artifact?path=curve.parquet&run_uuid={run.info.run_id}"
-            assert _get(f"http://127.0.0.1:{port}/{address}", 20).startswith(b"PAR1")
+            assert _get(f"http://127.0.0.1:{port}/{address}", 60).startswith(b"PAR1")
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
     assert list(elsewhere.iterdir()) == []
 
 

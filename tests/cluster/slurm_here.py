@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.slurm_parts import COMMON, make_key, munged
+from tests.ports import free_port
 
 SETTINGS = (
     COMMON
     + """\
 ClusterName=here
+FirstJobId={first}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthInfo=socket={folder}/munge.socket
@@ -33,7 +35,10 @@ NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMe
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 )
-"""Slurm forgets jobs after seconds and keeps no accounts, as the poorest site may do."""
+"""Slurm forgets jobs after seconds and keeps no accounts, as the poorest site may do.
+
+The numbers of jobs start at a number of this process, because a job makes the folder `/tmp/loopscale-NUMBER`.
+"""
 
 
 @contextmanager
@@ -43,7 +48,13 @@ def slurm(folder: Path) -> Iterator[Path]:
         (folder / name).mkdir()
     folder.chmod(0o755)
     settings = folder / "slurm.conf"
-    text = SETTINGS.format(host=socket.gethostname(), ports=_ports(3), folder=folder, user=_user())
+    text = SETTINGS.format(
+        first=10 * os.getpid(),
+        host=socket.gethostname(),
+        ports=[free_port() for _ in range(3)],
+        folder=folder,
+        user=_user(),
+    )
     settings.write_text(text)
     key = folder / "munge.key"
     make_key(key)
@@ -59,7 +70,7 @@ def slurm(folder: Path) -> Iterator[Path]:
         for process in reversed(started):
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -85,7 +96,7 @@ def _idle(settings: Path) -> int:
     return done.stdout.split().count("idle")
 
 
-def _until(true, folder: Path, seconds: float = 60) -> None:
+def _until(true, folder: Path, seconds: float = 180) -> None:
     until = time.monotonic() + seconds
     while not true():
         logs = "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
@@ -95,13 +106,3 @@ def _until(true, folder: Path, seconds: float = 60) -> None:
 
 def _user() -> str:
     return "root" if os.getuid() == 0 else os.environ["USER"]
-
-
-def _ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

@@ -3,7 +3,6 @@
 import http.client
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
+from tests.ports import free_port
 from tests.records.conftest import postgres, trials  # noqa: F401
 
 FOLDER = Path(__file__).parents[2] / "cluster/tracking"
@@ -176,9 +176,7 @@ class Server:
 @pytest.fixture(scope="module")
 def tracking(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:  # noqa: F811
     folder = tmp_path_factory.mktemp("it's a $(folder)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "admin").write_text(PASSWORD + "\n")
     secrets = {key: value for key, value in SECRETS.items() if key != "MLFLOW_AUTH_ADMIN_PASSWORD"}
     words = ["--database", postgres, "--folder", str(folder / "server"), "--names", "mlflow,mlflow.example"]
@@ -192,7 +190,7 @@ def tracking(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     given = pytest.MonkeyPatch()
     given.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(server.certificate))
     try:
-        until = time.monotonic() + 180
+        until = time.monotonic() + 540
         while not _answers(server):
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < until, (folder / "log").read_text()

@@ -3,18 +3,15 @@
 The browser is Debian's chromium, driven by playwright. A worker of the real study is killed.
 """
 
-import http.client
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
@@ -25,13 +22,14 @@ from loopscale.live.watcher import Watcher
 from loopscale.records.model import STUDY, Note
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
-from tests.browsers import chromium
+from tests.browsers import chromium, note_faults
 from tests.cli.conftest import TINY, record
-from tests.runner.drivers import survival_driver, wait_until, worker_processes
+from tests.processes import outcome, wait_until
+from tests.runner.drivers import kill_worker, survival_driver
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 300
+SECONDS = 900
 """Longest wait for a change of the page, on a loaded machine."""
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 POINTS = "document.getElementById('curve-plot').data.flatMap(trace => trace.y).filter(y => y !== null).length"
@@ -47,16 +45,9 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def opened(browser: Browser, url: str, width: int = 1200, **options: Any) -> Iterator[tuple[Page, list[str]]]:
     """The page, and its faults: requests of other hosts, errors and warnings."""
-    page, faults = browser.new_page(viewport={"width": width, "height": 900}, **options), list[str]()
+    page = browser.new_page(viewport={"width": width, "height": 900}, **options)
     page.set_default_timeout(1000 * SECONDS)
-
-    def note_request(address: str) -> None:
-        if not address.startswith((url, "data:", "blob:")):
-            faults.append(f"asked for {address}")
-
-    page.on("request", lambda request: note_request(request.url))
-    page.on("pageerror", lambda problem: faults.append(str(problem)))
-    page.on("console", lambda line: faults.append(line.text) if line.type in ("error", "warning") else None)
+    faults = note_faults(page, lambda address: address.startswith(url))
     page.goto(url)
     yield page, faults
     page.close()
@@ -156,16 +147,22 @@ def test_a_choice_shows_one_cell_and_an_opened_reason_stays_open(
         assert faults == []
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(4500)
 def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
     browser: Browser, tmp_path: Path
 ):
     driver = survival_driver(tmp_path, budget={"core_hours": 50})
     driver.overrides = ("training.steps=900", "training.eval_every=10")
-    process = driver.start("--watch")
-    assert process.stderr
-    url = process.stderr.readline().rpartition(" ")[2].strip()
-    with opened(browser, url) as (page, faults), opened(browser, url, 390) as (phone, phone_faults):
+    with ExitStack() as stack:
+        slow = stack.enter_context(ExitStack())
+        slow.enter_context(driver.slow_saves(1.0))  # a trial lasts longer than the look at the page
+        process = driver.start("--watch")
+        assert process.stderr
+        url = process.stderr.readline().rpartition(" ")[2].strip()
+        children = psutil.Process(process.pid).children()
+        (server,) = [each for each in children if "loopscale.live.process" in each.cmdline()]
+        page, faults = stack.enter_context(opened(browser, url))
+        phone, phone_faults = stack.enter_context(opened(browser, url, 390))
         wait_for(page, "document.querySelectorAll('#cell-rows tr').length === 2")
         assert page.locator("#question").inner_text() == "Does a study survive?"
         wait_for(page, f"document.getElementById('curve-plot').data && {POINTS} > 4")
@@ -178,8 +175,8 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
         assert page.evaluate("window.scrollY") == 500
         wait_for(page, "document.getElementById('worker-rows').innerText.includes('trains')")
         wait_until(lambda: len(driver.saves()) > 3, process)
-        for worker in worker_processes(process.pid):  # one of the two may be between two trials
-            os.kill(worker, signal.SIGKILL)
+        kill_worker(process)
+        slow.close()
         for each in (page, phone):
             wait_for(each, "document.getElementById('failure-rows').textContent.includes('worker died once')")
         assert "its worker process has died" in page.locator("#failure-rows .reason").first.inner_text()
@@ -194,8 +191,7 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
         assert page.title() == "100 % · survival · loopscale"
         assert page.evaluate(POINTS) > drawn
         assert faults == phone_faults == []
-    out, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, err
+    code, out, err = outcome(process)
+    assert code == 0, err
     assert f"report: {report}" in out
-    with pytest.raises(ConnectionRefusedError):
-        http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0).connect()
+    assert not server.is_running()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from loopscale.records.model import Note
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.tables import encode_curve
+from tests.ports import free_port
 
 POSTGRES = Path("/usr/lib/postgresql")
 
@@ -92,7 +92,7 @@ class Server:
     options: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, _free_port()
+        self.folder, self.port = folder, free_port()
         self.database = f"sqlite:///{folder}/server.db"
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -103,7 +103,7 @@ class Server:
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", *place, *self.options]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        until = time.monotonic() + 180
+        until = time.monotonic() + 540
         while time.monotonic() < until:
             try:
                 urllib.request.urlopen(f"{self.uri}/health", timeout=5).close()
@@ -114,6 +114,15 @@ class Server:
                 return
         self.kill()
         raise AssertionError((self.folder / "server.log").read_text())
+
+    def hang(self) -> None:
+        """Accept connections without answers, until `go_on`."""
+        assert self.process
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.process
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         if self.process:
@@ -137,7 +146,7 @@ def postgres() -> Iterator[str]:
     if not tools:
         pytest.fail("no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql")
     # Not below pytest's folders, which other users cannot read.
-    folder, port = Path(tempfile.mkdtemp(prefix="loopscale-postgres-")), _free_port()
+    folder, port = Path(tempfile.mkdtemp(prefix="loopscale-postgres-")), free_port()
     as_user: list[str] = []
     if os.getuid() == 0:  # PostgreSQL refuses to be run by root
         shutil.chown(folder, "postgres")
@@ -157,9 +166,3 @@ def postgres() -> Iterator[str]:
 def _quietly(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, check=False)
     assert done.returncode == 0, done.stdout.decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

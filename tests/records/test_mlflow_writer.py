@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,9 @@ from loopscale.records.stores.base import Store, TrackingStore
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
+from loopscale.records.writing import mlflow_writer
 from loopscale.records.writing.mlflow_writer import Delivery, MlflowWriter, Refused
+from tests.records.conftest import until
 
 
 def write(store: Store, *notes: Note, study: str = "study") -> None:
@@ -188,9 +189,11 @@ def test_more_points_tags_and_settings_than_fit_in_one_request(store: Store, tri
 def test_notes_wait_while_the_store_is_away_and_arrive_in_order():
     notes = [Note("a", step) for step in range(3)]
     arrived: list[Note] = []
-    later = notes[1:]
+    later, again = notes[1:], threading.Event()
 
     def send(sent: list[Note]) -> None:
+        if len(later) < 2:
+            again.wait()
         if later:  # the next note comes while this one is failing
             delivery.write(later.pop(0))
             raise OSError
@@ -198,10 +201,10 @@ def test_notes_wait_while_the_store_is_away_and_arrive_in_order():
 
     delivery = Delivery(send)
     delivery.write(notes[0])
-    assert not delivery.flush(0.2)
-    assert delivery.away_since
+    assert until(lambda: delivery.away_since, 60)
     assert delivery.backlog == 2
-    assert delivery.flush(10)
+    again.set()
+    assert delivery.flush(60)
     assert arrived == notes
     assert delivery.away_since is None
     assert delivery.close(1)
@@ -239,25 +242,28 @@ def test_a_run_that_cannot_be_written_does_not_delay_other_runs():
 
     delivery = Delivery(send)
     delivery.write(Note("bad"))
-    assert delivery.flush(10)
+    assert delivery.flush(60)
     delivery.write(Note("bad", 1))
     for key in "abc":
         delivery.write(Note(key))
-    assert not delivery.flush(3)
+    assert until(lambda: len(arrived) == 4, 60)
     assert arrived == ["bad", "a", "b", "c"]
+    assert not delivery.flush(0.1)
     assert delivery.backlog == 1
     delivery.close(0)
 
 
-def test_closing_does_not_wait_for_a_store_that_is_away():
+def test_closing_does_not_wait_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mlflow_writer, "FIRST_PAUSE", 1e6)
+
     def send(notes: list[Note]) -> None:
         raise OSError
 
     delivery = Delivery(send)
     delivery.write(Note("a"))
-    start = time.monotonic()
+    assert until(lambda: delivery.away_since, 60)
     assert not delivery.close(0.1)
-    assert time.monotonic() - start < 2
+    delivery._thread.join()  # the delivery is not asleep between two tries
     assert delivery.backlog == 1
 
 
@@ -273,7 +279,7 @@ def test_one_refusal_does_not_stop_other_notes():
     notes = [Note("a"), Note("a", tags={"bad": ""}), Note("a", 1), Note("b")]
     for note in notes:
         delivery.write(note)
-    assert delivery.flush(10)
+    assert delivery.flush(60)
     assert sorted((note.key, note.step) for note in arrived) == [("a", 0), ("a", 1), ("b", 0)]
     assert [note for note, _ in delivery.refused] == [notes[1]]
     delivery.close(1)

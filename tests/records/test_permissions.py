@@ -180,10 +180,10 @@ def test_a_driver_without_permission_learns_so_before_it_watches_another_driver(
         lease = DriverLease(
             open_store(guarded.uri, storage=tmp_path / "b", create=True), "held", lambda _: None
         )
-        begun = time.monotonic()
+        notices: list[str] = []
         with pytest.raises(StoreError, match="does not let the user bob write the records of held; ask"):
-            lease.take(lambda _: None)
-        assert time.monotonic() - begun < 30, "it does not watch the other driver"
+            lease.take(notices.append)
+        assert notices == [], "it does not watch the other driver"
     finally:
         login("anna")
         first.release()
@@ -208,9 +208,7 @@ def test_notes_without_permission_are_written_once_permission_is_back(
             for note in (trials.at("a", 20), trials.finished("a", 20), *trials.whole("b")):
                 writer.write(note)
             assert until(lambda: writer.denied, 60)
-            begun = time.monotonic()
-            assert not writer.flush(60)
-            assert time.monotonic() - begun < 5, "flush does not wait for a store that denies writing"
+            assert not writer.flush(1e6), "flush does not wait for a store that denies writing"
             assert "does not let the user bob record; ask whoever runs it for EDIT" in writer.denied
             assert writer.away_since
             assert writer.backlog == 6
@@ -265,12 +263,10 @@ def test_after_a_long_denial_flush_waits_no_longer_and_no_note_is_lost(
     notes = [Note("a", step) for step in range(3)]
     for note in notes:
         queue.write(note)
-    begun = time.monotonic()
-    assert not queue.flush(60)
-    assert time.monotonic() - begun < 20
+    assert not queue.flush(1e6)
     assert (reasons, queue.denied, queue.backlog) == (["you may not"], "you may not", 3)
     closed.clear()
-    assert until(lambda: arrived, 20)
+    assert until(lambda: arrived, 60)
     assert arrived == notes
-    assert until(lambda: not queue.denied, 5)
+    assert until(lambda: not queue.denied, 60)
     queue.close(1)

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import yaml
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
+from tests import processes
+from tests.processes import wait_until
 
 TRACING = Path(__file__).parent / "tracing"
 
@@ -40,6 +42,10 @@ TRIALS, BASELINES = 2 * (3 + 2), 1
 """Trials and baselines of SURVIVAL."""
 SAVES = TRIALS * 360 // 30
 """Checkpoints that SURVIVAL saves."""
+HELD = 1e6
+"""Seconds of a save that waits for the end of `slow_saves`."""
+RAY_SECONDS = 60.0
+"""Seconds until a test itself ends the processes that a killed Ray has left."""
 
 
 def python_path(folder: Path) -> str:
@@ -47,7 +53,7 @@ def python_path(folder: Path) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
-@dataclass
+@dataclass(eq=False)
 class Driver:
     """`loopscale run` on a store of its own. The driver can be started repeatedly."""
 
@@ -79,27 +85,34 @@ class Driver:
         environment = {
             "OMP_NUM_THREADS": "1",
             "TRACE_SAVES": str(self.folder / "saves"),
+            "SAVE_SECONDS": str(self._save_seconds),
             "PYTHONPATH": python_path(TRACING),
         }
-        return subprocess.Popen(
-            [*command, *options],
-            env=os.environ | environment | self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        return processes.start([*command, *options], os.environ | environment | self.environment)
 
-    def finish(self, timeout: float = 600) -> tuple[int, str, str]:
+    def finish(self, *options: str) -> tuple[int, str, str]:
         """Run to the end. Returns exit code, standard output and standard error."""
-        process = self.start()
-        out, err = process.communicate(timeout=timeout)
-        return process.returncode, out, err
+        return processes.outcome(self.start(*options))
+
+    @contextmanager
+    def slow_saves(self, seconds: float = HELD) -> Iterator[None]:
+        """Each save takes so many seconds more, or until the end of the context. By default saves wait for the end."""
+        (whole := self._save_seconds.with_suffix(".new")).write_text(str(seconds))
+        whole.replace(self._save_seconds)
+        try:
+            yield
+        finally:
+            self._save_seconds.unlink()
+
+    @property
+    def _save_seconds(self) -> Path:
+        return self.folder / "save-seconds"
 
     def kill_when(self, condition: Callable[[], bool], pause: float = 0.0) -> None:
         """Start, and kill driver and Ray together without warning, `pause` seconds after the condition holds.
 
-        Fails if the study ends before.
+        Fails if the study ends before. Returns after the last process of Ray has noticed, because a worker that still
+        saves would disturb the next driver.
         """
         process = self.start()
         wait_until(condition, process)
@@ -107,8 +120,11 @@ class Driver:
             process.wait(pause)
         assert process.poll() is None, "the study ended before the kill"
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        time.sleep(2)  # until the remaining processes of Ray have noticed
+        process.wait()
+        until = time.monotonic() + RAY_SECONDS
+        while processes.session_of(process) and time.monotonic() < until:
+            time.sleep(0.1)
+        processes.end(process)
 
     def kill_after_saves(self, number: int, pause: float = 0.0) -> None:
         """Start, and kill as `kill_when` does after so many new checkpoints."""
@@ -122,7 +138,7 @@ class Driver:
         return Counter((line.split()[0], int(line.split()[1])) for line in lines)
 
     def query(self, sql: str) -> list[tuple]:
-        with sqlite3.connect(f"file:{self.store / 'mlflow.db'}?mode=ro", uri=True) as database:
+        with sqlite3.connect(f"file:{self.store / 'mlflow.db'}?mode=ro", uri=True, timeout=60) as database:
             return database.execute(sql).fetchall()
 
     def check(self, trials: int, baselines: int) -> None:
@@ -159,22 +175,25 @@ def survival_driver(folder: Path, storage: str = "", **changes: object) -> Drive
     return Driver(study, folder, storage=storage)
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 300) -> None:
-    """Wait until the condition holds. Fails if the process ends, or after so many seconds."""
-    start = time.monotonic()
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() - start < seconds
-        time.sleep(0.05)
-
-
-def worker_processes(session: int) -> list[int]:
+def worker_processes(process: subprocess.Popen[str]) -> list[int]:
     """Processes of the driver's session that train. Ray sets their titles."""
-    listed = subprocess.run(
-        ["ps", "-s", str(session), "-o", "pid=,args="], capture_output=True, text=True, check=True
-    )
-    return [
-        int(line.split()[0])
-        for line in listed.stdout.splitlines()
-        if "ImplicitFunc" in line or "trainable" in line
-    ]
+    found = []
+    for pid in processes.session_of(process):
+        with suppress(OSError):  # the process has just ended
+            title = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            if "ImplicitFunc" in title or "trainable" in title:
+                found.append(pid)
+    return found
+
+
+def kill_worker(process: subprocess.Popen[str]) -> None:
+    """Kill a process that trains. A process that ends just before the kill does not count."""
+
+    def killed() -> bool:
+        for pid in worker_processes(process):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return True
+        return False
+
+    wait_until(killed, process)

@@ -194,12 +194,26 @@ def test_a_write_succeeds_if_a_full_disk_gets_room_in_time(full: Path):
     assert len(store.get("a.safetensors")) == 100_000
 
 
-def test_a_read_only_disk_is_not_retried(full: Path):
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each pause of this thread from now on."""
+    pauses: list[float] = []
+    sleep, tester = time.sleep, threading.get_ident()
+
+    def noted(seconds: float) -> None:
+        if threading.get_ident() == tester:
+            pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", noted)
+    return pauses
+
+
+def test_a_read_only_disk_is_not_retried(full: Path, pauses: list[float]):
     subprocess.run(["mount", "-o", "remount,ro", str(full)], check=True)
-    began = time.monotonic()
     with pytest.raises(StorageDenied, match="Read-only file system"):
         Folder(full, 60.0).put("a.safetensors", b"x")
-    assert time.monotonic() - began < 5
+    assert pauses == []
 
 
 def test_workers_do_not_create_a_missing_folder(tmp_path: Path):
@@ -219,21 +233,24 @@ def test_a_missing_bucket_is_reported_at_once(server: buckets.Bucket):
 
 
 @pytest.mark.slow
-def test_a_write_waits_for_a_server_that_is_away_for_a_while(tmp_path: Path, server: buckets.Bucket):
+def test_a_write_waits_for_a_server_that_is_away_for_a_while(
+    tmp_path: Path, server: buckets.Bucket, pauses: list[float]
+):
     late = buckets.Bucket(tmp_path)
     threading.Timer(1.5, late.start).start()
-    store = Bucket(late.url, 30.0)
+    store = Bucket(late.url, 300.0)
     try:
         store.put("a.safetensors", b"x")
         assert store.get("a.safetensors") == b"x"
     finally:
         late.kill()
-    began = time.monotonic()
+    pauses.clear()
     with pytest.raises(
         StorageUnavailable, match=r"cannot reach s3://studies/a/prefix/a\.safetensors"
     ) as caught:
-        Bucket(late.url, 3.0).get("a.safetensors")
-    assert 1 < time.monotonic() - began < 20
+        Bucket(late.url, 6.0).get("a.safetensors")
+    # Without a first pause the refusal of a port on this machine took more than five seconds.
+    assert 0.5 <= sum(pauses) <= 6
     assert type(caught.value) is StorageUnavailable
 
 

@@ -20,7 +20,7 @@ from loopscale.analysis.report.study_page import study_page
 from loopscale.analysis.report.two_studies_page import two_studies_page
 from loopscale.analysis.results import Results
 from tests.analysis.planted import comparison
-from tests.browsers import chromium
+from tests.browsers import chromium, note_faults
 
 pytestmark = pytest.mark.slow
 
@@ -79,10 +79,7 @@ def file(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
 def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[tuple[Page, list[str]]]:
     """The page at one width, and its faults: requests, errors and warnings."""
     page = browser.new_page(viewport={"width": request.param, "height": WIDTHS[request.param]})
-    faults: list[str] = []
-    page.on("request", lambda request: _note_request(faults, request.url, file))
-    page.on("pageerror", lambda problem: faults.append(str(problem)))
-    page.on("console", lambda line: faults.append(line.text) if line.type in ("error", "warning") else None)
+    faults = note_faults(page, lambda url: url == file.as_uri())
     page.goto(file.as_uri())
     drawn, plots = ".plot svg.main-svg[role=img]", ".plot"
     page.wait_for_function(
@@ -90,11 +87,6 @@ def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iter
     )
     yield page, faults
     page.close()
-
-
-def _note_request(faults: list[str], url: str, file: Path) -> None:
-    if not (url == file.as_uri() or url.startswith(("data:", "blob:"))):
-        faults.append(f"asked for {url}")
 
 
 def _serious(page: Page) -> list[str]:
@@ -162,7 +154,7 @@ def test_dragging_zooms_a_figure_and_the_keyboard_reaches_the_sections(
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.7 * box["height"], steps=5)
     page.mouse.up()
     page.wait_for_function(
-        f"document.getElementById('loops0').layout.xaxis.range[0] > {before[0]} + 0.01", timeout=10_000
+        f"document.getElementById('loops0').layout.xaxis.range[0] > {before[0]} + 0.01", timeout=120_000
     )
     page.evaluate("window.scrollTo(0, 0)")
     page.locator("body").click(position={"x": 2, "y": 2})
@@ -170,6 +162,36 @@ def test_dragging_zooms_a_figure_and_the_keyboard_reaches_the_sections(
     assert page.evaluate("document.activeElement.tagName") == "A"
     page.keyboard.press("Enter")
     assert page.evaluate("location.hash") == "#best"
+    page.close()
+
+
+def test_planted_faults_of_a_page_are_noted(browser: Browser, tmp_path: Path):
+    (tmp_path / "faulty.html").write_text(
+        """<!DOCTYPE html><html lang="en"><head><title>faulty</title>
+        <meta http-equiv="Content-Security-Policy" content="img-src 'none'"></head><body>
+        <img src="forbidden.png" alt=""><link rel="stylesheet" href="absent.css"><script>
+        console.log("a note"); console.warn("a warning"); console.error("an error"); console.assert(false, "a claim");
+        throw new Error("an exception");
+        </script></body></html>"""
+    )
+    page = browser.new_page()
+    faults = note_faults(page, lambda url: url.endswith("faulty.html"))
+    page.goto((tmp_path / "faulty.html").as_uri())
+    wanted = (
+        "a warning",
+        "an error",
+        "a claim",
+        "an exception",
+        "Content Security Policy",
+        "absent.css",
+        "network: ",
+    )
+    for _ in range(1000):
+        if all(any(words in fault for fault in faults) for words in wanted):
+            break
+        page.wait_for_timeout(100)
+    assert [words for words in wanted if not any(words in fault for fault in faults)] == []
+    assert not any("a note" in fault for fault in faults)
     page.close()
 
 

@@ -8,9 +8,10 @@ import yaml
 from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.cluster_utils import Cluster
 
-from tests.runner.drivers import Driver, wait_until
+from tests import processes
+from tests.runner.drivers import Driver
 
-pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(1800)]
 
 
 def demanded_bundles(address: str) -> list[dict[str, float]]:
@@ -43,16 +44,16 @@ def test_waiting_trials_are_announced_and_start_on_a_new_machine(tmp_path: Path)
     try:
         driver = Driver(study, tmp_path, workers=3)
         process = driver.start("--address", cluster.address)
-        wait_until(lambda: len(demanded_bundles(cluster.address)) >= 3, process)
+        processes.wait_until(lambda: len(demanded_bundles(cluster.address)) >= 3, process)
         bundles = demanded_bundles(cluster.address)
         assert {bundle["CPU"] for bundle in bundles} == {1.0}
         cluster.add_node(num_cpus=1)
-        _, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
+        code, _, err = processes.outcome(process)
+        assert code == 0, err
         assert "no machine of the cluster has the resources of a trial (1 CPUs)" in err
         driver.check(trials=3, baselines=0)
     finally:
-        if process and process.poll() is None:
-            process.kill()
+        if process:
+            processes.end(process)
         ray.shutdown()
         cluster.shutdown()

@@ -2,8 +2,6 @@
 
 import os
 import random
-import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +12,9 @@ from loopscale.analysis.answers.claims import judged_claims
 from loopscale.analysis.load import load_results
 from loopscale.analysis.looks import decisions_of
 from loopscale.records.stores.opening import open_store
-from tests.runner.drivers import (
-    BASELINES,
-    SURVIVAL,
-    TRIALS,
-    Driver,
-    survival_driver,
-    wait_until,
-    worker_processes,
-)
+from tests.runner.drivers import BASELINES, SURVIVAL, TRIALS, Driver, survival_driver
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4500)]
 
 KILLS = int(os.environ.get("LOOPSCALE_KILLS", "3"))
 """Number of kills of the killed study: 3 in CI, more in `make soak`."""
@@ -36,7 +26,8 @@ def kill_at_random_moments(driver: Driver, seed: int, saves: int) -> None:
     A kill that counts checkpoints falls within the study on a machine of any speed.
     """
     moments = random.Random(seed)
-    driver.kill_when(lambda: True, moments.uniform(1, 5))
+    begun = moments.choice(["store", "store/mlflow.db", "store/ray"])
+    driver.kill_when((driver.folder / begun).exists, moments.uniform(0, 0.5))
     for _ in range(KILLS):
         driver.kill_after_saves(moments.randint(1, saves), moments.uniform(0, 0.1))
 
@@ -76,56 +67,6 @@ def test_a_study_killed_at_random_moments_equals_the_uninterrupted_study(
     assert set(killed.saves()) == set(uninterrupted.saves)
 
 
-EQUAL_COST = {
-    "fixed": SURVIVAL["fixed"]
-    | {"training": {"loops": 4, "window": 2, "batch_size": 16, "schedule": "cosine"}},
-    "scientific": {"model": [{"kind": "looped"}, {"kind": "gpt2", "layers": 2}]},
-}
-
-
-def recorded_steps(driver: Driver) -> dict[str, set[int]]:
-    """The derived steps by cell; the last recorded step of every trial must be the last derived step."""
-    rows = driver.query(
-        "SELECT l.value, p.value, max(m.step) FROM params p JOIN tags l ON l.run_uuid = p.run_uuid "
-        "JOIN metrics m ON m.run_uuid = p.run_uuid AND m.key = 'step' "
-        "WHERE p.key = 'training.steps' AND l.key = 'label' GROUP BY p.run_uuid"
-    )
-    assert all(int(derived) == last for _, derived, last in rows)
-    steps = dict[str, set[int]]()
-    for label, derived, _ in rows:
-        steps.setdefault(label, set()).add(int(derived))
-    return steps
-
-
-def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_study(tmp_path: Path):
-    drivers = [survival_driver(tmp_path / name, **EQUAL_COST) for name in ("killed", "whole")]
-    for driver in drivers:
-        driver.overrides = ("training.flops=1e10",)
-    drivers[0].kill_after_saves(10)
-    for driver in drivers:
-        assert driver.finish()[0] == 0
-        driver.check(TRIALS, BASELINES)
-    assert drivers[0].ends() == drivers[1].ends()
-    steps = recorded_steps(drivers[0])
-    assert steps == recorded_steps(drivers[1])
-    assert [len(derived) for derived in steps.values()] == [1, 1]
-    assert steps["looped"] != steps["gpt2"]
-
-
-def test_the_first_start_fixes_the_steps_of_a_budget_of_seconds(tmp_path: Path):
-    driver = survival_driver(tmp_path, **EQUAL_COST)
-    driver.overrides = ("training.seconds=2",)
-    driver.kill_after_saves(1)
-    begun = {trial for trial, _ in driver.saves()}
-    process = driver.start("--rate", "1e3")  # at this rate no step fits into 2 s
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    assert "has fixed the speed of its trials, so --rate changes nothing" in err
-    driver.check(TRIALS, BASELINES)
-    assert begun <= {trial for trial, *_ in driver.ends()}
-    assert [len(derived) for derived in recorded_steps(driver).values()] == [1, 1]
-
-
 def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(uninterrupted: Finished):
     driver, _, before = uninterrupted
     assert driver.finish()[0] == 0
@@ -134,51 +75,6 @@ def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(
     assert driver.finish()[0] == 0
     driver.check(TRIALS + 2, BASELINES)
     assert all(driver.saves()[key] == before[key] for key in before)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_study_within_seconds_and_the_message_says_how_to_resume(
-    tmp_path: Path, number: signal.Signals
-):
-    driver = survival_driver(tmp_path)
-    process = driver.start()
-    wait_until(lambda: driver.saves().total() > 0, process)
-    process.send_signal(number)
-    start = time.monotonic()
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert time.monotonic() - start < 15
-    assert f"loopscale run {driver.study}" in err
-    assert "Traceback" not in err
-    assert driver.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
-    assert driver.finish()[0] == 0
-    driver.check(TRIALS, BASELINES)
-    assert max(driver.saves().values()) == 1 or sum(n - 1 for n in driver.saves().values()) <= 2
-
-
-def test_of_two_drivers_one_runs_and_the_other_names_the_holder_of_the_study(tmp_path: Path):
-    driver = survival_driver(tmp_path)
-    driver.overrides = ("training.steps=1200",)  # the first driver still trains when the second one looks
-    process = driver.start()
-    wait_until(lambda: driver.saves().total() > 0, process)
-    code, _, err = driver.finish()
-    assert code == 2
-    assert f"is being run by process {process.pid}" in err
-    assert process.communicate(timeout=300)
-    assert process.returncode == 0
-    driver.check(TRIALS, BASELINES)
-
-
-def test_a_killed_worker_is_replaced_and_its_trial_goes_on(tmp_path: Path):
-    driver = survival_driver(tmp_path)
-    process = driver.start()
-    wait_until(lambda: len(driver.saves()) > 3, process)
-    (victim, *_) = worker_processes(process.pid)
-    os.kill(victim, signal.SIGKILL)
-    assert process.communicate(timeout=300)
-    assert process.returncode == 0
-    driver.check(TRIALS, BASELINES)
-    assert sum(times - 1 for times in driver.saves().values()) <= 1
 
 
 DECIDED: dict[str, Any] = {

@@ -9,9 +9,10 @@ import psutil
 import pytest
 import yaml
 
-from tests.runner.drivers import SURVIVAL, Driver, wait_until
+from tests.processes import outcome, wait_until
+from tests.runner.drivers import SURVIVAL, Driver
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize(("process", "words"), [("raylet", "host process"), ("gcs_server", "head process")])
@@ -24,8 +25,8 @@ def test_the_death_of_a_process_of_ray_ends_the_run_with_one_line(tmp_path: Path
         each for each in psutil.Process(running.pid).children(recursive=True) if each.name() == process
     ]
     victim.kill()
-    _, err = running.communicate(timeout=300)
-    assert running.returncode == 1, err
+    code, _, err = outcome(running)
+    assert code == 1, err
     lines = [line for line in err.splitlines() if "has died" in line]
     assert len(lines) == 1, err
     assert f"the {words} of Ray ({process}) has died; look for a lack of memory" in lines[0]

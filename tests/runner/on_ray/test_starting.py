@@ -7,7 +7,7 @@ import yaml
 
 from tests.runner.drivers import SURVIVAL, Driver, python_path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_study_of_two_workers_starts_only_two_workers(tmp_path: Path):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.drivers import Driver, survival_driver, wait_until
+from tests.processes import outcome, wait_until
+from tests.runner.drivers import Driver, survival_driver
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4500)]
 
 
 def one_cell(folder: Path, **changes: object) -> Driver:
@@ -31,13 +32,15 @@ def stop(driver: Driver, key: str) -> str:
 
 def test_a_trial_of_a_running_study_is_stopped_and_trained_again_on_request(tmp_path: Path):
     driver = one_cell(tmp_path)
-    driver.overrides = ("training.steps=9000",)
+    driver.overrides = ("training.steps=3600",)
     process = driver.start()
-    wait_until(lambda: driver.saves().total() >= 1, process)
-    key = next(iter(driver.saves()))[0]
-    assert stop(driver, key[:10]).startswith(f"{key} ends at its next report")
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
+    with driver.slow_saves(5.0):  # the trial would take ten minutes: time for the driver to see the request
+        wait_until(lambda: driver.saves().total() >= 1, process)
+        key = next(iter(driver.saves()))[0]
+        assert stop(driver, key[:10]).startswith(f"{key} ends at its next report")
+        wait_until(lambda: outcomes(driver).get(key) == "stopped", process)
+    code, out, err = outcome(process)
+    assert code == 0, err
     assert outcomes(driver)[key] == "stopped"
     assert f"the user has stopped 1 trial ({key})" in out
     assert "the user has stopped 1 trial" in (driver.store / "reports" / "survival.html").read_text()
@@ -46,9 +49,8 @@ def test_a_trial_of_a_running_study_is_stopped_and_trained_again_on_request(tmp_
     saved = driver.saves()
     code, out, _ = driver.finish()
     assert (code, driver.saves()) == (0, saved), "the stopped trial was trained again"
-    process = driver.start("--again", key)
-    out, err = process.communicate(timeout=600)
-    assert (process.returncode, outcomes(driver)[key]) == (0, "finished"), err
+    code, out, err = driver.finish("--again", key)
+    assert (code, outcomes(driver)[key]) == (0, "finished"), err
     assert "the user has stopped" not in out
     driver.check(len(outcomes(driver)), 0)  # the trial may have become the best point, which is replicated
 

@@ -1,15 +1,31 @@
 """On PYTHONPATH of the kill tests: each checkpoint that any process saves writes a line to $TRACE_SAVES.
 
-The tests therefore count repeated work. Python imports this file at its start. The file itself does not import torch.
+The tests therefore count repeated work. While the file $SAVE_SECONDS exists, each save takes as many seconds more as
+the file says, at most until the file is gone. A test thereby keeps a trial from its end, on a machine of any speed.
+Python imports this file at its start. The file itself does not import torch.
 """
 
 import importlib.abc
 import importlib.machinery
 import os
 import sys
+import time
 from types import ModuleType
 
 TRACED = "loopscale.training.checkpoint"
+
+
+def wait_as_told() -> None:
+    start = time.monotonic()
+    while True:
+        try:
+            with open(os.environ["SAVE_SECONDS"]) as file:
+                seconds = float(file.read())
+        except (KeyError, OSError, ValueError):
+            return
+        if time.monotonic() - start >= seconds:
+            return
+        time.sleep(0.05)
 
 
 class Loader(importlib.abc.Loader):
@@ -27,6 +43,7 @@ class Loader(importlib.abc.Loader):
             save(store, key, checkpoint)
             with open(os.environ["TRACE_SAVES"], "a") as file:
                 file.write(f"{key} {checkpoint.state.step} {store.url}\n")
+            wait_as_told()
 
         module.save = traced_save
 
