@@ -25,7 +25,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.slow
-def test_no_call_of_the_optimiser_imports_the_compiler():
+def test_no_call_of_the_optimizer_imports_the_compiler():
     code = """
 again = Learner(trial)
 again.restore(learner.state(1))
@@ -44,7 +44,7 @@ assert torch.equal(compiled(tokens, 2), learner.net(tokens, 2))
 counters = sys.modules["torch._dynamo"].utils.counters
 learner.learn(2)
 assert torch.equal(compiled(tokens, 2), learner.net(tokens, 2))
-print(counters["frames"]["ok"] > 0, learner.optimiser.state_dict()["state"][0]["step"].item())
+print(counters["frames"]["ok"] > 0, learner.optimizer.state_dict()["state"][0]["step"].item())
 """
     assert run(code) == "True 2.0"
 
