@@ -88,8 +88,11 @@ class Optimizer(Family, package="loopscale.optimizers"):
 
         An optimizer overrides this method if some of its real numbers change the price.
         """
-        numbers = {name for name, value in self if isinstance(value, float)}
-        return self.model_copy(update={name: type(self).model_fields[name].default for name in numbers})
+        fields = type(self).model_fields
+        try:
+            return type(self)(**{name: value for name, value in self if not isinstance(fields[name].default, float)})
+        except ValueError:  # the other settings do not go with these defaults
+            return self
 
 
 def with_default_kind(data: Any) -> Any:

@@ -35,6 +35,10 @@ class Sgd(Optimizer, kind="sgd"):
         )
 
     @override
+    def priced(self) -> "Sgd":
+        return self.model_copy(update={"momentum": 0.9 if self.momentum else 0.0, "weight_decay": 0.0})
+
+    @override
     def moments(self, rule: str) -> int:
         return 1 if self.momentum else 0
 

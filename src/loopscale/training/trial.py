@@ -294,12 +294,17 @@ class Trial(Config):
         return max(dims, points) * curriculum.every
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def applicable(self) -> dict[str, Any]:
         """All settings that the outcome depends on, with defaults. Settings that do not apply are left out."""
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
-        return as_before(tree)
+        return tree
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as records keep them: `applicable`, without the settings of `LATER_DEFAULTS` at their value."""
+        return as_before(self.applicable)
 
     @property
     def key(self) -> str:
