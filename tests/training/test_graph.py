@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from loopscale.optimizers.base import Optimizer
 from loopscale.training.device import execution
 from loopscale.training.loop import Learner, learning_rate
 from tests.pretend_device import pretend_device
@@ -35,9 +36,14 @@ def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatc
     assert execution(make().training, "cuda", gpu=1.0) == "float32 on cuda"
 
 
-def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make):
+CAPTURABLE = [kind for kind, member in Optimizer.choices().items() if member.capturable]
+
+
+@pytest.mark.parametrize("kind", CAPTURABLE)
+def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make, kind: str):
     """The tensors that a graph reads keep their memory from step to step."""
-    trial = make(graph="auto", schedule="cosine", warmup=3)
+    optimizer = {"kind": kind} | ({"momentum": 0.9} if kind == "sgd" else {})
+    trial = make(graph="auto", schedule="cosine", warmup=3, optimizer=optimizer)
     with pretend_device() as device:
         learner = Learner(trial, device)
         (group,) = learner.optimizer.param_groups
@@ -53,10 +59,10 @@ def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_dev
         state = learner.state(5)
         resumed = Learner(trial, device)
         resumed.restore(state)
-        assert resumed.optimizer.param_groups[0]["capturable"]
+        assert resumed.optimizer.param_groups[0].get("capturable", True)
         loss = resumed.learn(6).cpu()
         assert torch.equal(loss, learner.learn(6).cpu())
-    on_cpu = Learner(make(schedule="cosine", warmup=3))
+    on_cpu = Learner(make(schedule="cosine", warmup=3, optimizer=optimizer))
     assert {key: type(value) for key, value in state.optimizer["param_groups"][0].items()} == {
         key: type(value) for key, value in on_cpu.state(0).optimizer["param_groups"][0].items()
     }

@@ -23,7 +23,7 @@ from loopscale.training.trial import Training, Trial
 
 EVERY = pytest.mark.parametrize("kind", under_test(Optimizer))
 MODELS = pytest.mark.parametrize("model", Model.choices())
-SETTINGS: list[dict[str, Any]] = [
+OPTIMIZER_SETTINGS: list[dict[str, Any]] = [
     {},
     {"nesterov": False},
     {"momentum": 0.9},
@@ -38,9 +38,11 @@ SETTINGS: list[dict[str, Any]] = [
 def _variants() -> list[Any]:
     """Every optimizer with its defaults and with every setting that it has."""
     return [
-        pytest.param({"kind": kind} | settings, id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}")
+        pytest.param(
+            {"kind": kind} | settings, id=f"{kind}-{','.join(f'{k}={v}' for k, v in settings.items())}"
+        )
         for kind, member in under_test(Optimizer).items()
-        for settings in SETTINGS
+        for settings in OPTIMIZER_SETTINGS
         if settings.keys() <= member.model_fields.keys()
     ]
 
@@ -217,9 +219,7 @@ def test_counted_moments_and_products_equal_those_of_torch(optimizer: dict[str, 
     assert cost(trial).flops_step - cost(plain).flops_step == counted
     moments = sum(4 * kept[name] * weight.numel() for name, weight in learner.net.named_parameters())
     reports = trial.training.steps // trial.training.eval_every
-    assert (
-        cost(trial).checkpoint_bytes == 4 * cost(trial).parameters + moments + HEADER_BYTES + 120 * reports
-    )
+    assert cost(trial).checkpoint_bytes == 4 * cost(trial).parameters + moments + HEADER_BYTES + 120 * reports
     of_adam = 8 * cost(plain).parameters
     assert cost(trial).memory_bytes - cost(plain).memory_bytes == moments - of_adam
 
@@ -258,31 +258,33 @@ def test_an_optimizer_survives_a_round_trip_through_json(optimizer: dict[str, An
 
 @EVERY
 def test_the_kind_alone_stands_for_an_optimizer_with_its_defaults(kind: str):
-    assert Training.model_validate({"optimizer": kind}) == Training.model_validate({"optimizer": {"kind": kind}})
+    assert Training.model_validate({"optimizer": kind}) == Training.model_validate(
+        {"optimizer": {"kind": kind}}
+    )
 
 
 @EVERY
 @MODELS
 def test_every_weight_of_every_model_has_one_rule_and_one_group(kind: str, model: str):
     optimizer = Optimizer.model_validate({"kind": kind})
-    net = Model.model_validate({"kind": model}).build(PROMPT, stream(0))
+    net = Model.model_validate({"kind": model}).build(WIDE_PROMPT, stream(0))
     assert list(optimizer.assignment(net)) == [name for name, _ in net.named_parameters()]
     groups = optimizer.build(net, 0.1).param_groups
     grouped = [id(weight) for group in groups for weight in group["params"]]
     assert sorted(grouped) == sorted(id(weight) for weight in net.parameters())
 
 
-PROMPT = Prompt(length=20, dim_in=19, dim_out=18, pairs="interleaved")
+WIDE_PROMPT = Prompt(length=20, dim_in=19, dim_out=18, pairs="interleaved")
 """With sides beyond Muon's smallest, so that only the place in the net tells hidden matrices from the others."""
 
 
 @MODELS
 def test_hidden_matrices_neither_read_tokens_nor_write_predictions_nor_hold_positions(model: str):
-    net = Model.model_validate({"kind": model}).build(PROMPT, stream(0))
+    net = Model.model_validate({"kind": model}).build(WIDE_PROMPT, stream(0))
     weights, hidden = dict(net.named_parameters()), net.hidden_matrices()
     ends = {f"{path}.{name}" for path, name in _weights_of(net, lambda layer: isinstance(layer, Outer))}
     assert hidden <= weights.keys() - ends
-    sides = {PROMPT.length, PROMPT.dim_in, PROMPT.dim_out}
+    sides = {WIDE_PROMPT.length, WIDE_PROMPT.dim_in, WIDE_PROMPT.dim_out}
     assert all(weights[name].ndim == 2 and not sides & set(weights[name].shape) for name in hidden)
 
 

@@ -70,7 +70,8 @@ class Net(nn.Module, Predictor):
         return {
             f"{path}.{name}"
             for path, layer in self.named_modules()
-            if isinstance(layer, nn.Linear | nn.RNNBase | nn.MultiheadAttention) and not isinstance(layer, Outer)
+            if isinstance(layer, nn.Linear | nn.RNNBase | nn.MultiheadAttention)
+            and not isinstance(layer, Outer)
             for name, weight in layer.named_parameters(recurse=False)
             if weight.ndim == 2
         }

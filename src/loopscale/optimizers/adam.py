@@ -20,9 +20,7 @@ class Adam(Optimizer, kind="adam"):
     @override
     def build(self, net: HasWeights, lr: float) -> Updater:
         betas = (self.beta1, self.beta2)
-        return FusedAdam(
-            net.parameters(), lr, betas=betas, eps=self.epsilon, weight_decay=self.weight_decay
-        )
+        return FusedAdam(net.parameters(), lr, betas=betas, eps=self.epsilon, weight_decay=self.weight_decay)
 
     @override
     def moments(self, rule: str) -> int:

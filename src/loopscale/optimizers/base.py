@@ -90,7 +90,9 @@ class Optimizer(Family, package="loopscale.optimizers"):
         """
         fields = type(self).model_fields
         try:
-            return type(self)(**{name: value for name, value in self if not isinstance(fields[name].default, float)})
+            return type(self)(
+                **{name: value for name, value in self if not isinstance(fields[name].default, float)}
+            )
         except ValueError:  # the other settings do not go with these defaults
             return self
 

@@ -160,10 +160,7 @@ def cost(trial: Trial) -> Cost:
         forward=count.forward,
         step=count.step,
         memory_bytes=weights + gradients + moments + _bytes([batch.tokens, batch.targets]) + saved,
-        checkpoint_bytes=weights
-        + moments
-        + HEADER_BYTES
-        + 120 * -(-options.steps // options.eval_every),
+        checkpoint_bytes=weights + moments + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
     )
 
 
@@ -368,7 +365,10 @@ def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
     batch of one prompt is counted by itself, because torch copies less for it. A test compares with `count`.
     """
     size = trial.training.batch_size
-    other = {"batch_size": 1, "optimizer": Training.model_fields["optimizer"].default}  # updates are counted apart
+    other = {
+        "batch_size": 1,
+        "optimizer": Training.model_fields["optimizer"].default,
+    }  # updates are counted apart
     shape = trial.model_copy(
         update={"model": trial.model.priced(), "training": trial.training.model_copy(update=other)}
     )
