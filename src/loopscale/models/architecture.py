@@ -46,9 +46,9 @@ class Architecture(Model):
     biases: bool = True
     """Whether blocks have biases. Read-in and read-out always have biases."""
     init: Literal["normal", "scaled"] = "normal"
-    """Standard deviation of the initial weights of positions and blocks. normal: `init_std` for all. scaled: `init_gain`
-    / sqrt(inputs of the layer), so that widths compare; positions count as layers with `width` inputs. Output layers of
-    a block are divided by sqrt(2 layers) in both, as in GPT-2."""
+    """Standard deviation of the initial weights of positions and blocks. normal: `init_std`. scaled: `init_gain` /
+    sqrt(inputs of the layer), so that widths compare; positions count as a layer with `width` inputs. With both, output
+    layers of a block are divided by sqrt(2 layers), as in GPT-2."""
     init_std: PositiveFloat = 0.02
     """Standard deviation if `init` is normal: that of GPT-2 [@radford2019]."""
     init_gain: PositiveFloat = 0.55

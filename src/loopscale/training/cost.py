@@ -107,9 +107,9 @@ class Cost:
     step: Work
     """The work of one step."""
     memory_bytes: int
-    """Tensors at the peak of a step: weights, gradients, the optimizer's moments, the batch, tensors saved for the backward pass. The
-    process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because autocast is not
-    counted."""
+    """Tensors at the peak of a step: weights, gradients, the optimizer's moments, the batch, tensors saved for the
+    backward pass. The process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because
+    autocast is not counted."""
     checkpoint_bytes: int
     """Size of the checkpoint file."""
 
