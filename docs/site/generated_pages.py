@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 FAMILIES = {
     "tasks": "A task is a distribution over prompts, and an error.",
     "models": "A model maps the tokens of a prompt to a prediction at every query.",
+    "optimizers": "An optimizer changes the weights of a net at every step. Studies name one as `training.optimizer`.",
     "solvers": "A solver is a classical algorithm, batched over prompts. Studies name solvers under `baselines`.",
     "bounds": "A bound is a theorem as a number, for named settings.",
     "constructions": "A construction is an ordinary net with the weights of a proof.",

@@ -8,6 +8,7 @@ from loopscale.cli.components import study_keys
 from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
+from loopscale.optimizers.base import Optimizer
 from loopscale.solvers.base import Solver
 from loopscale.studies.files import PARTS
 from loopscale.studies.schedulers.base import Scheduler
@@ -17,7 +18,7 @@ from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.constructions.base import Construction
 
-MEMBERS = [member for family in (Task, Model, Solver) for member in family.choices().values()]
+MEMBERS = [member for family in (Task, Model, Optimizer, Solver) for member in family.choices().values()]
 CHOICES = [member for family in (Search, Scheduler) for member in family.choices().values()]
 KEYS = {name: inner for name, inner in study_keys().items() if not issubclass(inner[0], Family)}
 NAMES = r"[A-Z][\w'-]+,?(?: (?:[A-Z][\w'-]+,?|and|&|et al\.))*"

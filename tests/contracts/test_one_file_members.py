@@ -15,6 +15,7 @@ MEMBERS = '''
 
 from loopscale.cluster.local import Local
 from loopscale.models.looped import Looped
+from loopscale.optimizers.muon import Muon
 from loopscale.solvers.regression import LeastSquares
 from loopscale.stats.forms.power import Power
 from loopscale.studies.schedulers.median import MedianStopping
@@ -34,6 +35,10 @@ class OutsideTask(LinearRegression, kind="outside_task"):
 
 class OutsideModel(Looped, kind="outside_model"):
     """A looped net under another name."""
+
+
+class OutsideOptimizer(Muon, kind="outside_optimizer"):
+    """Muon under another name."""
 
 
 class OutsideSolver(LeastSquares, kind="outside_solver"):
@@ -73,7 +78,7 @@ plugins: [members/outside_members.py]
 fixed:
   task: {kind: outside_task, dim: 2, points: 5}
   model: {kind: outside_model, width: 16, heads: 2}
-  training: {steps: 20, window: 1, batch_size: 8, eval_every: 10}
+  training: {steps: 20, window: 1, batch_size: 8, eval_every: 10, optimizer: outside_optimizer}
 scientific:
   training.loops: [1, 2, 3, 4]
 nuisance:
@@ -116,6 +121,8 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
 
     sql = 'SELECT DISTINCT "task.kind" AS task, "model.kind" AS model FROM trials WHERE role <> \'baseline\''
     assert json.loads(ask("query", sql, "--json")) == [{"task": "outside_task", "model": "outside_model"}]
+    sql = "SELECT DISTINCT \"training.optimizer.kind\" AS kind FROM trials WHERE role <> 'baseline'"
+    assert json.loads(ask("query", sql, "--json")) == [{"kind": "outside_optimizer"}]
     sql = 'SELECT "solver.kind" AS kind, "solver.construction.kind" AS name FROM trials '
     sql += "WHERE role = 'baseline' ORDER BY 1"
     assert json.loads(ask("query", sql, "--json")) == [

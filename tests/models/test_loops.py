@@ -142,6 +142,57 @@ def test_output_layers_of_a_block_start_with_smaller_weights():
             assert weight.std().item() == pytest.approx(std, rel=0.05), name
 
 
+@pytest.mark.parametrize("kind", ["looped", "algoformer", "gpt2", "encoder"])
+@pytest.mark.parametrize(
+    ("init", "std"),
+    [
+        ({}, 0.02),
+        ({"init_std": 0.1}, 0.1),
+        ({"init": "scaled"}, None),
+        ({"init": "scaled", "init_gain": 2.0}, None),
+    ],
+    ids=str,
+)
+def test_initial_weights_have_the_standard_deviation_of_the_settings(
+    kind: str, init: dict[str, Any], std: float | None
+):
+    model = Model.model_validate({"kind": kind, "width": 128, "layers": 2} | init)
+    long = Prompt(length=64, dim_in=3, dim_out=1)
+    for name, weight in model.build(long, stream(0)).named_parameters():
+        if name.endswith("positions") or ("blocks" in name and weight.ndim == 2):
+            inputs = 128 if name.endswith("positions") else weight.shape[1]
+            wanted = std or init.get("init_gain", 0.55) / inputs**0.5
+            if name.endswith(("attention.out.weight", "mlp.2.weight")):
+                wanted /= 2  # sqrt(2 layers)
+            assert weight.std().item() == pytest.approx(wanted, rel=0.05), name
+
+
+def test_another_standard_deviation_multiplies_the_same_random_numbers():
+    once, again = (Looped(init_std=std).build(PROMPT, stream(0)) for std in (0.02, 0.1))
+    for (name, weight), other in zip(once.named_parameters(), again.parameters(), strict=True):
+        factor = 5 if ("blocks" in name and weight.ndim == 2) or name.endswith("positions") else 1
+        torch.testing.assert_close(factor * weight, other)
+
+
+def test_the_scaled_rule_gives_the_weights_of_gpt2_at_its_width():
+    assert Looped(init="scaled").std(768) == pytest.approx(0.02, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"init": "scaled", "init_std": 0.1},
+            "init_std 0.1 has no effect with init: scaled; write init_gain",
+        ),
+        ({"init_gain": 2.0}, "init_gain 2 has no effect with init: normal; write init_std"),
+    ],
+)
+def test_a_setting_of_the_other_rule_is_refused(settings: dict[str, Any], line: str):
+    with pytest.raises(ValidationError, match=line):
+        Looped.model_validate(settings)
+
+
 @pytest.mark.parametrize("kind", ["looped", "algoformer"])
 def test_a_prompt_longer_than_the_positions_is_an_error(kind: str):
     net = Model.choices()[kind]().build(PROMPT, stream(0))

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from loopscale.optimizers.adam import Adam
+from loopscale.optimizers.muon import Muon
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.tuned_settings import without_tuned
@@ -55,6 +57,52 @@ def test_a_whole_component_takes_missing_settings_from_fixed_if_its_kind_has_the
 def test_a_dotted_path_overrides_a_whole_component():
     made = study(scientific={"model.width": [8, 32], "model": [{"kind": "looped", "width": 16}]})
     assert [made.at(cell, {}, 0).model.model_dump()["width"] for cell in made.cells()] == [8, 32]
+
+
+@pytest.mark.parametrize("axis", ["training.optimizer", "training.optimizer.kind"])
+def test_optimizers_may_be_an_axis_and_a_range_tunes_those_that_have_the_setting(axis: str):
+    ranges = LR | {"training.optimizer.momentum": {"real": [0.8, 0.95]}}
+    made = study(scientific={axis: ["adam", "muon", "sgd"]}, nuisance=ranges)
+    assert labels(made) == ["adam", "muon", "sgd"]
+    assert [cell.values for cell in made.cells()] == [
+        {"training.optimizer.kind": kind} for kind in ("adam", "muon", "sgd")
+    ]
+    assert [len(made.space(cell)) for cell in made.cells()] == [1, 2, 2]
+    point = {"training.optimizer.momentum": 0.9}
+    assert made.at(made.cells()[1], point, 0).training.optimizer == Muon(momentum=0.9)
+    assert made.at(made.cells()[0], {}, 0).training.optimizer == Adam()
+
+
+def test_an_optimizer_written_as_its_kind_alone_has_settings():
+    fixed = BASE["fixed"] | {"training": BASE["fixed"]["training"] | {"optimizer": "muon"}}
+    made = study(fixed=fixed, scientific={"training.optimizer.momentum": [0.9, 0.95]})
+    trials = [made.at(cell, {}, 0).training.optimizer for cell in made.cells()]
+    assert trials == [Muon(momentum=0.9), Muon()]
+    settings = [{"kind": "muon", "smallest_side": 8}, "adam"]
+    made = study(fixed=fixed, scientific={"training.optimizer": settings})
+    trials = [made.at(cell, {}, 0).training.optimizer for cell in made.cells()]
+    assert trials == [Muon(smallest_side=8), Adam()]
+
+
+def test_a_condition_may_name_the_optimizer_of_cells_that_do_not_write_it():
+    axes = {"training.optimizer.kind": ["adam", "muon"], "training.loops": [2, 4]}
+    where = "training.optimizer.kind == 'muon' or training.loops == 4"
+    assert len(study(scientific=axes, where=where).cells()) == 3
+    assert len(study(where="training.optimizer.kind == 'adam'").cells()) == 1
+
+
+def test_the_default_is_a_value_of_an_axis_and_an_end_of_a_range():
+    ranges = {"training.optimizer.beta2": {"real": [0.999, 0.9999]}}
+    made = study(scientific={"model.init_std": [0.02, 0.1]}, nuisance=ranges)
+    assert [cell.values for cell in made.cells()] == [{"model.init_std": std} for std in (0.02, 0.1)]
+    assert [list(made.space(cell)) for cell in made.cells()] == [list(ranges)] * 2
+
+
+def test_an_unknown_optimizer_is_named_at_its_place():
+    with pytest.raises(Mistakes) as caught:
+        study(scientific={"training.optimizer": ["adam", "muom"]})
+    (line,) = str(caught.value).splitlines()
+    assert "no optimizer 'muom'; there is adam, adamw, muon, sgd" in line
 
 
 def test_kinds_may_be_an_axis():

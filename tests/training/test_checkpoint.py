@@ -59,9 +59,9 @@ def test_a_trial_resumed_from_any_report_ends_bitwise_equal(make, settings, tmp_
         if rest:
             again = rest[-1].state()
             assert all(torch.equal(again.net[name], end.net[name]) for name in end.net)
-            for index, moments in end.optimiser["state"].items():
+            for index, moments in end.optimizer["state"].items():
                 for name, value in moments.items():
-                    assert torch.equal(again.optimiser["state"][index][name], value)
+                    assert torch.equal(again.optimizer["state"][index][name], value)
 
 
 def test_two_runs_from_the_same_state_are_equal(make):

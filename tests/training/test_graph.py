@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from loopscale.optimizers.base import Optimizer
 from loopscale.training.device import execution
 from loopscale.training.loop import Learner, learning_rate
 from tests.pretend_device import pretend_device
@@ -35,30 +36,35 @@ def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatc
     assert execution(make().training, "cuda", gpu=1.0) == "float32 on cuda"
 
 
-def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make):
+CAPTURABLE = [kind for kind, member in Optimizer.choices().items() if member.capturable]
+
+
+@pytest.mark.parametrize("kind", CAPTURABLE)
+def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make, kind: str):
     """The tensors that a graph reads keep their memory from step to step."""
-    trial = make(graph="auto", schedule="cosine", warmup=3)
+    optimizer = {"kind": kind} | ({"momentum": 0.9} if kind == "sgd" else {})
+    trial = make(graph="auto", schedule="cosine", warmup=3, optimizer=optimizer)
     with pretend_device() as device:
         learner = Learner(trial, device)
-        (group,) = learner.optimiser.param_groups
+        (group,) = learner.optimizer.param_groups
         learner.learn(1)
-        moments = [value for state in learner.optimiser.state.values() for value in state.values()]
+        moments = [value for state in learner.optimizer.state.values() for value in state.values()]
         read = [group["lr"], *learner.net.parameters(), *moments]
         for step in (2, 3, 4, 5):
             learner.learn(step)
-            after = [value for state in learner.optimiser.state.values() for value in state.values()]
+            after = [value for state in learner.optimizer.state.values() for value in state.values()]
             now = [group["lr"], *learner.net.parameters(), *after]
             assert [id(tensor) for tensor in now] == [id(tensor) for tensor in read]
             assert group["lr"].item() == torch.tensor(learning_rate(trial.training, step)).item()
         state = learner.state(5)
         resumed = Learner(trial, device)
         resumed.restore(state)
-        assert resumed.optimiser.param_groups[0]["capturable"]
+        assert resumed.optimizer.param_groups[0].get("capturable", True)
         loss = resumed.learn(6).cpu()
         assert torch.equal(loss, learner.learn(6).cpu())
-    on_cpu = Learner(make(schedule="cosine", warmup=3))
-    assert {key: type(value) for key, value in state.optimiser["param_groups"][0].items()} == {
-        key: type(value) for key, value in on_cpu.state(0).optimiser["param_groups"][0].items()
+    on_cpu = Learner(make(schedule="cosine", warmup=3, optimizer=optimizer))
+    assert {key: type(value) for key, value in state.optimizer["param_groups"][0].items()} == {
+        key: type(value) for key, value in on_cpu.state(0).optimizer["param_groups"][0].items()
     }
     on_cpu.restore(state)
     torch.testing.assert_close(on_cpu.learn(6), loss, rtol=1e-4, atol=1e-6)

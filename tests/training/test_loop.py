@@ -85,7 +85,7 @@ def test_every_precision_trains_and_keeps_the_type_of_its_weights(
     *_, last = train(make(precision=precision))
     state = last.state()
     assert {tensor.dtype for tensor in state.net.values()} == {expected}
-    assert {moments["exp_avg"].dtype for moments in state.optimiser["state"].values()} == {expected}
+    assert {moments["exp_avg"].dtype for moments in state.optimizer["state"].values()} == {expected}
     (reference,) = (metrics for step, metrics in reports(make()) if step == 12)
     assert last.metrics["error"] == pytest.approx(reference["error"], abs=0.02)
     assert last.metrics["error"] != reference["error"]

@@ -1,8 +1,11 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from loopscale.core.config import leaves
 from loopscale.models.base import Model
+from loopscale.optimizers.muon import Muon
 from loopscale.training.trial import Curriculum, Training, Trial, identity
 
 
@@ -52,11 +55,61 @@ def test_settings_of_loops_change_the_key_of_looped_trials_only(make, settings: 
         {"task": {"noise": 0.1}},
         {"task": {"dim": 3}},
         {"curriculum": {"dim": 1, "points": 2, "every": 3}},
+        {"optimizer": "muon"},
+        {"optimizer": {"beta2": 0.95}},
+        {"init_std": 0.1},
+        {"init": "scaled"},
     ],
     ids=str,
 )
 def test_every_setting_that_changes_the_outcome_changes_the_key(make, settings: dict[str, Any]):
     assert make(**settings).key != make().key
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "adam"},
+        {"optimizer": {}},
+        {"optimizer": {"kind": "adam", "beta1": 0.9}},
+        {"init": "normal", "init_std": 0.02, "init_gain": 0.55},
+    ],
+    ids=str,
+)
+def test_written_defaults_change_neither_the_key_nor_the_recorded_settings(make, settings: dict[str, Any]):
+    assert make(**settings) == make()
+    assert make(**settings).key == make().key
+    assert make(**settings).settings == make().settings
+    assert "optimizer" not in make().settings["training"]
+    assert not {"init", "init_std", "init_gain"} & make().settings["model"].keys()
+
+
+def test_an_optimizer_is_recorded_with_all_its_settings(make):
+    recorded = dict(leaves(make(optimizer="muon").settings))
+    found = {path: value for path, value in recorded.items() if path.startswith("training.optimizer.")}
+    assert found["training.optimizer.kind"] == "muon"
+    assert found["training.optimizer.momentum"] == 0.95
+    assert found.keys() == {f"training.optimizer.{name}" for name in ("kind", *Muon.model_fields)}
+    assert make(optimizer="muon").key != make(optimizer={"kind": "muon", "momentum": 0.9}).key
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"optimizer": "muom"}, "no optimizer 'muom'; there is adam, adamw, muon, sgd"),
+        ({"optimizer": {"kind": "sgd", "nesterov": True}}, "nesterov needs a momentum; write momentum: 0.9"),
+        (
+            {"optimizer": "muon", "graph": "auto"},
+            "optimizer muon reads its rate on the host, so a step is no CUDA graph; write graph: off",
+        ),
+    ],
+)
+def test_a_wrong_optimizer_is_refused_in_one_line(make, settings: dict[str, Any], line: str):
+    with pytest.raises(ValidationError) as caught:
+        make(**settings)
+    (error,) = caught.value.errors()
+    assert line in error["msg"]
+    assert len(error["msg"].splitlines()) == 1
 
 
 def test_another_curriculum_changes_the_key(make):

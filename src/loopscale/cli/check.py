@@ -11,6 +11,7 @@ from loopscale.cli.output import say
 CONTRACTS = {
     "Task": ("tasks", "solvers"),
     "Model": ("models", "costs"),
+    "Optimizer": ("optimizers",),
     "Solver": ("solvers",),
     "Bound": ("bounds",),
     "Construction": ("constructions",),

@@ -1,4 +1,4 @@
-"""Components of a study by name: the five families, the keys of a study's file, and members with settings."""
+"""Components of a study by name: the six families, the keys of a study's file, and members with settings."""
 
 import importlib
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # see loopscale.cli
 FAMILIES = {
     "tasks": ("loopscale.tasks.base", "Task"),
     "models": ("loopscale.models.base", "Model"),
+    "optimizers": ("loopscale.optimizers.base", "Optimizer"),
     "solvers": ("loopscale.solvers.base", "Solver"),
     "bounds": ("loopscale.theory.bounds.base", "Bound"),
     "constructions": ("loopscale.theory.constructions.base", "Construction"),

@@ -1,4 +1,4 @@
-"""`loopscale show`: tasks, models, solvers, bounds and constructions, and the keys of a study's file."""
+"""`loopscale show`: tasks, models, optimizers, solvers, bounds and constructions, and the keys of a study's file."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""Optimisers of torch without the import of torch's compiler, which takes seconds of processor time."""
+"""Optimizers of torch without the import of torch's compiler, which takes seconds of processor time."""
 
 import sys
 from collections.abc import Generator
@@ -19,7 +19,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 def without_compiler() -> Generator[None]:
     """Keep torch from importing `torch._dynamo` inside the context.
 
-    Optimisers and kernels of the meta device import the module, only to exclude themselves from `torch.compile`. A
+    Optimizers and kernels of the meta device import the module, only to exclude themselves from `torch.compile`. A
     stand-in leaves these functions as they are. After the context an import finds the real module. If the real module
     is already imported, it stays. A test checks that the stand-in suffices for the installed torch.
     """

@@ -1,6 +1,6 @@
 """Settings shared by all transformers, and settings shared by all looped transformers."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import override
@@ -45,11 +45,28 @@ class Architecture(Model):
     """learned: a learned vector per position, added to the token. none: only a causal mask gives an order."""
     biases: bool = True
     """Whether blocks have biases. Read-in and read-out always have biases."""
+    init: Literal["normal", "scaled"] = "normal"
+    """Standard deviation of the initial weights of positions and blocks. normal: `init_std`. scaled: `init_gain` /
+    sqrt(inputs of the layer), so that widths compare; positions count as a layer with `width` inputs. With both, output
+    layers of a block are divided by sqrt(2 layers), as in GPT-2."""
+    init_std: PositiveFloat = 0.02
+    """Standard deviation if `init` is normal: that of GPT-2 [@radford2019]."""
+    init_gain: PositiveFloat = 0.55
+    """Standard deviation times sqrt(inputs) if `init` is scaled. 0.55 gives GPT-2's 0.02 at GPT-2's width of 768."""
 
     @property
     @override
     def recomputable(self) -> bool:
         return True
+
+    @override
+    def priced(self) -> Self:
+        names = ("init", "init_std", "init_gain")
+        return self.model_copy(update={name: Architecture.model_fields[name].default for name in names})
+
+    def std(self, inputs: int) -> float:
+        """Standard deviation of the initial weights of a layer with so many inputs."""
+        return self.init_std if self.init == "normal" else self.init_gain * inputs**-0.5
 
     @property
     @override
@@ -103,6 +120,15 @@ class Architecture(Model):
             )
         if self.normaliser == "position" and not self.causal:
             raise ValueError("normaliser 'position' needs a decoder; for an encoder write none or length")
+        return self
+
+    @model_validator(mode="after")
+    def _initial_weights_follow_one_rule(self) -> "Architecture":
+        idle, used = ("init_gain", "init_std") if self.init == "normal" else ("init_std", "init_gain")
+        if getattr(self, idle) != Architecture.model_fields[idle].default:
+            raise ValueError(
+                f"{idle} {getattr(self, idle):g} has no effect with init: {self.init}; write {used}, or another init"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,10 @@ Outputs = Float[Tensor, "supervised batch length dim_out"]
 Answers = Float[Tensor, "supervised batch points dim_out"]
 """Predictions at the queries after every supervised step."""
 States = Float[Tensor, "steps batch length width"]
+
+
+class Outer:
+    """A layer that reads tokens or writes predictions. Its weights are no hidden matrices."""
 
 
 class Net(nn.Module, Predictor):
@@ -55,6 +60,21 @@ class Net(nn.Module, Predictor):
         Raises ValueError for a net whose model is not `recomputable`.
         """
         raise ValueError("this net keeps all values of the forward pass; leave training.recompute out")
+
+    def hidden_matrices(self) -> set[str]:
+        """The names of the matrices from hidden states to hidden states, for optimizers of matrices.
+
+        By default the matrices of linear and recurrent layers that are not `Outer`. A net overrides this method if
+        other weights are matrices, or if such a layer reads tokens or writes predictions.
+        """
+        return {
+            f"{path}.{name}"
+            for path, layer in self.named_modules()
+            if isinstance(layer, nn.Linear | nn.RNNBase | nn.MultiheadAttention)
+            and not isinstance(layer, Outer)
+            for name, weight in layer.named_parameters(recurse=False)
+            if weight.ndim == 2
+        }
 
     def check(self, steps: int, first: int) -> None:
         """Raises ValueError for invalid arguments of `forward`."""
@@ -108,6 +128,10 @@ class Model(Family, package="loopscale.models"):
         Above 1 for fused kernels with a workspace.
         """
         return 1.0
+
+    def priced(self) -> Self:
+        """The model whose steps cost the same, shared by models that differ in their initial weights only."""
+        return self
 
     def require(self, prompt: Prompt) -> None:
         """Raises ValueError for prompts that the model cannot read. A trial calls this before training."""

@@ -54,7 +54,7 @@ class PlainNet(Net):
     def __init__(self, model: PlainModel, prompt: Prompt, rng: torch.Generator) -> None:
         super().__init__()
         self.depth = 1
-        self.model, self.dim_out = model, prompt.dim_out
+        self.model, self.dim_in, self.dim_out = model, prompt.dim_in, prompt.dim_out
         module = seeded(lambda: model.module(prompt), rng)
         if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]: of a plugin
             what = f"returns {type(module).__name__}, which is no torch.nn.Module"
@@ -73,6 +73,16 @@ class PlainNet(Net):
             raise contract_error(type(self.model), "module", what)
         # Errors are measured in single precision, also if autocast computes the last layer in reduced precision.
         return predictions.to(tokens.dtype)[None]
+
+    @override
+    def hidden_matrices(self) -> set[str]:
+        """Without layers as wide as a token at their input or as a prediction at their output: these are the ends."""
+        shapes = {name: weight.shape for name, weight in self.named_parameters()}
+        return {
+            name
+            for name in super().hidden_matrices()
+            if shapes[name][1] != self.dim_in and shapes[name][0] != self.dim_out
+        }
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:

@@ -31,6 +31,7 @@ from loopscale.studies.settings import (
     validation_faults,
     value_at,
     with_kind,
+    with_named_kinds,
 )
 from loopscale.studies.space import MOST_DRAWS, Axis, draws, finite_points
 from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
@@ -90,8 +91,9 @@ def merged(fixed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     A whole component takes the settings that it leaves out from `fixed`, if its kind has them. Raises
     NoComponentError for a path that leads through a value without settings.
     """
-    tree = copy.deepcopy(dict(fixed))
-    for path, value in sorted(values.items(), key=_outer_first):
+    tree = copy.deepcopy(dict(with_named_kinds("", fixed)))
+    whole = {path: with_named_kinds(path, value) for path, value in values.items()}
+    for path, value in sorted(whole.items(), key=_outer_first):
         if path.endswith(".kind"):
             path, value = path.removesuffix(".kind"), {"kind": value}
         put(tree, path, _over(tree, path, value) if is_tree(value) else value)
@@ -297,7 +299,7 @@ def _add(
     trial = _valid_trial(combination, ends[0], ranges, layout)
     if trial is None:
         return
-    ranges = {path: axis for path, axis in ranges.items() if has_path(trial.settings, path)}
+    ranges = {path: axis for path, axis in ranges.items() if has_path(trial.applicable, path)}
     # A budget names the cell, because a tuned setting may change the steps that the budget pays for.
     derived = ("training.steps",) if trial.training.budget else ()
     key = identity(trial, without=(*ranges, *derived))
@@ -455,9 +457,9 @@ def _named_settings(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
 
 def _name(layout: Layout, combinations: Mapping[str, Combination], axes: Axes) -> None:
     """Make the cells, with their values and labels."""
-    trees = [{axis: value} for axis, given in axes.items() for value in given]
+    trees = [{axis: with_named_kinds(axis, value)} for axis, given in axes.items() for value in given]
     paths = dict.fromkeys(path for tree in trees for path, _ in leaves(tree))
-    settings = {key: dict(leaves(layout.trials[key].settings)) for key in combinations}
+    settings = {key: dict(leaves(layout.trials[key].applicable)) for key in combinations}
     values = {key: {path: cell[path] for path in paths if path in cell} for key, cell in settings.items()}
     fallback = next((trial.model.kind for trial in layout.trials.values()), "")
     texts = labels(list(values.values()), fallback)

@@ -129,7 +129,7 @@ class StudyPlan:
     flops_expected: Span
     """With the pruning that `trained_share` expects."""
     checkpoint_bytes: float
-    """During the study. Later, optimiser states are dropped, and only the best trials and replicates keep weights."""
+    """During the study. Later, optimizer states are dropped, and only the best trials and replicates keep weights."""
     memory_bytes: float
     """Tensors of all workers together. On a CPU every worker's process adds some 300 MiB."""
     rate: dict[str, float]

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from loopscale.core.config import Config, Family, is_tree, leaves
 from loopscale.studies.mistakes import Fault, Place, dotted, one_of, quoted
-from loopscale.training.trial import UNHASHED, Trial
+from loopscale.training.trial import UNHASHED, Training, Trial
 
 UNTRAINED = tuple(f"training.{name}" for name in UNHASHED)
 """Settings that change nothing in training, such as how often a trial reports."""
@@ -52,6 +52,23 @@ def get(tree: Mapping[str, Any], path: str) -> Any:
         if not is_tree(value) or name not in value:
             raise KeyError(path)
         value = value[name]
+    return value
+
+
+def with_named_kinds(path: str, value: Any) -> Any:
+    """The value at a dotted path of a trial, or its whole tree at an empty path, with kinds written out.
+
+    A component of `training` that has a default kind may be written as its kind alone: `optimizer: muon`.
+    """
+    if path == "" and is_tree(value) and "training" in value:
+        return dict(value) | {"training": with_named_kinds("training", value["training"])}
+    if path == "training" and is_tree(value):
+        return {name: with_named_kinds(f"training.{name}", inner) for name, inner in value.items()}
+    part, _, name = path.partition(".")
+    if isinstance(value, str) and part == "training" and name in Training.model_fields:
+        inner = components(Training.model_fields[name].annotation)
+        if any(issubclass(each, Family) and each.default_kind for each in inner):
+            return {"kind": value}
     return value
 
 
@@ -128,6 +145,8 @@ def value_at(tree: Mapping[str, Any], path: str) -> Any:
         return get(tree, path)
     *parents, leaf = path.split(".")
     for component in classes_at(Trial, tree, tuple(parents)):
+        if leaf == "kind" and issubclass(component, Family):
+            return component.kind
         field = component.model_fields.get(leaf)
         if field and (default := field.get_default(call_default_factory=True)) is not PydanticUndefined:
             return default

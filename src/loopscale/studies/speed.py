@@ -287,7 +287,7 @@ def trial_cost(trial: Trial) -> Cost:
     plain = trial.training.model_copy(
         update={"lr": 1e-3, "schedule": "constant", "warmup": 0, "clip": None, "curriculum": None}
     )
-    alike = trial.model_copy(update={"training": plain, "seed": 0})
+    alike = trial.model_copy(update={"model": trial.model.priced(), "training": plain, "seed": 0})
     shape = without_numbers(alike)
     if shape not in _COSTS:
         _COSTS[shape] = cost(alike)

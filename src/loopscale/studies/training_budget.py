@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from loopscale.studies.mistakes import Fault
 from loopscale.studies.settings import LARGEST_SIZES, is_tree
-from loopscale.training.cost import IRRELEVANT, StepCosts, step_costs, step_flops
+from loopscale.training.cost import StepCosts, alike, step_costs, step_flops
 from loopscale.training.trial import BUDGETS, Trial, identity
 
 ENDLESS = LARGEST_SIZES["training"]
@@ -161,8 +161,7 @@ def _rounded_up(number: float) -> str:
 
 def shape(trial: Trial) -> str:
     """The identity of the settings that determine the price of a trial's steps."""
-    kept = {"curriculum": trial.training.curriculum}
-    alike = trial.model_copy(
-        update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT | kept)}
-    )
-    return identity(alike) + "-recompute" * trial.training.recompute
+    same = alike(trial)
+    training = same.training.model_copy(update={"curriculum": trial.training.curriculum})
+    same = same.model_copy(update={"training": training})
+    return identity(same) + "-recompute" * trial.training.recompute

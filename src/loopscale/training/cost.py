@@ -65,7 +65,7 @@ FLOP_BYTES = 0.05
 """A FLOP takes as long as a write of this many bytes. Wide nets wait for their products: at width 128 products take two
 thirds of a step on a processor with 100 GFLOP/s."""
 OTHER_CALLS = 150
-"""Operations of a step besides the net: prompts, optimiser, report."""
+"""Operations of a step besides the net: prompts, an optimizer in one kernel, report."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Cost:
     flops_forward: int
     """FLOPs of one forward pass: T loops, and the read-out of ΔT loops. A multiply-add is two FLOPs."""
     flops_step: int
-    """FLOPs of one step: T loops forward and, with `truncate`, ΔT loops backward."""
+    """FLOPs of one step: T loops forward, ΔT loops backward with `truncate`, and the optimizer's products."""
     flops_total: int
     """FLOPs of all steps."""
     forward: Work
@@ -107,9 +107,9 @@ class Cost:
     step: Work
     """The work of one step."""
     memory_bytes: int
-    """Tensors at the peak of a step: weights, gradients, Adam, the batch, tensors saved for the backward pass. The
-    process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because autocast is not
-    counted."""
+    """Tensors at the peak of a step: weights, gradients, the optimizer's moments, the batch, tensors saved for the
+    backward pass. The process itself (Python, torch) adds about 300 MiB on a CPU. An upper bound for bf16, because
+    autocast is not counted."""
     checkpoint_bytes: int
     """Size of the checkpoint file."""
 
@@ -144,22 +144,23 @@ def cost(trial: Trial) -> Cost:
     options = trial.training
     net = _on_meta(trial)
     batch = _prompts(trial)
-    count, names = _by_loops(trial)
-    trained = [weight for name, weight in net.named_parameters() if name in names]
-    weights, trained_bytes = _bytes(net.parameters()), _bytes(trained)
+    count, names = _of_step(trial)
+    trained = {name: weight for name, weight in net.named_parameters() if name in names}
+    weights, gradients = _bytes(net.parameters()), _bytes(trained.values())
+    rules = options.optimizer.assignment(net)
+    moments = sum(
+        options.optimizer.moments(rules[name]) * _bytes([weight]) for name, weight in trained.items()
+    )
     saved = round(count.saved * trial.model.kept_factor)
     return Cost(
-        parameters=sum(weight.numel() for weight in trained),
+        parameters=sum(weight.numel() for weight in trained.values()),
         flops_forward=count.forward.flops,
         flops_step=count.step.flops,
         flops_total=count.step.flops * options.steps,
         forward=count.forward,
         step=count.step,
-        memory_bytes=weights + 3 * trained_bytes + _bytes([batch.tokens, batch.targets]) + saved,
-        checkpoint_bytes=weights
-        + 2 * trained_bytes
-        + HEADER_BYTES
-        + 120 * -(-options.steps // options.eval_every),
+        memory_bytes=weights + gradients + moments + _bytes([batch.tokens, batch.targets]) + saved,
+        checkpoint_bytes=weights + moments + HEADER_BYTES + 120 * -(-options.steps // options.eval_every),
     )
 
 
@@ -217,14 +218,20 @@ def training_flops(trial: Trial) -> float:
     return float(step_flops(trial).after(trial.training.steps))
 
 
+def alike(trial: Trial) -> Trial:
+    """The trial with steps of the same price, shared by all trials that differ in settings without an effect on it."""
+    optimizer = trial.training.optimizer.priced()
+    training = trial.training.model_copy(update=IRRELEVANT | {"optimizer": optimizer})
+    return trial.model_copy(update={"seed": 0, "model": trial.model.priced(), "training": training})
+
+
 def _step_flops(trial: Trial) -> float:
-    alike = trial.model_copy(update={"seed": 0, "training": trial.training.model_copy(update=IRRELEVANT)})
-    return _counted_step(alike.model_dump_json())
+    return _counted_step(alike(trial).model_dump_json())
 
 
 @cache
 def _counted_step(trial: str) -> float:
-    return float(_by_loops(Trial.model_validate_json(trial))[0].step.flops)
+    return float(_of_step(Trial.model_validate_json(trial))[0].step.flops)
 
 
 def count(trial: Trial, net: Net, batch: Batch) -> Count:
@@ -258,6 +265,23 @@ def _require_shape(trial: Trial, net: Net, batch: Batch) -> None:
         found = type(answers).__name__ if shape is None else f"the shape {tuple(shape)}"
         what = f"gives {found} at the queries, not {needed} for [steps, batch, queries, dim_out]"
         raise contract_error(type(net), "forward", what)
+
+
+def _of_step(trial: Trial) -> tuple[Count, set[str]]:
+    """The result of `count` with the update of the weights, and the names of the weights that receive a gradient."""
+    counted, trained = _by_loops(trial)
+    return counted + Count(Work(), _update(trial, trained), 0), trained
+
+
+def _update(trial: Trial, trained: set[str]) -> Work:
+    """The work of the optimizer, besides one kernel for all weights, which is part of OTHER_CALLS."""
+    optimizer, net = trial.training.optimizer, _on_meta(trial)
+    rules = optimizer.assignment(net)
+    weights = [(rules[name], weight) for name, weight in net.named_parameters() if name in trained]
+    return Work(
+        flops=sum(optimizer.update_flops(rule, weight.shape) for rule, weight in weights),
+        calls=sum(optimizer.update_calls(rule) for rule, _ in weights),
+    )
 
 
 def _by_loops(trial: Trial) -> tuple[Count, set[str]]:
@@ -341,7 +365,13 @@ def _count_once(trial: Trial) -> tuple[Count, frozenset[str]]:
     batch of one prompt is counted by itself, because torch copies less for it. A test compares with `count`.
     """
     size = trial.training.batch_size
-    shape = trial.model_copy(update={"training": trial.training.model_copy(update={"batch_size": 1})})
+    other = {
+        "batch_size": 1,
+        "optimizer": Training.model_fields["optimizer"].default,
+    }  # updates are counted apart
+    shape = trial.model_copy(
+        update={"model": trial.model.priced(), "training": trial.training.model_copy(update=other)}
+    )
     known, names = _known(without_numbers(shape))
     if size not in known:
         counted = [(other, count) for other, count in known.items() if other > 1][:2]

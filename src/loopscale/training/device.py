@@ -67,7 +67,7 @@ def _keep_freed_memory() -> None:
 
 
 def dtype(precision: Precision) -> torch.dtype:
-    """The type of weights, optimiser, loss and read-out."""
+    """The type of weights, optimizer, loss and read-out."""
     return torch.float64 if precision == "float64" else torch.float32
 
 

@@ -3,13 +3,15 @@
 import hashlib
 import json
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from loopscale.core.config import Config
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
+from loopscale.optimizers.adam import Adam
+from loopscale.optimizers.base import Optimizer, with_default_kind
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 from loopscale.training.compiler import Compile
@@ -26,11 +28,22 @@ key, so the trial is the same as a trial with as many steps."""
 
 LATER_DEFAULTS: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
-    "model": {"causal": True, "registers": 0},
-    "training": {"start": None, "decay": None, "decay_every": 1, "data": "host"} | dict.fromkeys(BUDGETS),
+    "model": {"causal": True, "registers": 0, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
+    "training": {
+        "start": None,
+        "decay": None,
+        "decay_every": 1,
+        "data": "host",
+        "optimizer": Adam().model_dump(mode="json"),
+    }
+    | dict.fromkeys(BUDGETS),
 }
 """Settings added after the first release, with the value that reproduces older trials. At this value a setting does not
 count for the key, so older trials keep their keys."""
+
+
+OPTIMIZERS = tuple(Optimizer.choices())
+"""The kinds of optimizers of the package, for the schema of an editor."""
 
 
 class Curriculum(Config):
@@ -49,10 +62,10 @@ class Curriculum(Config):
 
 
 class Training(Config):
-    """How a net is trained: Adam on fresh prompts, with the loss of eq. 6 of @gao2024."""
+    """How a net is trained: an optimizer on fresh prompts, with the loss of eq. 6 of @gao2024."""
 
     steps: PositiveInt = 1000
-    """Steps of Adam. Every step draws a new batch."""
+    """Steps of the optimizer. Every step draws a new batch."""
     flops: PositiveFloat | None = None
     """FLOPs of the whole training, in place of `steps`: every cell gets the same budget and as many steps as it pays
     for. A study derives the steps. Validation and evaluation are not counted."""
@@ -62,7 +75,15 @@ class Training(Config):
     batch_size: PositiveInt = 64
     """Prompts per step."""
     lr: PositiveFloat = 1e-3
-    """Learning rate of Adam after the warm-up."""
+    """Learning rate after the warm-up."""
+    optimizer: Annotated[
+        Optimizer,
+        BeforeValidator(
+            with_default_kind,
+            json_schema_input_type=Optimizer | Literal[OPTIMIZERS],  # pyright: ignore[reportInvalidTypeForm]
+        ),
+    ] = Adam()
+    """The rule that changes the weights, by its `kind` alone or with its settings. `lr` is the rate of every kind."""
     loops: PositiveInt = 10
     """T, the number of loops in training."""
     window: PositiveInt = 10
@@ -159,6 +180,15 @@ class Trial(Config):
         if self.training.compile == "on" and self.training.curriculum:
             raise ValueError(
                 "training.compile on needs prompts of one shape, but a curriculum changes it; write off"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _optimizer_fits_into_a_graph(self) -> "Trial":
+        optimizer = self.training.optimizer
+        if self.training.graph == "auto" and not optimizer.capturable:
+            raise ValueError(
+                f"optimizer {optimizer.kind} reads its rate on the host, so a step is no CUDA graph; write graph: off"
             )
         return self
 
@@ -264,12 +294,17 @@ class Trial(Config):
         return max(dims, points) * curriculum.every
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def applicable(self) -> dict[str, Any]:
         """All settings that the outcome depends on, with defaults. Settings that do not apply are left out."""
         tree = self.model_dump(mode="json")
         for name in UNHASHED + (LOOPED_ONLY if self.model.depth is not None else ()):
             del tree["training"][name]
-        return as_before(tree)
+        return tree
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as records keep them: `applicable`, without the settings of `LATER_DEFAULTS` at their value."""
+        return as_before(self.applicable)
 
     @property
     def key(self) -> str:

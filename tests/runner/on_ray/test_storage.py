@@ -41,7 +41,7 @@ def test_a_killed_study_resumes_from_its_bucket(tmp_path: Path, bucket: Bucket, 
     keys = checkpoint.keys(driver.checkpoints)
     assert len(keys) == TRIALS
     checkpoints = [checkpoint.load(driver.checkpoints, key) for key in keys]
-    assert all(saved and saved.state is None for saved in checkpoints), "an optimiser was kept"
+    assert all(saved and saved.state is None for saved in checkpoints), "an optimizer was kept"
     kept = {
         key
         for (key,) in driver.query(

@@ -327,8 +327,8 @@ def test_a_worker_killed_at_any_moment_resumes_bitwise_through_a_bucket(
     first, second = (end.state for end in saved if end and end.state)
     assert first.net.keys() == second.net.keys()
     assert all(torch.equal(first.net[name], second.net[name]) for name in first.net)
-    for index, moments in first.optimiser["state"].items():
-        assert all(torch.equal(value, second.optimiser["state"][index][n]) for n, value in moments.items())
+    for index, moments in first.optimizer["state"].items():
+        assert all(torch.equal(value, second.optimizer["state"][index][n]) for n, value in moments.items())
     histories = [[(step, m | {"seconds": 0.0}) for step, m in end.history] for end in saved if end]
     assert histories[0] == histories[1]
 

@@ -1,9 +1,11 @@
-"""Adam without the import of torch's compiler, in processes of their own, because a test imports the compiler."""
+"""Optimizers without the import of torch's compiler, in processes of their own, because a test imports the compiler."""
 
 import subprocess
 import sys
 
 import pytest
+
+from loopscale.optimizers.base import Optimizer
 
 SETUP = """
 import sys, torch
@@ -11,32 +13,38 @@ from loopscale.training.loop import Learner
 from loopscale.training.trial import Trial
 trial = Trial.model_validate({
     "task": {"kind": "linear_regression", "dim": 2, "points": 4},
-    "model": {"kind": "looped", "width": 8, "heads": 1},
-    "training": {"steps": 9, "loops": 2, "window": 1, "batch_size": 8, "clip": 1.0},
+    "model": {"kind": "looped", "width": 16, "heads": 1},
+    "training": {"steps": 9, "loops": 2, "window": 1, "batch_size": 8, "clip": 1.0, "optimizer": sys.argv[1]},
 })
 learner = Learner(trial)
 loss = learner.learn(1).item()
 """
 
 
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", SETUP + code], capture_output=True, text=True, check=True)
+EVERY = pytest.mark.parametrize("optimizer", Optimizer.choices())
+
+
+def run(code: str, optimizer: str = "adam") -> str:
+    command = [sys.executable, "-c", SETUP + code, optimizer]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 @pytest.mark.slow
-def test_no_call_of_the_optimiser_imports_the_compiler():
+@EVERY
+def test_no_call_of_the_optimizer_imports_the_compiler(optimizer: str):
     code = """
 again = Learner(trial)
 again.restore(learner.state(1))
 again.learn(2)
 print("torch._dynamo" in sys.modules)
 """
-    assert run(code) == "False"
+    assert run(code, optimizer) == "False"
 
 
 @pytest.mark.slow
-def test_a_net_can_be_compiled_after_and_during_training():
+@EVERY
+def test_a_net_can_be_compiled_after_and_during_training(optimizer: str):
     code = """
 compiled = torch.compile(learner.net, backend="eager")
 tokens = trial.task.sample(3, torch.Generator()).tokens
@@ -44,9 +52,9 @@ assert torch.equal(compiled(tokens, 2), learner.net(tokens, 2))
 counters = sys.modules["torch._dynamo"].utils.counters
 learner.learn(2)
 assert torch.equal(compiled(tokens, 2), learner.net(tokens, 2))
-print(counters["frames"]["ok"] > 0, learner.optimiser.state_dict()["state"][0]["step"].item())
+print(counters["frames"]["ok"] > 0)
 """
-    assert run(code) == "True 2.0"
+    assert run(code, optimizer) == "True"
 
 
 @pytest.mark.slow

@@ -1,0 +1,3 @@
+"""The contract of the optimizers of the package (`loopscale.contracts.optimizers`)."""
+
+from loopscale.contracts.optimizers import *  # noqa: F403
