@@ -37,7 +37,7 @@ from loopscale.studies.space import MOST_DRAWS, Axis, draws, finite_points
 from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
 from loopscale.studies.where import holds, paths, split
 from loopscale.tasks.base import Task
-from loopscale.training.trial import BUDGETS, Trial, identity
+from loopscale.training.trial import BUDGETS, UNNAMED, Trial, identity
 
 Axes = Mapping[str, tuple[Any, ...]]
 """Dotted path -> the values to compare."""
@@ -455,11 +455,17 @@ def _named_settings(fault: Fault, tree: Mapping[str, Any]) -> list[Place]:
     return places
 
 
+def _named(trial: Trial) -> dict[str, Any]:
+    """The settings that a cell may name, by dotted path."""
+    defaults = {path: value for path, value in leaves(trial.applicable) if path not in UNNAMED}
+    return defaults | dict(leaves(trial.settings))
+
+
 def _name(layout: Layout, combinations: Mapping[str, Combination], axes: Axes) -> None:
     """Make the cells, with their values and labels."""
     trees = [{axis: with_named_kinds(axis, value)} for axis, given in axes.items() for value in given]
     paths = dict.fromkeys(path for tree in trees for path, _ in leaves(tree))
-    settings = {key: dict(leaves(layout.trials[key].applicable)) for key in combinations}
+    settings = {key: _named(layout.trials[key]) for key in combinations}
     values = {key: {path: cell[path] for path in paths if path in cell} for key, cell in settings.items()}
     fallback = next((trial.model.kind for trial in layout.trials.values()), "")
     texts = labels(list(values.values()), fallback)

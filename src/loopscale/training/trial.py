@@ -42,6 +42,21 @@ LATER_DEFAULTS: dict[str, dict[str, Any]] = {
 count for the key, so older trials keep their keys."""
 
 
+UNNAMED = (
+    "task.format",
+    "task.query",
+    "task.spectrum_levels",
+    "model.causal",
+    "model.registers",
+    "training.start",
+    "training.decay",
+    "training.decay_every",
+    "training.data",
+    *(f"training.{name}" for name in BUDGETS),
+)
+"""Settings of `LATER_DEFAULTS` that a cell does not name at their value, because cells in records do not. Cells name
+all later settings that vary."""
+
 OPTIMIZERS = tuple(Optimizer.choices())
 """The kinds of optimizers of the package, for the schema of an editor."""
 
