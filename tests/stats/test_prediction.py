@@ -102,7 +102,7 @@ def test_new_runs_at_an_end_of_the_interval_are_just_possible():
 def test_further_steps_of_the_search_leave_the_ends(monkeypatch: pytest.MonkeyPatch):
     """A search that refuses the value of its convergence doubles the distance by the last bit of a step."""
     x, _ = runs("power 1 + floor .1")
-    noise = 0.05 * np.random.default_rng(0).standard_normal((100, len(x)))
+    noise = 0.05 * np.random.default_rng(0).standard_normal((40, len(x)))
     truths = ("power 1 + floor .1", "power .7 + floor .03", "exponential .5 + floor .1")
     logs = np.concatenate([TRUTHS[truth](x) + noise for truth in truths])
     with_floor = [form for form in variants("exponential") + variants("power_floor") if form.size > 2]

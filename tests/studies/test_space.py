@@ -42,6 +42,7 @@ def test_a_sampler_draws_values_within_the_ends(axis: Axis, seed: int):
     assert value in axis.ends if isinstance(axis, Choice) else min(axis.ends) <= value <= max(axis.ends)
 
 
+@pytest.mark.slow
 @given(axes())
 def test_both_ends_belong_to_the_distribution_and_to_the_grid(axis: Axis):
     for end in axis.ends:

@@ -86,7 +86,7 @@ def test_a_step_changes_every_weight_that_has_a_gradient(optimizer: dict[str, An
 
 
 @VARIANT
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_a_training_resumed_from_its_checkpoint_ends_bitwise_equal(
     optimizer: dict[str, Any], precision: str, tmp_path: Path
 ):

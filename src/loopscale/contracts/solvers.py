@@ -65,8 +65,8 @@ def _room(solver: Solver, task: Task) -> float | None:
 
 
 LEADERS = [(solver, task) for solver, task in PAIRS if _room(solver, task) is not None]
-SLOW_LEADERS = ("mixture_oracle",)
-"""Leaders whose rivals iterate over every prefix of a prompt, for many seconds."""
+SLOW_LEADERS = ("mixture_oracle", "ridge")
+"""Leaders whose rivals take many seconds, because they iterate over every prefix of a prompt."""
 
 
 _references: dict[tuple[int, int], torch.Tensor] = {}

@@ -5,6 +5,7 @@ reads a prompt token by token and stores it in a state of fixed width, so it is 
 """
 
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -62,6 +63,20 @@ class Recurrence(Drawn, nn.LSTM):
             nn.init.uniform_(parameter, -(self.hidden_size**-0.5), self.hidden_size**-0.5, generator=rng)
 
 
+@cache
+def onednn_has_bf16() -> bool:
+    """Whether oneDNN computes LSTMs in bf16 with the instructions that `ONEDNN_MAX_CPU_ISA` leaves.
+
+    torch asks the processor alone, and then fails if the variable excludes AVX-512.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        return False
+    return True
+
+
 class LstmNet(Net):
     """Intermediate layers use the read-out of the last layer, as in GPT-2, not a separate probe."""
 
@@ -89,5 +104,9 @@ class LstmNet(Net):
     def _run(self, state: Float[Tensor, "B L D"], start: int, end: int) -> Iterator[Float[Tensor, "B L D"]]:
         """The outputs of layers `start` + 1 .. `end`."""
         for layer in self.layers[start:end]:
-            state, _ = layer(state)
+            if state.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or onednn_has_bf16():
+                state, _ = layer(state)
+            else:
+                with torch.autocast("cpu", enabled=False):
+                    state, _ = layer(state.float())
             yield state

@@ -152,7 +152,7 @@ def test_claims_that_were_changed_after_the_study_are_judged_anew(tmp_path: Path
     assert judged.decision is None
 
 
-@pytest.mark.parametrize(("rate", "sd"), [(0.95, 0.1), (1.3, 0.6)])
+@pytest.mark.parametrize(("rate", "sd"), quick([(0.95, 0.1), (1.3, 0.6)], 1))
 def test_readers_give_the_words_of_the_decisions_on_laws(tmp_path: Path, rate: float, sd: float):
     made = deciding(SAME, laws=[LAW], until={"looks": [3, 5, 27], "futile": 0.7})
     results, store, _ = results_of(tmp_path, made, Trained(2, means=falling(rate), sd=sd))
