@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -36,11 +37,28 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out the slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _keep_quick_cases(items)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+def _keep_quick_cases(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test as slow, except for `quick_cases(number)` of them, spread over all cases."""
+    tests = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("slow"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        mark = cases[0].get_closest_marker("quick_cases")
+        number = min(mark.args[0], len(cases)) if mark else 0
+        kept = {index * len(cases) // number for index in range(number)}
+        for index, case in enumerate(cases):
+            if index not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_teardown() -> None:

@@ -49,6 +49,7 @@ def answers() -> dict[str, str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda path: path.stem)
 def test_a_benchmark_imports_what_it_uses_and_explains_itself(benchmark: Path, answers: dict[str, str]):
     code, printed = json.loads(answers[str(benchmark)])

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.quick_cases import quick
 
-
-@pytest.mark.parametrize("closed", quick(["<&- >&- 2>&-", "<&-", ">&-", "2>&-"], 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_no_reason_to_fail(closed: str):
     command = f'"{sys.executable}" -m loopscale.cli.main show search {closed}'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
@@ -23,6 +22,7 @@ def test_a_message_for_a_closed_stderr_is_no_output():
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "verb",
     [
@@ -47,6 +47,7 @@ def test_a_full_disk_of_standard_output_is_one_true_line(records: Path, study_fi
     assert not [note for note in notes if "Traceback" in note or "--store" in note]
 
 
+@pytest.mark.slow
 def test_full_disks_of_both_streams_leave_the_exit_code():
     command = f'"{sys.executable}" -m loopscale.cli.main show search > /dev/full 2> /dev/full'
     assert subprocess.run(["sh", "-c", command]).returncode == 1

@@ -95,6 +95,7 @@ def test_the_contracts_find_a_wrong_floor_and_a_wrong_variance(tmp_path: Path):
     assert done.returncode == 1, done.stdout
 
 
+@pytest.mark.slow
 def test_a_start_replaces_no_file_and_takes_no_kind_of_the_package(tmp_path: Path):
     (tmp_path / "mine.py").write_text("kept")
     for words, what in (
@@ -124,6 +125,7 @@ def test_check_without_pytest_says_what_to_install(tmp_path: Path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_show_lists_and_describes_members_of_the_environment(tmp_path: Path):
     ask(tmp_path, "new", "model", "my_model")
     (tmp_path / "broken.py").write_text("1 / 0\n")
@@ -155,6 +157,7 @@ evaluate: {loops: 2, prompts: 16}
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("line", "code"), [("raise SystemExit(0)", 2), ("print('a word of the task')", 0)], ids=["ends", "prints"]
 )

@@ -199,6 +199,7 @@ def test_the_program_itself_exits_with_the_code_and_without_a_traceback(elsewher
     assert done.stderr == f"no records in {elsewhere}/.loopscale yet; `loopscale run` makes them\n"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", ["csv", "table"])
 def test_a_reader_that_leaves_early_is_no_error(store, elsewhere, form):
     command = f"{sys.executable} -m loopscale.cli.main --store {store} query --format {form}"
@@ -227,6 +228,7 @@ def test_a_storage_that_cannot_be_written_leaves_no_store(loopscale, study_file,
     assert not Path("fresh").exists()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("file", "content"),
     [
@@ -265,6 +267,7 @@ def test_a_condition_without_matches_prints_a_line(loopscale, store):
     assert (answer.code, answer.out) == (0, "no cell of tiny has an answer whose trial meets false\n")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("asked", ["resources.cpu=4096", "resources.memory=1e6"])
 def test_resources_beyond_the_machine_are_a_mistake_before_ray_starts(tmp_path: Path, asked: str):
     done = subprocess.run(

@@ -3,7 +3,6 @@
 import pytest
 
 from loopscale.interface.queries import query
-from tests.quick_cases import quick
 
 FAR = "290000-01-01"
 MISTAKES = [
@@ -117,13 +116,8 @@ MISTAKES = [
 ]
 
 
-EVERY_THIRD = [*MISTAKES[::3], *MISTAKES[1::3], *MISTAKES[2::3]]
-"""The commands in an order in which the first third has some of every kind."""
-
-
-@pytest.mark.parametrize(
-    "words", quick(EVERY_THIRD, len(MISTAKES) // 3), ids=lambda words: " ".join(words)[:60]
-)
+@pytest.mark.quick_cases(12)
+@pytest.mark.parametrize("words", MISTAKES, ids=lambda words: " ".join(words)[:60])
 def test_an_odd_command_is_one_line_and_exit_code_2(loopscale, records, study_file, elsewhere, words):
     (elsewhere / "tiny.yaml").write_text(study_file.read_text())
     place = [] if "--store" in words else ["--store", "records"]

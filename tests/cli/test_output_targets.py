@@ -34,6 +34,7 @@ def second(recording, store: Path, study_file: Path, tmp_path_factory: pytest.Te
     return folder / "records"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", TARGETS, ids=lambda words: words[0])
 def test_a_page_goes_through_links_and_into_devices(loopscale, second: Path, elsewhere: Path, words):
     null = device(elsewhere / "null", NULL)
@@ -45,6 +46,7 @@ def test_a_page_goes_through_links_and_into_devices(loopscale, second: Path, els
     assert "<html" in (elsewhere / "page.html").read_text()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", TARGETS, ids=lambda words: words[0])
 def test_a_target_that_takes_no_page_is_a_mistake_and_stays(loopscale, second: Path, elsewhere: Path, words):
     full = device(elsewhere / "full", FULL)
@@ -61,6 +63,7 @@ def test_a_target_that_takes_no_page_is_a_mistake_and_stays(loopscale, second: P
     assert stat.S_ISFIFO((elsewhere / "pipe").lstat().st_mode)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", TARGETS, ids=lambda words: words[0])
 def test_a_page_replaces_no_file_but_a_page(loopscale, second: Path, elsewhere: Path, words):
     study = elsewhere / "victim.yaml"
@@ -75,6 +78,7 @@ def test_a_page_replaces_no_file_but_a_page(loopscale, second: Path, elsewhere: 
         assert "<html" in (elsewhere / "page.html").read_text()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", TARGETS, ids=lambda words: words[0])
 def test_a_page_replaces_nothing_in_a_store_but_its_reports(
     loopscale, second: Path, elsewhere: Path, words, tmp_path_factory

@@ -65,6 +65,7 @@ def test_best_with_a_condition_leaves_out_other_cells(loopscale, store):
     assert [cell["label"] for cell in found] == ["loops=2"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("where", ["seed = 1", "error > 0.4", '"training.loops" = 2', "role = 'replicate'"])
 def test_a_condition_of_best_changes_no_row(loopscale, store, where):
     whole = loopscale("best", "tiny", "--store", store, "--json").json
@@ -128,6 +129,7 @@ def test_json_refuses_two_columns_of_one_name_and_the_other_forms_show_both(loop
     assert loopscale(*words).out.split()[:2] == ["error", "error"]
 
 
+@pytest.mark.slow
 def test_a_table_of_many_rows_ends_with_the_number_of_the_others(loopscale, store):
     rows = loopscale("query", "SELECT range AS n FROM range(300000)", "--store", store).out.split("\n")
     assert sum(row.strip().isdigit() for row in rows) == 10_000
@@ -137,6 +139,7 @@ def test_a_table_of_many_rows_ends_with_the_number_of_the_others(loopscale, stor
     assert "more row" not in loopscale("query", "SELECT * FROM range(10000)", "--store", store).out
 
 
+@pytest.mark.slow
 def test_a_long_cell_of_a_table_is_cut_and_csv_and_json_have_the_whole(loopscale, store):
     words = ("query", "SELECT repeat('x', 100000000) AS long", "--store", store)
     table = loopscale(*words).out
@@ -447,6 +450,7 @@ def test_show_answers_for_every_family(loopscale, what):
     assert loopscale("show", what).code == 0
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("what", ["bounds", "constructions"])
 def test_theory_is_listed_with_its_sources(loopscale, what: str):
     found = loopscale("show", what, "--json").json

@@ -30,6 +30,7 @@ def test_reading_verbs_import_neither_torch_nor_mlflow_nor_ray(store, elsewhere,
     assert done.stderr == "0\n"
 
 
+@pytest.mark.slow
 def test_best_needs_no_torch_for_a_study_of_several_tasks(tmp_path):
     store = Path(__file__).parents[2] / "notebooks/data/scaling_dimension"
     words = ["best", "scaling/reduced/dimension", "--store", str(store), "--storage", str(tmp_path)]

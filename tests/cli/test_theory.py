@@ -64,6 +64,7 @@ def test_verify_measures_the_order_of_a_limit(loopscale):
     assert low < found["limit"]["measured"] < high
 
 
+@pytest.mark.slow
 def test_verify_prints_the_sizes_of_the_source_beside_the_sizes_of_the_net(loopscale):
     told = loopscale("verify", "principal_components", "--set", "iterations=10", "--set", "polish=0").out
     row = next(line for line in told.splitlines() if line.split()[:1] == ["layers"])

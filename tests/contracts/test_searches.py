@@ -5,8 +5,16 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from loopscale.contracts.searches import *  # noqa: F403
-from loopscale.contracts.searches import SPACE, made, near_one_percent, proposals
+from loopscale.contracts.searches import (
+    SPACE,
+    made,
+    near_one_percent,
+    proposals,
+    test_a_search_rebuilt_from_records_proposes_the_same_points,
+)
 from loopscale.runner.decide.sampler import Sampler, TriedPoint
 from loopscale.studies.space import Axis
 
@@ -55,3 +63,6 @@ def test_cmaes_follows_the_errors_along_a_single_range():
     worst_first = [replace(point, error=-point.error) for point in done]
     mirrored = Sampler(space, search, 12, "cell", worst_first).ask(4)[1]["training.lr"]
     assert mirrored < moved
+
+
+pytest.mark.quick_cases(4)(test_a_search_rebuilt_from_records_proposes_the_same_points)

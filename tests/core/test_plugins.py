@@ -187,6 +187,7 @@ def test_records_of_an_earlier_version_name_both_hashes(study: Path):
         Trial.model_validate(settings)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
@@ -308,6 +309,7 @@ START = (Path(loopscale.__file__).parent / "cli/templates/model.txt").read_text(
 LAST = "return torch.stack([self.read_out(state) for state in self._run(state, first - 1, steps)])"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("before", "after", "where", "what"),
     [
@@ -413,6 +415,7 @@ def test_a_plugin_that_does_not_exist_is_a_mistake_in_the_line_of_the_study(
     assert mistake(study).startswith(f"{study}:2: {what}")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("named", ["./my_nets", "my_nets/", "../FOLDER/my_nets", "./my_nets/__init__.py"])
 def test_a_folder_with_several_files_is_a_plugin(study: Path, named: str):
     folder = study.parent / "my_nets"
@@ -440,6 +443,7 @@ def test_two_files_of_one_name_are_a_mistake(study: Path):
     assert "two plugins are called my_model.py; rename one of the files" in mistake(study)
 
 
+@pytest.mark.slow
 def test_a_worker_needs_only_the_sources(study: Path):
     """In another process and another folder, after the files are gone."""
     import pickle
@@ -471,6 +475,7 @@ def test_the_hash_belongs_to_the_code_that_runs_even_if_the_file_changes_in_betw
     assert Model.choices()["outside_lstm"].plugin == plugin.text
 
 
+@pytest.mark.slow
 def test_only_an_unknown_name_or_a_listing_searches_the_installed_packages():
     code = """
 import importlib.metadata, sys
@@ -491,6 +496,7 @@ assert len(asked) == 1, asked
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_environment_names_further_plugins(study: Path):
     code = "from loopscale.models.base import Model; print(Model.member('outside_lstm').plugin)"
     for named in ("my_model.py", str(study.parent / "my_model.py")):
@@ -508,6 +514,7 @@ def test_the_environment_names_further_plugins(study: Path):
         assert done.stdout.startswith("my_model.py "), done.stderr
 
 
+@pytest.mark.slow
 def test_a_plugin_can_be_loaded_before_the_package_has_imported_its_members():
     """A kind of the package is taken even then."""
     code = """

@@ -143,6 +143,7 @@ def test_a_net_whose_tokens_see_their_number_reads_whole_prompts():
         net.further(some_tokens(), torch.tensor([0]), 2, KeyValues())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "task", [{"kind": "bandit", "points": 12, "round_tokens": 2}, {"kind": "mdp", "points": 4}]
 )

@@ -21,7 +21,7 @@ from loopscale.records.mirror import Mirror
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
-from tests.quick_cases import named, quick
+from tests.named_cases import named
 
 MARKER = "run-by-a-pickle"
 ESCAPE = "\x1b[2J\x1b]0;title\x07"
@@ -154,7 +154,8 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("content", quick(named(FILES), 2))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("content", named(FILES))
 def test_an_answer_names_the_trial_of_a_damaged_curve(victim: Victim, content: bytes):
     victim.fresh()
     for file in victim.artifacts("curve.parquet"):
@@ -163,7 +164,8 @@ def test_an_answer_names_the_trial_of_a_damaged_curve(victim: Victim, content: b
     assert "the curve of trial" in answers["query SELECT * FROM trials"][1]
 
 
-@pytest.mark.parametrize("content", quick(named(FILES), 2))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("content", named(FILES))
 def test_a_damaged_mirror_is_made_again(victim: Victim, content: bytes):
     for file in victim.store.glob("mirror/*/*/*.parquet"):
         file.write_bytes(content)
@@ -171,6 +173,7 @@ def test_a_damaged_mirror_is_made_again(victim: Victim, content: bytes):
     assert victim.call("query", "SELECT count(*) AS n FROM trials")[0] == 0, "the mirror is made anew"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "text", ["[]", "3", '{"layout": 1, "stamps": 5}', DEEP, '{"layout": 1, "stamps": {"*": []}}']
 )
@@ -194,7 +197,8 @@ STUDIES = {
 }
 
 
-@pytest.mark.parametrize("content", quick(named(STUDIES), 4))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("content", named(STUDIES))
 def test_a_damaged_description_of_a_study(victim: Victim, content: bytes):
     victim.fresh()
     (file,) = victim.artifacts("study.json")
@@ -202,6 +206,7 @@ def test_a_damaged_description_of_a_study(victim: Victim, content: bytes):
     everything_is_read(victim)
 
 
+@pytest.mark.slow
 def test_a_study_name_that_is_a_path_gives_access_to_no_file(victim: Victim):
     victim.fresh()
     (file,) = victim.artifacts("study.json")
@@ -251,9 +256,8 @@ TAGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), quick(sorted((key, value) for key in TAGS for value in TAGS[key]), 6)
-)
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(("key", "value"), sorted((key, value) for key in TAGS for value in TAGS[key]))
 def test_tags_of_the_wrong_kind(victim: Victim, key: str, value: str):
     victim.fresh()
     victim.sql(
@@ -265,6 +269,7 @@ def test_tags_of_the_wrong_kind(victim: Victim, key: str, value: str):
     everything_is_read(victim, QUICK)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("value", [DEEP, "1" * 5000, "1e999", "NaN", '{"a": 1}'])
 def test_settings_of_the_wrong_kind(victim: Victim, value: str):
     victim.fresh()
@@ -397,7 +402,8 @@ IMPORTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("harm", quick(named(IMPORTS), 7))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("harm", named(IMPORTS))
 def test_every_verb_survives_the_import_of_a_damaged_export(victim: Victim, harm: Callable[[Path], Any]):
     assert victim.call("export", "tiny", "--to", "exported")[0] == 0
     harm(Path("exported"))

@@ -20,7 +20,7 @@ from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.transfer import ImportCounts, export_records, import_records
 from loopscale.records.writing.mlflow_writer import MlflowWriter
-from tests.quick_cases import named, quick
+from tests.named_cases import named
 
 DESCRIPTION = b'{"question": "why?", "cells": [{"key": "c1", "label": "width 8", "values": {}}]}'
 
@@ -142,7 +142,8 @@ HARM: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize(("table", "harm", "message"), quick(named(HARM), 12))
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize(("table", "harm", "message"), named(HARM))
 def test_a_bad_row_is_refused_before_anything_is_written(exported: Path, other: Store, table, harm, message):
     rewritten(exported / f"{table}.parquet", harm)
     with pytest.raises(StoreError) as caught:
@@ -160,6 +161,7 @@ TWICE = {
 }
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("table", "message"), TWICE.items(), ids=TWICE.keys())
 @pytest.mark.parametrize("rows", ["all", "one"])
 def test_a_row_that_stands_twice_is_refused_before_anything_is_written(
@@ -208,6 +210,7 @@ def test_the_store_of_a_refused_import_has_no_study(exported: Path, tmp_path: Pa
     assert open_store(tmp_path / "new").studies() == []
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", ["export.json", "trials.parquet", "curves.parquet"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_links_pipes_and_folders_are_not_read(

@@ -268,6 +268,7 @@ def test_readers_see_whole_tables_while_a_writer_writes(store: FolderStore, tria
     assert ask(store, "SELECT count(*) FROM trials") == [(10,)]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     "sql",
     [

@@ -186,6 +186,7 @@ def test_more_points_tags_and_settings_than_fit_in_one_request(store: Store, tri
     assert record.tags["t149"] == "x"
 
 
+@pytest.mark.slow
 def test_notes_wait_while_the_store_is_away_and_arrive_in_order():
     notes = [Note("a", step) for step in range(3)]
     arrived: list[Note] = []
@@ -328,6 +329,7 @@ def test_a_batch_is_written_again_as_a_whole_after_its_commit_has_failed(tmp_pat
     assert store.fails == 0
 
 
+@pytest.mark.slow
 def test_a_writer_killed_within_a_batch_leaves_no_part_of_the_batch(tmp_path: Path):
     code = f"""
 import os

@@ -248,6 +248,7 @@ def test_a_short_denial_does_not_stop_the_driver():
     queue.close(1)
 
 
+@pytest.mark.slow
 def test_after_a_long_denial_flush_waits_no_longer_and_no_note_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ):

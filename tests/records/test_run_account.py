@@ -125,6 +125,7 @@ DAMAGED = {
 
 
 # With ids, because gzip writes the time into its header, and all test processes must collect the same names.
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes):
     drive(shared, *(note for key in "abc" for note in trials.whole(key)))

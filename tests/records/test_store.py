@@ -255,6 +255,7 @@ def test_records_of_a_newer_version_on_a_server_are_left_alone(store: FolderStor
         store.find_experiment("new")
 
 
+@pytest.mark.slow
 def test_opening_and_reading_print_nothing_and_send_no_telemetry(store: FolderStore):
     store.make_experiment("a")
     code = (

@@ -138,6 +138,7 @@ def test_thompson_sampling_of_a_linear_bandit_follows_the_posterior_of_theta():
     assert float(pair[0, 0]) == pytest.approx(expected, abs=0.002)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "settings",
     [

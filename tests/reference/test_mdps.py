@@ -176,6 +176,7 @@ def test_the_posterior_of_a_seen_chain_is_certain():
 # Play
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("settings", ENVIRONMENTS, ids=str)
 def test_the_oracle_loses_exactly_nothing_and_its_labels_are_optimal(settings: dict[str, Any]):
     task = posed(points=4, **settings)
@@ -204,6 +205,7 @@ def test_the_mean_regret_is_the_value_that_a_player_loses(settings: dict[str, An
     assert abs(float(ahead.mean())) < 4 * sem(ahead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["ucb_vi", "posterior_sampling"])
 def test_a_solver_plays_as_its_policy(solver: str):
     task = posed(points=4, expert=solver)
@@ -288,6 +290,7 @@ def test_a_query_shows_its_state_and_earlier_steps_only(tokens: int):
     assert (batch.tokens[:, 0, 8:] == 0).all()
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("settings", ENVIRONMENTS, ids=str)
 @pytest.mark.parametrize("context", ["mixed", "uniform", "ucb_vi", "posterior_sampling"])
 def test_histories_follow_the_transitions_of_their_problem(settings: dict[str, Any], context: str):

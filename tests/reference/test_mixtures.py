@@ -76,6 +76,7 @@ def test_em_by_gradient_steps_equals_the_construction():
     torch.testing.assert_close(predictions[:, :, 0], expected.flatten(-2), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_gradient_steps_equal_the_exact_m_step():
     batch = THREE.sample(2, stream(0))
     exact, descended = (MixtureEM(restarts=2, gradient_steps=n).predict(batch, 3) for n in (None, 20_000))

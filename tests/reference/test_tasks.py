@@ -119,6 +119,7 @@ def test_only_its_seed_determines_the_representation():
     assert not torch.allclose(same.representation(xs), other.representation(xs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 3, 6])
 def test_the_variance_of_y_hardly_depends_on_depth(layers: int):
     """Averaged over nets, because a single net of width 20 can be off by half. Linear regression has variance 20."""

@@ -117,6 +117,7 @@ def test_checkpoints_that_another_study_may_resume_or_keeps_are_not_stripped(sto
     )
 
 
+@pytest.mark.slow
 def test_trials_of_cells_that_have_left_the_study_are_stripped(store, tmp_path: Path):
     both = run_study(store, tmp_path, "one", ended=False)
     run_study(store, tmp_path, "one", scientific={"training.window": [1]})

@@ -353,6 +353,7 @@ def test_intervals_cover_the_differences_of_a_study(
         assert lowest - tolerance(lowest) <= covered <= highest + tolerance(highest), cells
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("spread", "seeds", "lowest"), [(2, 2, 0.89), (4, 2, 0.836), (2, 5, 0.92), (4, 5, 0.89)]
 )
@@ -415,6 +416,7 @@ def test_the_interval_of_a_mean_error_covers_with_few_cells_and_with_many(
     assert 0.91 <= ((ends[..., 0] <= truth) & (truth <= ends[..., 1])).mean() <= 0.98
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cells", [2, 6])
 @pytest.mark.parametrize("common", [0.0, 0.5])
 def test_a_difference_by_seed_is_covered_with_and_without_common_effects_of_seeds(cells: int, common: float):

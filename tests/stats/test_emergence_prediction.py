@@ -74,6 +74,7 @@ def test_a_prediction_is_for_its_number_of_runs():
         score_emergence(predicted(), [Emergence(490.0, 500.0)] * 2)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("form", ["power", "exponential"])
 def test_the_interval_covers_the_next_value_with_censored_runs(form: str, distribution: str):

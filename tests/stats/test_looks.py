@@ -222,6 +222,7 @@ def test_looks_at_a_value_are_the_contrasts_with_this_value():
     assert looks_at_value(logs[:, :2], 1, 2.0, LookSchedule()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 8])
 def test_longer_trainings_after_undecided_looks_keep_the_level(steps: int):
     """Without the split, a study that trains every length finds an effect in up to 16 % of studies without one."""

@@ -167,6 +167,7 @@ def check_lowest(draws: int, noise: str, cells: int, seeds: int) -> dict[str, Fa
     return shares
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("cells", [2, 3, 8, 16])
 def test_verdicts_against_the_lowest_cell_count_all_pairs(noise: str, cells: int):

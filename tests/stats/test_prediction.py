@@ -208,6 +208,7 @@ def test_the_interval_of_a_far_value_grows_by_the_steps(at: float, steps: int):
     assert prediction.high + prediction.low == pytest.approx(high + low, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_far_value_is_covered_about_as_often_as_the_next_value():
     for truth in ("power .7 + floor .03", "(ln(1 + x))^-1"):
         following, far = (prediction_coverage(truth, 6, 3, 0.05, ahead, 60) for ahead in (1, 3))

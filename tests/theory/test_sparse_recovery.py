@@ -90,6 +90,7 @@ def test_l1_minimisation_succeeds_from_the_threshold_on():
     assert below < 0.2 < at_edge < 0.9 < above
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("dim", "nonzero"), [(100, 10), (20, 3), (7, 7)])
 def test_the_threshold_is_the_smallest_mean_squared_distance_to_the_cone(dim: int, nonzero: int):
     """The smallest sample mean of |g - t ∂|β|₁|² over a grid of t."""

@@ -40,6 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_trial_resumed_from_any_report_ends_bitwise_equal(make, settings, tmp_path: Path):
     trial, store = make(**settings), open_checkpoint_store(tmp_path)

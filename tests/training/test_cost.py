@@ -10,7 +10,6 @@ from loopscale.training import checkpoint, cost
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.loop import Learner, train
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 
 
 def block(width: int, length: int, batch: int, at: int | None = None) -> int:
@@ -55,9 +54,10 @@ def test_flops_of_gpt2_equal_the_count_by_hand(make):
     assert counted.flops_step == 2 * read_in + 3 * blocks + 3 * read_out
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("kind", Model.choices())
 @pytest.mark.parametrize("truncate", [True, False])
-@pytest.mark.parametrize(("loops", "window"), quick([(6, 3), (4, 4), (1, 1)], 1))
+@pytest.mark.parametrize(("loops", "window"), [(6, 3), (4, 4), (1, 1)])
 def test_costs_extrapolated_from_few_loops_equal_the_full_count(
     make, kind, truncate, loops: int, window: int
 ):
@@ -90,6 +90,7 @@ def test_costs_extrapolated_from_few_layers_equal_the_full_count(make, kind: str
     assert names == {name for name, weight in net.named_parameters() if weight.grad is not None}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["linear_regression", "mixture_regression", "representation_regression"])
 def test_costs_of_a_recurrent_net_extrapolated_from_few_points_equal_the_full_count(kind: str):
     task = {"kind": kind, "dim": 3, "points": 11} | ({"active": 2} if kind == "linear_regression" else {})
@@ -118,6 +119,7 @@ def test_real_numbers_of_a_task_do_not_change_the_cost(make, name: str, values: 
         assert cost._by_loops(trial)[0] == cost.count(trial, cost._on_meta(trial), batch)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", Model.choices())
 def test_costs_interpolated_from_two_batch_sizes_equal_the_full_count(make, kind: str):
     cost._known.cache_clear()
@@ -128,6 +130,7 @@ def test_costs_interpolated_from_two_batch_sizes_equal_the_full_count(make, kind
         assert cost._by_loops(trial)[0] == whole
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("kind", Model.choices())
 def test_results_of_known_shapes_count_as_the_results_that_torch_computes(make, kind: str, monkeypatch):
     trial = make(kind)
@@ -173,6 +176,7 @@ def test_measured_times_are_positive_and_a_wider_net_takes_longer(make):
     assert 0 < small.evaluation < large.evaluation
 
 
+@pytest.mark.slow
 def test_recomputation_saves_memory_as_predicted(make):
     large = {"task": {"dim": 10, "points": 30}, "loops": 8, "window": 5, "batch_size": 64, "width": 64}
     kept, recomputed = make(**large), make(**large, recompute=True)

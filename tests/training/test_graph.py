@@ -39,6 +39,7 @@ def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatc
 CAPTURABLE = [kind for kind, member in Optimizer.choices().items() if member.capturable]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", CAPTURABLE)
 def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make, kind: str):
     """The tensors that a graph reads keep their memory from step to step."""

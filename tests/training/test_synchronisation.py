@@ -11,7 +11,6 @@ from loopscale.training.loop import Learner, train
 from loopscale.training.prompts import drawn_there
 from loopscale.training.trial import Trial
 from tests.pretend_device import Generator, events, pretend_device
-from tests.quick_cases import quick
 
 SMALL = {"loops": 3, "window": 2, "batch_size": 4, "steps": 8, "eval_every": 4}
 PROMPTS = 2
@@ -65,6 +64,7 @@ BY_MODEL = [pytest.param(trial(LINE, model), id=model) for model in Model.choice
 BY_OBJECTIVE = [pytest.param(trial(LINE, training=settings), id=str(settings)) for settings in OBJECTIVES]
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("trial", BY_TASK + BY_MODEL + BY_OBJECTIVE)
 def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: Trial):
     with pretend_device() as device:
@@ -80,7 +80,8 @@ def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: 
     torch.testing.assert_close(losses, [here.learn(step) for step in (1, 2)], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("trial", BY_OBJECTIVE + BY_MODEL[:2] + quick([*BY_MODEL[2:], *BY_TASK], 0))
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize("trial", BY_OBJECTIVE + BY_MODEL + BY_TASK)
 def test_a_report_reads_from_the_device_once(trial: Trial):
     with pretend_device() as device:
         stream = train(trial, device=device)

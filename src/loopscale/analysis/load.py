@@ -11,9 +11,8 @@ import pandas as pd
 
 from loopscale.analysis.floors import FLOORS_FILE, save_floors
 from loopscale.analysis.results import Results
-from loopscale.records.descriptions import DAMAGE, parse_description
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import STUDY_FILE, NoRecords, StoreError
+from loopscale.records.model import DAMAGE, STUDY_FILE, NoRecords, StoreError, parse_description
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import DEFAULT, open_store

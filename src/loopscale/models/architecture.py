@@ -1,6 +1,6 @@
 """Settings shared by all transformers, and settings shared by all looped transformers."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import override
@@ -60,7 +60,7 @@ class Architecture(Model):
         return True
 
     @override
-    def priced(self) -> Self:
+    def priced(self) -> "Architecture":
         names = ("init", "init_std", "init_gain")
         return self.model_copy(update={name: Architecture.model_fields[name].default for name in names})
 

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -129,7 +128,7 @@ class Model(Family, package="loopscale.models"):
         """
         return 1.0
 
-    def priced(self) -> Self:
+    def priced(self) -> "Model":
         """The model whose steps cost the same, shared by models that differ in their initial weights only."""
         return self
 

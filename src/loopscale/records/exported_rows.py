@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from loopscale.records.deferred_imports import dataset
-from loopscale.records.descriptions import DAMAGE, parse_description
-from loopscale.records.model import OVER, RUNG, STEPS_FACTOR, STUDY_FILE, STUDY_JSON, StoreError
+from loopscale.records.model import (
+    DAMAGE,
+    OVER,
+    RUNG,
+    STEPS_FACTOR,
+    STUDY_FILE,
+    STUDY_JSON,
+    StoreError,
+    parse_description,
+)
 
 if TYPE_CHECKING:  # pyarrow is imported at its first use
     import pyarrow as pa

@@ -23,7 +23,6 @@ from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.decide.job import Job
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.decide.test_until import (
     CLEAR,
     LAW,
@@ -74,7 +73,8 @@ CLAIMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("margin", quick([None, 0.3], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("margin", [None, 0.3])
 def test_readers_of_a_store_and_of_an_export_give_the_words_of_the_decisions(
     tmp_path: Path, margin: float | None
 ):
@@ -109,6 +109,7 @@ def test_readers_give_the_words_of_the_decisions_on_claims_over_pairs(tmp_path: 
     assert of_claim["all heads"].seeds <= of_claim["one head"].seeds
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_claim_has_the_level_of_the_look(tmp_path: Path):
     results, store, _ = results_of(tmp_path, deciding(SAME), Trained(1))
     (judged,) = judged_claims(results)
@@ -120,6 +121,7 @@ def test_the_interval_of_a_claim_has_the_level_of_the_look(tmp_path: Path):
     assert "at all looks together (3, 5, 8, 12, 18, 27 replicates)" in claim_notes([judged])[0]
 
 
+@pytest.mark.slow
 def test_a_futile_claim_is_named_with_its_cost(tmp_path: Path):
     results, store, _ = results_of(tmp_path, deciding(SAME, until={"futile": 0.4}), Trained(1))
     (judged,) = judged_claims(results)
@@ -152,7 +154,8 @@ def test_claims_that_were_changed_after_the_study_are_judged_anew(tmp_path: Path
     assert judged.decision is None
 
 
-@pytest.mark.parametrize(("rate", "sd"), quick([(0.95, 0.1), (1.3, 0.6)], 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(("rate", "sd"), [(0.95, 0.1), (1.3, 0.6)])
 def test_readers_give_the_words_of_the_decisions_on_laws(tmp_path: Path, rate: float, sd: float):
     made = deciding(SAME, laws=[LAW], until={"looks": [3, 5, 27], "futile": 0.7})
     results, store, _ = results_of(tmp_path, made, Trained(2, means=falling(rate), sd=sd))
@@ -176,6 +179,7 @@ class Falling(Trained):
         return 0.1 + 0.3 / step
 
 
+@pytest.mark.slow
 def test_an_open_claim_says_that_its_nets_are_still_falling(tmp_path: Path):
     results, _, _ = results_of(tmp_path, deciding(SAME, until={"futile": 0.4}), Falling(1))
     (judged,) = judged_claims(results)
@@ -253,6 +257,7 @@ def test_a_verdict_on_shorter_trainings_does_not_stand_for_the_longer_ones(tmp_p
     assert words(judged_claims(results)) == last
 
 
+@pytest.mark.slow
 def test_a_law_on_longer_trainings_names_their_steps(tmp_path: Path):
     made = deciding(laws=[LAW], until={"steps": 2})
     workers = Longer(1, means=falling(1.0), sd=0.02, learning=LEARNT, only=(8,))
@@ -262,6 +267,7 @@ def test_a_law_on_longer_trainings_names_their_steps(tmp_path: Path):
     assert "per 180 steps" in laws[0].note
 
 
+@pytest.mark.slow
 def test_readers_judge_a_law_by_its_values_in_reserve_as_soon_as_these_have_a_look(tmp_path: Path):
     results, store, _ = results_of(
         tmp_path, reserving(until=FEW), Trained(1, means=falling_far(1.08), sd=0.2)

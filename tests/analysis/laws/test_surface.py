@@ -102,6 +102,7 @@ def coverage(simulations: int, each: int) -> dict[str, float]:
     return {name: float(np.mean(each)) for name, each in hits.items()}
 
 
+@pytest.mark.slow
 def test_95_percent_intervals_cover_in_40_studies():
     covered = coverage(40, each=2)
     assert 0.91 <= np.mean(list(covered.values())) <= 0.98, covered

@@ -19,17 +19,13 @@ from loopscale.analysis.report.findings_page import (
     with_section,
 )
 from loopscale.studies.claims import WORDS
-from tests.quick_cases import quick
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STUDIES = study_files(ROOT)
 REMEDY = "`make findings` writes it again"
-every_study = pytest.mark.parametrize(
-    "name", quick(sorted(STUDIES, key=lambda name: len((STUDIES[name] / "trials.parquet").read_bytes())), 4)
-)
-"""The smallest studies are quick."""
+every_study = pytest.mark.parametrize("name", STUDIES)
 
 
 @cache
@@ -43,6 +39,7 @@ def page_sections() -> dict[str, str]:
     return {part.partition("\n")[0]: f"## {part.strip()}" for part in parts[1:]}
 
 
+@pytest.mark.quick_cases(3)
 @every_study
 def test_the_page_agrees_with_the_records(name: str):
     written = "\n".join(section_lines(section(name), ROOT)).strip()
@@ -50,6 +47,7 @@ def test_the_page_agrees_with_the_records(name: str):
     assert overview([section(name)])[-1] in PAGE.splitlines(), REMEDY
 
 
+@pytest.mark.quick_cases(3)
 @every_study
 def test_the_answer_of_a_report_has_at_most_four_sentences_without_names_of_theorems(name: str):
     findings = section(name).findings

@@ -119,6 +119,7 @@ def machines(study: Study, seed: int, count: int = 4) -> Machines:
     return Machines(study, random.Random(seed), simulated_study.Workers(count))
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("limit", [{"core_hours": 0.15}, {"gpu_hours": 0.04}, {"hours": 0.025}])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_study_never_uses_more_than_its_budget_although_drivers_and_workers_die(

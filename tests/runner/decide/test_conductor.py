@@ -10,7 +10,6 @@ from loopscale.records.model import STATUS
 from loopscale.runner.decide.conductor import MAX_SILENT_DEATHS, Conductor, NoWorkers
 from loopscale.runner.decide.job import Idle, Job
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.simulated_study import Store, Workers, complete, diverges, ends, study
 
 
@@ -33,7 +32,8 @@ def test_each_baseline_is_recorded_once_per_task_and_solver():
     assert [(r.role, r.outcome) for r in records if r.role == "baseline"] == [("baseline", "finished")] * 2
 
 
-@pytest.mark.parametrize("seed", quick(range(20), 4))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(20))
 def test_a_study_whose_driver_dies_repeatedly_equals_the_uninterrupted_study(seed: int):
     workers, store = Workers(1), Store()
     interrupted = complete(study(), workers, store, random.Random(seed))
@@ -42,7 +42,8 @@ def test_a_study_whose_driver_dies_repeatedly_equals_the_uninterrupted_study(see
     assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
 
 
-@pytest.mark.parametrize("seed", quick(range(10), 2))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(10))
 def test_a_trial_that_the_store_has_lost_is_suggested_again(seed: int):
     """Runs are created independently, so the store of a dead driver may have a trial and lack an earlier trial."""
     plain = study(search={"kind": "random", "trials": 6}, scheduler={"kind": "none"})
@@ -55,7 +56,8 @@ def test_a_trial_that_the_store_has_lost_is_suggested_again(seed: int):
     assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
 
 
-@pytest.mark.parametrize("seed", quick(range(3), 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["random", "gp", "nsga2", "grid"])
 def test_every_search_suggests_the_same_points_after_a_death(kind: str, seed: int):
     changes = {
@@ -78,7 +80,8 @@ def test_every_scheduler_decides_the_same_after_a_death(kind: str):
     assert any(r.outcome == "pruned" for r in resumed)
 
 
-@pytest.mark.parametrize("seed", quick(range(5), 2))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(5))
 def test_with_several_workers_no_trial_is_lost_doubled_or_left_running(seed: int):
     workers, store = Workers(4), Store()
     records = complete(study(), workers, store, random.Random(seed))

@@ -15,7 +15,6 @@ from loopscale.runner.decide.job import Job, Report
 from loopscale.stats.prediction import predict
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.simulated_study import TREE, Store, Workers, complete, ends, resumed, study
 
 LOOPS = [1, 2, 4, 8, 16]
@@ -89,7 +88,8 @@ def test_a_hold_out_changes_no_trial():
     assert ends(complete(held_out_study(), Evaluated(1), Store())) == ends(plain)
 
 
-@pytest.mark.parametrize("seed", quick(range(20), 4))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(20))
 def test_a_study_whose_driver_dies_repeatedly_makes_the_same_prediction_once(seed: int):
     made, store, alive = held_out_study(), Store(), Store()
     killed = complete(made, Evaluated(1 + seed % 3), store, random.Random(seed))
@@ -108,6 +108,7 @@ def stop_at_held_out(made: Study, store: Store, workers: Workers, notes: int = 1
         assert not workers.drive(resumed(made, store), 2)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("notes", [1, 3])
 def test_a_study_killed_among_its_held_out_trials_keeps_its_prediction(notes: int):
     made, store, workers = held_out_study(), Store(), Evaluated(1)
@@ -119,6 +120,7 @@ def test_a_study_killed_among_its_held_out_trials_keeps_its_prediction(notes: in
     assert predictions(store) == before
 
 
+@pytest.mark.slow
 def test_a_study_killed_after_its_prediction_starts_held_out_trials_at_once():
     made, store, workers = held_out_study(), Store(), Evaluated(1)
     while not predictions(store):

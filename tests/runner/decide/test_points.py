@@ -8,7 +8,6 @@ import pytest
 from loopscale.records.model import Record
 from loopscale.studies.searches.base import Search
 from loopscale.studies.spec import Study
-from tests.quick_cases import quick
 from tests.runner.simulated_study import Store, Workers, complete, ends, study
 
 NARROW = "training.batch_size * model.heads == 8"
@@ -45,7 +44,8 @@ def test_no_search_trains_an_infeasible_point(kind: str):
     assert {point["training.batch_size"] * point["model.heads"] for point in points} == {8}
 
 
-@pytest.mark.parametrize("seed", quick(range(3), 1))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", Search.choices())
 def test_a_killed_search_with_known_points_and_relations_equals_the_uninterrupted_one(kind: str, seed: int):
     known = [{"model.heads": 4}, {"training.lr": 0.01, "training.batch_size": 8, "model.heads": 1}]

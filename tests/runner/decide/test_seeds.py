@@ -13,7 +13,6 @@ from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
 
 SECOND = 10_001
@@ -95,7 +94,8 @@ def test_optuna_knows_at_which_seed_a_point_was_pruned():
                 assert trial.last_step == 90 * (len(seeds) - 1) + max(last.rungs)
 
 
-@pytest.mark.parametrize("seed", quick(range(5), 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", ["tpe", "random", "gp", "nsga2", "grid"])
 def test_a_killed_study_equals_the_uninterrupted_study(kind: str, seed: int):
     changes = {

@@ -60,6 +60,7 @@ def test_a_lower_error_continues_the_search():
     assert len(tuned) == 2 * 12
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("stop", [{"error_below": 0.3}, {"trial_hours": 2}])
 def test_a_killed_study_is_ended_early_as_the_uninterrupted_one(stop: dict[str, float], seed: int):

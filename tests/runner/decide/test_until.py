@@ -15,7 +15,6 @@ from loopscale.records.model import DECISION, STUDY, tags_below
 from loopscale.runner.decide.job import Baseline, Idle, Job, Report
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.decide.test_budget import Machines
 from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
 
@@ -212,7 +211,8 @@ def recorded(store: Store) -> list[str]:
     return [repr(replace(each, at=0)) for each in store.decisions()]
 
 
-@pytest.mark.parametrize("seed", quick(range(10), 2))
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("seed", range(10))
 def test_a_driver_that_dies_repeatedly_decides_the_same_and_trains_nothing_twice(seed: int):
     claims = [CLEAR, SAME, claim(1, 4, margin=0.05), claim(8, {"solver": "least_squares"}, margin=0.05)]
     made = deciding(*claims, until={"looks": [3, 5, 8], "futile": 0.0})
@@ -423,7 +423,8 @@ def test_a_law_without_runs_in_one_cell_ends_without_data():
     assert steps(store)[0][2:] == ("undecided", "no data")
 
 
-@pytest.mark.parametrize("seed", quick(range(5), 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(5))
 def test_a_driver_that_dies_repeatedly_decides_the_same_on_laws(seed: int):
     made = deciding(SAME, CLEAR, laws=[LAW], until={"looks": [3, 4, 5], "futile": 0.0})
     plain, killed = Store(), Store()

@@ -13,7 +13,6 @@ from loopscale.records.model import STEPS_FACTOR
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Baseline, Idle, Job, Report
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.decide.test_budget import Machines
 from tests.runner.decide.test_until import (
     CLEAR,
@@ -194,7 +193,8 @@ def test_a_longer_training_with_a_budget_has_twice_the_budget():
     assert long.key != short.key
 
 
-@pytest.mark.parametrize("seed", quick(range(10), 2))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(10))
 def test_a_driver_that_dies_repeatedly_orders_the_same_trainings(seed: int):
     questions = (CLEAR, SAME, claim(2, 4, margin=0.05), claim(8, {"solver": "least_squares"}, margin=None))
     made = deciding(*questions, laws=[LAW], until={"steps": 4, "looks": [3, 4, 5], "futile": 0.0})
@@ -235,7 +235,8 @@ def test_a_budget_stops_before_the_longer_trainings_and_a_larger_one_continues_e
     assert ends(site.store.records()) == ends(plain.records())
 
 
-@pytest.mark.parametrize("seed", quick(range(5), 1))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(5))
 def test_groups_at_different_lengths_decide_the_same_after_kills(seed: int):
     """The claim on the cells 1 and 2 has looks of its own, beside the looks of claims at the steps of the study."""
     questions = (CLEAR, claim(4, 8, margin=None), claim(8, {"solver": "least_squares"}, margin=None))

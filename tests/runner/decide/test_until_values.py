@@ -10,7 +10,6 @@ from loopscale.runner.decide.job import Idle, Job
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
-from tests.quick_cases import quick
 from tests.runner.decide.test_budget import Machines
 from tests.runner.decide.test_until import LAW, SAME, Trained, claim, deciding, recorded
 from tests.runner.simulated_study import Store, complete, ends, resumed
@@ -104,7 +103,8 @@ def test_a_claim_beside_the_law_keeps_its_own_looks():
     assert any(each.step == "values" for each in store.decisions())
 
 
-@pytest.mark.parametrize("seed", quick(range(6), 2))
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(6))
 def test_a_driver_that_dies_repeatedly_orders_the_same_values(seed: int):
     made = reserving(
         SAME,

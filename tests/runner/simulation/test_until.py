@@ -46,6 +46,7 @@ def stopped(logs: Array, schedule: LookSchedule) -> tuple[int, str]:
     return schedule.seeds[-1], "undecided"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("effect", [0.0, 0.2, 0.5])
 def test_the_conductor_stops_where_the_rule_of_the_looks_stops(effect: float):
     study = deciding(ONE_PAIR, scientific={"training.loops": [1, 2]})

@@ -70,6 +70,7 @@ def test_em_may_start_from_points_and_have_unequal_shares(reads):
     assert distance(construction) < 1e-11
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "construction",
     [
@@ -87,6 +88,7 @@ def test_em_error_has_the_stated_order_in_the_pieces(construction: IteratedMixtu
     assert order(construction.limit, errors).agrees(construction.limit)
 
 
+@pytest.mark.quick_cases(3)
 @SIZES
 @pytest.mark.parametrize("starts", ["tokens", "points"])
 def test_loops_of_softmax_alone_are_iterations_of_em(dim: int, count: int, components: int, starts):

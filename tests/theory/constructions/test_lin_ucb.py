@@ -45,6 +45,7 @@ def expected(construction: LinUcb, x: Tensor, y: Tensor, a: Tensor, steps: int) 
     return soft_policies(x, y, a, z, construction.width, construction.temperature)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("dim", "pairs", "arms"), [(1, 4, 2), (4, 60, 5), (3, 12, 7)])
 @pytest.mark.parametrize(("solver", "steps"), [("accelerated", 200), ("newton", 12)])
 def test_steps_match_the_solver_and_converge_to_lin_ucb(
@@ -71,6 +72,7 @@ def test_without_bonus_only_the_solver_is_approximate(solver: str):
     assert (outputs[-1] - reference[-1]).abs().max() < (1e-10 if solver == "newton" else 1e-4)
 
 
+@pytest.mark.slow
 def test_bonus_error_is_within_the_bound_of_the_pieces():
     case, condition = drawn(4, 60, 5, prompts=20), 61 / 0.3**2
     pieces, errors = np.array([16, 32, 64, 128, 256]), []

@@ -45,6 +45,7 @@ def test_number_of_layers_per_loop(gradient_steps: int):
     assert len(blocks(knots)) == 1 + 3 + 2 * (gradient_steps - 1)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("gradient_steps", [1, 2])
 def test_error_of_piecewise_squares_has_order_two(gradient_steps: int):
     construction = RegressionsEMByKnots(components=3, gradient_steps=gradient_steps)

@@ -43,6 +43,7 @@ def test_descent_on_a_network_without_hidden_layers_solves_least_squares_with_an
     torch.testing.assert_close(outputs[-1], solved, rtol=0, atol=1e-10)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("attention", ["linear", "relu"])
 @pytest.mark.parametrize(
     ("hidden", "dim", "targets", "pairs"),
@@ -106,6 +107,7 @@ def test_every_step_ends_with_the_projection_onto_the_box(attention, hidden, dim
     assert difference > 1e-2, "a box that no weight leaves would test nothing"
 
 
+@pytest.mark.slow
 def test_projected_descent_without_hidden_layers_solves_least_squares_in_the_box():
     xs, ys = random_linear_regression(torch.Generator().manual_seed(0), dim=2, pairs=12, prompts=1)
     zeros = [torch.zeros(1, 2, dtype=torch.float64)]

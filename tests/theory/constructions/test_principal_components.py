@@ -59,6 +59,7 @@ def at_once(xs: np.ndarray, components: int, steps: int, **settings) -> tuple[Te
     return net(torch.tensor(xs), steps)[:, :, :components], expected
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("dim", "count", "components", "iterations"),
     [(6, 30, 3, 20), (6, 30, 1, 7), (4, 9, 4, 5), (2, 2, 2, 3), (1, 5, 1, 1)],
@@ -105,6 +106,7 @@ def test_components_converge_to_eigenvectors(components: int):
         assert (outputs - signs * vectors).abs().max() < tolerance
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("dim", "count", "components"), [(6, 30, 3), (4, 4, 4), (5, 3, 2)])
 def test_error_of_simultaneous_iteration_has_order_two(dim: int, count: int, components: int):
     pieces, distances = (48, 192), []
