@@ -197,7 +197,7 @@ def test_a_law_of_emergence_that_nothing_determines_is_unfitted():
     never = {loops: [math.inf, math.inf] for loops in (2.0, 4.0, 6.0)}
     _, unfitted = study_laws(planted(never, of="emerged_at"))
     assert [law.because for law in unfitted] == [
-        "0 of 6 runs emerged, at 3 values of the axis, and determine no law"
+        "0 of 6 runs emerge, at 3 values of the axis, and determine no law"
     ] * 2
     results = planted(LEARNT, of="emerged_at")
     results.study["laws"][0]["form"] = ["power_floor"]
@@ -311,7 +311,7 @@ def test_a_claim_of_emergence_compares_the_steps_of_emergence():
 
 
 def test_runs_that_never_emerge_bound_a_claim_of_emergence():
-    note = "Runs that never emerged count with their last step, so the true ratio is"
+    note = "Runs that never emerge count with their last step, so the true ratio is"
     for late in (6, 8):
         found = sooner(SOME, 2, late)
         assert (found.word, found.remarks) == ("holds", [f"{note} at most this ratio"])

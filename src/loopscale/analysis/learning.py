@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from loopscale.analysis.results import CellResult, TrialResult
-from loopscale.stats.learning import UNGATED, Learnt
+from loopscale.stats.learning import Learnt
+from loopscale.stats.milestones import is_milestone
 
 NOT_LEARNT: Literal["not learnt"] = "not learnt"
 """The verdict on runs that stand on the plateau."""
@@ -20,8 +21,11 @@ def learnt(runs: Sequence[TrialResult]) -> Learnt:
 
 
 def on_plateau(runs: Sequence[TrialResult], of: str = "error") -> str:
-    """The runs on the plateau, in words. Empty if all have left the plateau, or if their states are unknown."""
-    counted = learnt(runs) if of not in UNGATED else Learnt(0, 0)
+    """The runs on the plateau, in words. Empty if all have left the plateau, or if their states are unknown.
+
+    Also empty for milestones: there a run on the plateau is censored, and is judged with the others.
+    """
+    counted = Learnt(0, 0) if is_milestone(of) else learnt(runs)
     return "" if counted.all else counted.words
 
 

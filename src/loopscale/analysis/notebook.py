@@ -41,6 +41,7 @@ from loopscale.core.visible import visible
 from loopscale.records.model import LEARNING
 from loopscale.records.stores.base import Store
 from loopscale.stats.fitting import RATE_VERDICTS
+from loopscale.stats.milestones import measure_of
 from loopscale.studies.held_out import HoldOut
 from loopscale.studies.mistakes import one_of
 
@@ -228,7 +229,7 @@ class StudyResults(Results):
 
         Raises ValueError for a law that the study does not ask for.
         """
-        asked = [(law.get("of", "error"), law["along"]) for law in self.study.get("laws") or []]
+        asked = [(measure_of(law), law["along"]) for law in self.study.get("laws") or []]
         if (of, along) not in asked:
             known = [" along ".join(pair) for pair in asked]
             remedy = one_of(f"{of} along {along}", known) if known else "it asks for none"

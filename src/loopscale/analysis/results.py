@@ -21,7 +21,16 @@ from loopscale.records.decisions import answering_factors, recorded_decisions
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
 from loopscale.stats.contrasts import PooledVariance
-from loopscale.stats.learning import History, LearningState, Learnt, MeanFloor, learning_state, pooled_scatter
+from loopscale.stats.learning import (
+    Emergence,
+    History,
+    LearningState,
+    Learnt,
+    MeanFloor,
+    learning_state,
+    pooled_scatter,
+)
+from loopscale.stats.milestones import Milestone
 from loopscale.studies.claims import ClaimSpec
 from loopscale.tasks.idle_settings import idle_settings
 
@@ -146,7 +155,7 @@ class TrialResult:
 
         The names are `error`, `error_last`, `raw_error`, `excess`, `regret`, `regret_last`, `emerged_at`, `step`,
         `seconds`, `flops`, and the task's measures. `regret` and `emerged_at` of older records are absent here, and
-        `[]` computes them.
+        `[]` computes them. `[]` also computes `reached 0.05`, the steps until the validation regret is below .05.
         """
         values = self._tables.values(self._row, "measures")
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
@@ -157,8 +166,9 @@ class TrialResult:
             return self.measures[measure]
         if measure in ("regret", "regret_last"):
             return self._regret("mean" if measure == "regret" else "last")
-        if measure == "emerged_at" and (state := self.learning) and state.emergence:
-            return state.emergence.by if state.emergence.emerged else float("nan")
+        milestone = Milestone.parse(measure)
+        if milestone and milestone.unit == "steps" and (passed := self.passed(milestone)) and passed.emerged:
+            return passed.by
         return float("nan")
 
     def _regret(self, query: Query) -> float:
@@ -185,6 +195,14 @@ class TrialResult:
     def learning(self) -> LearningState | None:
         """Whether the net has learnt and its training is over. None without reports, or if no floor was computed."""
         return self._tables.learning(self.trial)
+
+    def passed(self, milestone: Milestone) -> Emergence | None:
+        """The two reports between which the training passed, in steps whatever the unit.
+
+        None without reports, if no floor was computed, or if the plateau is asked for and the task has no room.
+        """
+        reports = self._tables.reports(self)
+        return reports and milestone.passed(reports)
 
     @property
     def finished(self) -> bool:
@@ -628,7 +646,7 @@ class _Tables:
     def learning(self, trial: str) -> LearningState | None:
         """The state of a training. A tuning trial is judged with the scatter of the replicates, if there are any."""
         if trial not in self._states:
-            history = self._reports(self._by_key[trial])
+            history = self.reports(self._by_key[trial])
             self._states[trial] = history and learning_state(history, self._scatter)
         return self._states[trial]
 
@@ -646,9 +664,9 @@ class _Tables:
             for trial in sorted(finished, key=lambda trial: trial["error"], reverse=True):
                 by_cell[trial.cell] = trial
             pooled = list(by_cell.values())
-        return pooled_scatter([history for trial in pooled if (history := self._reports(trial))])
+        return pooled_scatter([history for trial in pooled if (history := self.reports(trial))])
 
-    def _reports(self, trial: TrialResult) -> History | None:
+    def reports(self, trial: TrialResult) -> History | None:
         """The validations of a training with floor and ignorance on the same prompts."""
         steps, error = self.history(trial.trial, "error")
         steps, error = (

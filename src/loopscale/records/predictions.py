@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from loopscale.records.model import PREDICTION, STUDY, Note, tags_below
+from loopscale.stats.milestones import EMERGED_AT
 from loopscale.stats.prediction import FormPrediction, Prediction, predict
 
-EMERGED_AT = "emerged_at"
 LONGEST_TAG = 7_500
 """Characters. MLflow keeps 8,000. A longer tag is written without the fitted errors."""
 DIGITS = 10

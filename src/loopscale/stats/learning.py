@@ -101,9 +101,6 @@ def emergence(steps: Array, share: Array, rule: EmergenceRule | None = None) -> 
     return Emergence(float(steps[-1]), math.inf)
 
 
-UNGATED = ("emerged_at",)
-"""Measures of the plateau itself. A run that never emerges is censored there, and is judged with the others."""
-
 How = Literal["bayes", "exact", "bound", "reference", "none"]
 
 

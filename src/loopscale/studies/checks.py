@@ -13,6 +13,7 @@ from loopscale.core.config import Family, is_tree, leaves
 from loopscale.core.plugins import OWN
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
+from loopscale.stats.milestones import KINDS as MILESTONES
 from loopscale.studies.cells import Layout
 from loopscale.studies.claim_checks import claim_faults
 from loopscale.studies.claims import OF_CURVES
@@ -249,7 +250,7 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
 
         yield from hold_out_faults(study, layout)
     if study.claims:
-        measured = (*OF_CURVES, *ERRORS, "emerged_at", *_task_measures(tasks), *study.evaluate.names)
+        measured = (*OF_CURVES, *ERRORS, *MILESTONES, *_task_measures(tasks), *study.evaluate.names)
         acted = [name for task in tasks for name in task.outcome_names]
         yield from claim_faults(study, layout, list(dict.fromkeys(measured)), acted)
     if study.until:
@@ -369,8 +370,8 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
 
 
 def _measure(n: int, law: LawSpec, others: Iterable[str]) -> Iterator[Fault]:
-    """A law is of an error, of the step of emergence, or of one of the other measures of the study."""
-    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, "emerged_at"))
+    """A law is of an error, of a milestone, or of one of the other measures of the study."""
+    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, *MILESTONES))
     if law.along not in CURVE_AXES and law.of not in known:
         known |= dict.fromkeys(others)
     if law.of not in known:

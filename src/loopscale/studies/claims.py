@@ -13,11 +13,12 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError,
 
 from loopscale.core.config import Config, is_tree, leaves
 from loopscale.stats.contrasts import Judgement
+from loopscale.stats.milestones import KINDS, REACHED, Unit, measure_of
 from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Basis = Literal["steps", "flops", "seconds"]
+Basis = Unit
 Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
 """The verdict on a claim."""
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -75,6 +76,18 @@ class WithValues(Protocol):
 
 
 Placed = TypeVar("Placed", bound=WithValues)
+
+
+Level = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+"""The regret of a milestone."""
+
+
+def check_level(of: str, level: float | None) -> None:
+    """Raise ValueError unless `of: reached`, and nothing else, comes with its level."""
+    if of == REACHED and level is None:
+        raise ValueError("reached is the time until the regret is below a level; write regret: 0.05")
+    if of != REACHED and level is not None:
+        raise ValueError(f"regret is the level of reached, and this is of {of}; leave out regret")
 
 
 def _count(data: Mapping[str, Any], name: str) -> None:
@@ -141,15 +154,20 @@ class ClaimSpec(Config):
     The claim is about the geometric mean of the ratio over all pairs. Absent: a side names a single cell."""
     of: str = "regret"
     """The measure. Without a known floor, or with a regret of 0, the errors are compared, and reports say so. With
-    `emerged_at`, the claim is about the steps until a net leaves the plateau."""
+    `emerged_at`, the claim is about the steps until a net leaves the plateau. With `reached`, the claim is about the
+    steps until the validation regret is below the level under `regret`."""
+    regret: Level = None
+    """The level of `of: reached`."""
     basis: Basis = "steps"
-    """Two cells are compared after all their steps, or after equal FLOPs or seconds of training."""
+    """Two cells are compared after all their steps, or after equal FLOPs or seconds of training. With `emerged_at` and
+    `reached`: whether steps, FLOPs or seconds are counted."""
     margin: Annotated[float, Field(gt=0, lt=10)] | None = 0.05
     """Ratios from 1/(1 + margin) to 1 + margin count as level; null if level is no verdict of the claim."""
 
     @model_validator(mode="after")
     def _comparable(self) -> Self:
         sides = self.sides
+        check_level(self.of, self.regret)
         solver = any(isinstance(side, SolverSide) for side in sides)
         loops = any(isinstance(side, CellSide) and side.loop for side in sides)
         if self.basis != "steps" and (solver or loops):
@@ -159,8 +177,9 @@ class ClaimSpec(Config):
         if (loops or steps) and self.of not in OF_CURVES:
             why = "single loops" if loops else "single steps"
             raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, OF_CURVES)}")
-        if self.basis != "steps" and self.of not in OF_CURVES:
-            raise ValueError(f"{self.of} is not recorded during training; {one_of(self.of, OF_CURVES)}")
+        known = (*OF_CURVES, *KINDS)
+        if self.basis != "steps" and self.of not in known:
+            raise ValueError(f"{self.of} is not recorded during training; {one_of(self.of, known)}")
         if sides[0] == sides[1]:
             raise ValueError("both sides are the same; name another cell, or another number of loops")
         if named := [path for path in self.over if any(path in side.settings for side in sides)]:
@@ -168,6 +187,11 @@ class ClaimSpec(Config):
                 f"the claim is over all values of {named[0]}, but a side names one; leave out one of the two"
             )
         return self
+
+    @property
+    def measure(self) -> str:
+        """The name of the measure, with the level and the unit of a milestone."""
+        return measure_of(self.model_dump(include={"of", "regret", "basis"}))
 
     @property
     def sides(self) -> tuple[CellSide, Side]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loopscale.stats.milestones import measure_of
 from loopscale.stats.prediction import LEAST_PREDICTING, why_not_judged
 from loopscale.studies.axes import (
     FACTORS_OF_PROMPTS,
@@ -86,7 +87,7 @@ def tests_of_law(
     law: Mapping[str, Any], cells: Sequence[AnyCell], shared: Mapping[str, Any]
 ) -> Iterator[HeldOutTest]:
     """The tests of one law with `hold_out`."""
-    of, along = law.get("of", "error"), law["along"]
+    of, along = measure_of(law), law["along"]
     values = held_out_values(law["hold_out"], axis_values(cells, along, shared))
     for label, group in cells_along(cells, varied_along(cells, along)).items():
         places = {cell.key: place_of_cell(cell, along, shared) for cell in group}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from loopscale.stats.milestones import EMERGED_AT, is_milestone
 from loopscale.stats.prediction import LEAST_PREDICTING
 from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 from loopscale.studies.cells import Layout
@@ -48,6 +49,12 @@ def _law_faults(
             "hold out values of a numeric setting",
         )
         return
+    if is_milestone(law.measure) and law.measure != EMERGED_AT:
+        what = (
+            f"a law of {law.of} holds out values, but records during a study know the step of emergence alone"
+        )
+        yield what, "ask of emerged_at in steps, or remove hold_out"
+        return
     if law.along == PROMPTS and (tuned := [path for path in FACTORS_OF_PROMPTS if path in study.nuisance]):
         what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
         yield what, f"put {tuned[0]} under fixed or scientific"
@@ -70,10 +77,10 @@ def _law_faults(
     elif study.replicates < 2:
         yield "hold_out with one replicate: the noise is unknown", "write replicates: 2 or more"
     elif any(_other_hold_out(law, other) for other in study.laws):
-        what = f"two laws of {law.of} along {law.along} hold out different values"
+        what = f"two laws of {law.measure} along {law.along} hold out different values"
         yield what, "hold out the same values, or remove one of the two"
 
 
 def _other_hold_out(law: LawSpec, other: LawSpec) -> bool:
-    same = (law.of, law.along) == (other.of, other.along)
+    same = (law.measure, law.along) == (other.measure, other.along)
     return same and other.hold_out is not None and other.hold_out != law.hold_out

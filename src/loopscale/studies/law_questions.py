@@ -1,7 +1,7 @@
 """The laws of a study that looks can judge: one question for each law and each combination of the other settings.
 
 A law is judged if a theory stands beside the law, and if each run is trained for one value of the axis. Laws along
-curves, along `flops` and of `emerged_at` are therefore no questions: they order no replicates.
+curves, along `flops` and of milestones are therefore no questions: they order no replicates.
 
 `until.values` holds values of an axis in reserve. A law along this axis has two questions: a first one without the
 values in reserve, and a second one with them. The results decide whether the second question is asked, so each of the
@@ -15,11 +15,10 @@ from typing import Any
 
 from loopscale.stats.fitting import LEAST_VALUES
 from loopscale.stats.looks import LookSchedule
+from loopscale.stats.milestones import is_milestone, measure_of
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
 from loopscale.studies.held_out import UNSUITED, place_of_cell, tests_of_law
 from loopscale.studies.until import in_reserve, question_hash
-
-UNJUDGED_MEASURES = ("emerged_at",)
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class LawQuestion:
 
 def is_judged(law: Mapping[str, Any]) -> bool:
     """True if looks can judge the law."""
-    judged = law["along"] not in UNSUITED and law.get("of", "error") not in UNJUDGED_MEASURES
+    judged = law["along"] not in UNSUITED and not is_milestone(measure_of(law))
     return judged and law.get("theory") is not None
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 
 from loopscale.stats.contrasts import PRIOR
+from loopscale.stats.milestones import EMERGED_AT, is_milestone
 from loopscale.stats.power import ReplicateNoise
 from loopscale.studies.csv_rows import read_rows, write_rows
 from loopscale.studies.learning_times import ANY, RecordedCell
@@ -131,9 +132,9 @@ class Noise:
     def find(self, task: str, model: str, measure: str) -> KnownNoise:
         """The noise of one measure of a model on a task, by their kinds.
 
-        A measure without a row has the noise of the error.
+        A measure without a row has the noise of the error. All milestones have the noise of the step of emergence.
         """
-        measure = SUBSTITUTES.get(measure, measure)
+        measure = EMERGED_AT if is_milestone(measure) else SUBSTITUTES.get(measure, measure)
         table = shipped_noise()
         if not any(name == measure for *_, name in table.rows):
             measure = "error"

@@ -418,7 +418,7 @@ def _remarks(
         fitted = len(values - held_out)
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
             values_of_law = f"{fitted} {'fitted ' * bool(held_out)}values, {ENOUGH_VALUES} needed"
-            yield f"the law of {law.of} along {law.along} cannot be judged: {values_of_law}"
+            yield f"the law of {law.measure} along {law.along} cannot be judged: {values_of_law}"
     yield from _held_out(study)
     yield from _untested(study)
     yield from _budget(study, workers, hours)
@@ -444,7 +444,7 @@ def _untested(study: Study) -> Iterator[str]:
     untested = defaultdict[str, list[str]](list)
     for law in study.laws:
         if law.hold_out is None and law.along not in UNSUITED and law.along not in DERIVED_AXES:
-            untested[law.along].append(law.of)
+            untested[law.along].append(law.measure)
     for along, measures in untested.items():
         count = len(numbers(study.cells(), along))
         laws, have = (f"{len(measures)} laws", "have") if len(measures) > 1 else ("the law", "has")

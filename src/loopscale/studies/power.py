@@ -19,7 +19,7 @@ from loopscale.core.config import leaves
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.learning import UNGATED
+from loopscale.stats.milestones import is_milestone
 from loopscale.stats.power import (
     OFF,
     PlannedClaim,
@@ -217,10 +217,10 @@ def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
 def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
     pairs = claim.pairs(study.cells())
     cells = list({cell.key: cell for pair in pairs for cell in pair}.values())
-    of_runs = [_noise_of(study, cell, claim.of, noise) for cell in cells or study.cells()[:1]]
+    of_runs = [_noise_of(study, cell, claim.measure, noise) for cell in cells or study.cells()[:1]]
     runs = study.replicates * len(of_runs)
     against = next((str(side.settings["kind"]) for side in claim.sides if isinstance(side, SolverSide)), "")
-    chance, learning = _learning_of(study, cells or study.cells()[:1], claim.of, noise)
+    chance, learning = _learning_of(study, cells or study.cells()[:1], claim.measure, noise)
     question = QuestionPower("claim", claim.text, against, runs, chance, of_runs[0], learning)
     if not pairs:
         return replace(question, because="a side names no single cell")
@@ -239,7 +239,7 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
     )
     power = _power_of(plan)
     others = [cell for cell in study.cells() if cell.key not in {each.key for each in cells}]
-    share = _share(_learning_of(study, others, claim.of, noise)[1]) if others else 1.0
+    share = _share(_learning_of(study, others, claim.measure, noise)[1]) if others else 1.0
     if share == 1:
         return replace(question, power=power)
     mixture = _mixture([each.noise for each in of_runs], share)
@@ -261,7 +261,7 @@ def _learning_of(
             study.replicates,
         )
         for cell in cells
-        if of not in UNGATED and tasks[cell.key].floor_rule is not None
+        if not is_milestone(of) and tasks[cell.key].floor_rule is not None
     ]
     shares = tuple(expected_learning(planned, noise.recorded))
     return chance_that_all_learn(planned, noise.recorded), shares
@@ -317,12 +317,14 @@ def _law_powers(study: Study, spec: LawSpec, noise: Noise) -> Iterator[QuestionP
 def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise) -> QuestionPower:
     first, trials, tasks = cells[0].key, study.layout.trials, study.tasks()
     kinds, curve = (tasks[first].kind, trials[first].model.kind), spec.along in CURVE_AXES
-    of_run = noise.find(*kinds, spec.of)
+    of_run = noise.find(*kinds, spec.measure)
     x = _axis(study, spec.along, cells, tasks[first])
     runs = study.replicates * (1 if curve else len(x))
     theory = str(spec.theory["kind"]) if spec.theory else ""
-    chance, learning = _learning_of(study, cells, spec.of, noise)
-    question = QuestionPower("law", f"{spec.of} along {spec.along}", theory, runs, chance, of_run, learning)
+    chance, learning = _learning_of(study, cells, spec.measure, noise)
+    question = QuestionPower(
+        "law", f"{spec.measure} along {spec.along}", theory, runs, chance, of_run, learning
+    )
     learnt = replace(of_run.noise, learnt=1.0)
     if curve:
         relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
@@ -334,7 +336,7 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
         return replace(question, because=why)
     try:
         settings = dict(leaves(trials[first].settings | {"task": tasks[first].model_dump(mode="json")}))
-        course = predict(spec.theory or {}, settings, spec.along, x, spec.of)
+        course = predict(spec.theory or {}, settings, spec.along, x, spec.measure)
         form, predicted = _predicted(_forms(spec), x, course, curve)
     except ValueError as problem:
         return replace(question, because=str(problem).splitlines()[0].partition("; its settings")[0])

@@ -21,7 +21,8 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
-from loopscale.studies.claims import ClaimSpec, Text
+from loopscale.stats.milestones import KINDS, Unit, measure_of
+from loopscale.studies.claims import ClaimSpec, Level, Text, check_level
 from loopscale.studies.mistakes import one_of, quoted
 from loopscale.studies.patterns import check_pattern
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
@@ -105,8 +106,13 @@ class LawSpec(Config):
     """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
 
     of: str = "error"
-    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), or another measure of the
-    task. Only errors and regret have a curve along loops or points."""
+    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), the steps until the
+    validation regret is below a level (`reached`), or another measure of the task. Only errors and regret have a curve
+    along loops or points."""
+    regret: Level = None
+    """The level of `of: reached`."""
+    basis: Unit = "steps"
+    """Whether `emerged_at` and `reached` count steps, FLOPs or seconds of training."""
     along: str
     """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
     form: Annotated[
@@ -125,6 +131,19 @@ class LawSpec(Config):
     hold_out: Annotated[int | tuple[int | float, ...] | None, BeforeValidator(_hold_out)] = None
     """How many of the largest values of the axis are held out, or a list of values. Their cells train last. The law is
     fitted to the other cells, and its prediction of the held-out cells is recorded before they start."""
+
+    @model_validator(mode="after")
+    def _level_and_basis(self) -> Self:
+        check_level(self.of, self.regret)
+        if self.basis != "steps" and self.of not in KINDS:
+            names = " and ".join(KINDS)
+            raise ValueError(f"basis is the unit of {names}, and this is of {self.of}; leave out basis")
+        return self
+
+    @property
+    def measure(self) -> str:
+        """The name of the measure, with the level and the unit of a milestone."""
+        return measure_of(self.model_dump(include={"of", "regret", "basis"}))
 
 
 def _one_gpu(gpu: float) -> float:

@@ -27,7 +27,8 @@ HASHED = ("claims", "laws", "until", "replicates", "evaluate")
 """The parts of a study that decide its words, besides its runs."""
 OF_UNTIL: dict[str, Any] = {"steps": 1, "values": {}}
 """Settings of `until` that are younger than the hashes, with the values that say nothing."""
-OF_QUESTIONS: dict[str, Any] = {"over": []}
+OF_CLAIMS: dict[str, Any] = {"over": [], "regret": None}
+OF_LAWS: dict[str, Any] = {"regret": None, "basis": "steps"}
 """Settings of claims and laws that are younger than the hashes, with the values that say nothing."""
 
 
@@ -106,7 +107,8 @@ def in_reserve(until: Mapping[str, Any] | UntilDecided | None, values: Mapping[s
 
 def question_hash(question: Mapping[str, Any], study: Mapping[str, Any]) -> str:
     """The identity of a claim or law, with the evaluation that it is judged by."""
-    return _hash([_without_absent(question, OF_QUESTIONS), _evaluate(study)])
+    younger = OF_LAWS if "along" in question else OF_CLAIMS
+    return _hash([_without_absent(question, younger), _evaluate(study)])
 
 
 def family_hash(study: Mapping[str, Any]) -> str:
@@ -117,8 +119,9 @@ def family_hash(study: Mapping[str, Any]) -> str:
     hashed = {name: study.get(name) for name in HASHED} | {"evaluate": _evaluate(study)}
     if isinstance(hashed["until"], Mapping):
         hashed["until"] = _without_absent(cast("Mapping[str, Any]", hashed["until"]), OF_UNTIL)
-    if claims := cast("list[Mapping[str, Any]] | None", hashed.get("claims")):
-        hashed["claims"] = [_without_absent(claim, OF_QUESTIONS) for claim in claims]
+    for name, younger in (("claims", OF_CLAIMS), ("laws", OF_LAWS)):
+        if questions := cast("list[Mapping[str, Any]] | None", hashed.get(name)):
+            hashed[name] = [_without_absent(question, younger) for question in questions]
     return _hash(hashed)
 
 

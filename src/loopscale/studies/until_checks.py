@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from loopscale.stats.fitting import LEAST_VALUES
+from loopscale.stats.milestones import EMERGED_AT, REACHED
 from loopscale.studies.cells import Cell, Layout
 from loopscale.studies.claims import CellSide, ClaimSpec
 from loopscale.studies.law_questions import is_judged, law_questions
@@ -33,7 +34,10 @@ def until_faults(until: UntilDecided, study: StudySchema, layout: Layout) -> Ite
     if until.values:
         yield from _values_faults(until, study, layout)
     for n, claim in enumerate(study.claims):
-        if claim.basis != "steps" and not _equal_cost(claim, layout):
+        if claim.of == REACHED:
+            what = f"claim {n + 1} is of {REACHED}, which no look can judge"
+            yield Fault(("claims", n, "of"), what, f"ask of {EMERGED_AT} or of regret, or take until out")
+        elif claim.basis != "steps" and not _equal_cost(claim, layout):
             what = f"claim {n + 1} is about equal {claim.basis} within trainings, which no look can judge"
             yield Fault(("claims", n, "basis"), what, f"give training.{claim.basis}, or take until out")
 

@@ -10,6 +10,7 @@ import numpy as np
 from loopscale.analysis.answers.comparisons import EXACT
 from loopscale.analysis.learning import on_plateau
 from loopscale.analysis.looks import length_words, schedule_of
+from loopscale.analysis.milestones import passages
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean, settings_label
 from loopscale.stats.contrasts import (
     Contrast,
@@ -19,11 +20,12 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.learning import MeanFloor
 from loopscale.stats.looks import ClaimLooks, looks_at, looks_at_value
+from loopscale.stats.milestones import Milestone
 from loopscale.studies.claims import OF_CURVES, CellSide, ClaimSpec, SolverSide
 
 RatioIs = Literal["known", "at most", "at least", "unknown"]
-"""A run that never emerged has only a lower bound of its emergence. The ratio is then bounded from one side, or from
-none if both sides have such runs."""
+"""A run that never passed a milestone has only a lower bound of its time. The ratio is then bounded from one side, or
+from none if both sides have such runs."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Sides:
     looks: ClaimLooks | None = None
     """The looks of a study with `until: decided`. The last one gives `contrast`."""
     ratio_is: RatioIs = "known"
-    """What the ratio says of the true ratio, if runs have never emerged."""
+    """What the ratio says of the true ratio, if runs have never passed the milestone."""
+    gated: bool = True
+    """Whether the claim is not learnt if runs stand on the plateau."""
 
     @property
     def cells(self) -> tuple[CellResult, ...]:
@@ -77,9 +81,9 @@ class Sides:
     def plateau(self) -> str:
         """The runs on the plateau, in words; empty if all have left the plateau, or if their states are unknown.
 
-        Also empty if the ratio of emergence is bounded from one side: there runs on the plateau are part of the answer.
+        Also empty if runs on the plateau are part of the answer.
         """
-        return "" if self.ratio_is in ("at most", "at least") else on_plateau(self.runs)
+        return on_plateau(self.runs) if self.gated else ""
 
 
 def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
@@ -99,8 +103,8 @@ def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
     if not pairs or None in seconds or len(answered) < sum(map(len, pairs)):
         return Sides(*labels)
     compared = _Compared(results, spec, tuple(pairs), tuple(each for each in seconds if each))
-    if spec.of == "emerged_at":
-        return compared.emergence()
+    if milestone := Milestone.parse(spec.measure):
+        return compared.milestone(milestone)
     if not spec.of.startswith("regret"):
         return compared.sides(spec.of)
     error = spec.of.replace("regret", "error")
@@ -183,31 +187,36 @@ class _Compared:
             sides = self._with_cells(of)
         return replace(sides, of=words, notes=(*sides.notes, *([note] if note else [])))
 
-    def emergence(self) -> Sides:
-        """The comparison of the steps until emergence.
+    def milestone(self, milestone: Milestone) -> Sides:
+        """The comparison of the steps, FLOPs or seconds until a milestone.
 
-        A run that never emerged would have emerged after its last step, and counts with this step. With such runs on
+        A run that never passed would have passed after its last step, and counts with this step. With such runs on
         the second side alone the true ratio is at most the compared ratio, so a claim may hold and nothing else. Cells
         beside the claim that have such runs lend no noise.
         """
-        late = [sum(map(_never_emerged, cells)) for cells in zip(*self.pairs, strict=True)]
+        runs = [run for cell in self.results.cells for run in cell.runs]
+        passed = dict(zip([run.trial for run in runs], passages(self.results, runs, milestone), strict=True))
+        missing = {run.cell for run in runs if (each := passed[run.trial]) and not each.emerged}
+        late = [any(cell.key in missing for cell in of_side) for of_side in zip(*self.pairs, strict=True)]
         of_claim = {cell.key for pair in self.pairs for cell in pair}
 
-        def steps(cell: CellResult, trial: TrialResult) -> float:
-            emergence = trial.learning and trial.learning.emergence
-            if not emergence or (cell.key not in of_claim and _never_emerged(cell)):
+        def cost(cell: CellResult, trial: TrialResult) -> float:
+            each = passed[trial.trial]
+            if not each or cell.key in missing - of_claim:
                 return math.nan
-            return emergence.by if emergence.emerged else emergence.after
+            return each.by if each.emerged else each.after
 
-        logs = self.results.table_by_seed(steps)
+        logs = self.results.table_by_seed(cost)
         ratio_is: RatioIs = "known"
         notes: tuple[str, ...] = ()
         if any(late):
             ratio_is = "unknown" if all(late) else "at least" if late[0] else "at most"
             bound = f", so the true ratio is {ratio_is} this ratio" if ratio_is != "unknown" else ""
-            notes = (f"Runs that never emerged count with their last step{bound}",)
+            notes = (f"Runs that never {milestone.verb} count with their last step{bound}",)
+        # If both sides have runs that never emerged, the claim says nothing of nets that learn.
+        gated = milestone.regret is None and ratio_is in ("known", "unknown")
         sides = self._contrast(logs, notes)
-        return replace(sides, of="steps until emergence", ratio_is=ratio_is)
+        return replace(sides, of=milestone.words, ratio_is=ratio_is, gated=gated)
 
     @property
     def _rows(self) -> list[list[int]]:
@@ -364,11 +373,6 @@ class _Compared:
         difference = float(np.mean(of_pairs))
         ratio = None if math.isnan(difference) else math.exp(difference)
         return replace(sides, ratio=ratio, why=why_none(*rows) or self._why_unknown)
-
-
-def _never_emerged(cell: CellResult) -> int:
-    """The number of runs of a cell that have not left the plateau."""
-    return cell.learnt.of - cell.learnt.emerged
 
 
 def _logs_after(results: Results, cell: CellResult, loop: int, of: str) -> Array:

@@ -18,6 +18,7 @@ from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import Array, pool
 from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.milestones import REACHED
 from loopscale.stats.power import ReplicateNoise
 from loopscale.studies.csv_rows import write_rows
 from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceRow, RecordedCell, emergence_rows
@@ -42,7 +43,9 @@ def noise_rows(results: Results) -> Iterator[NoiseRow]:
             first = cell.runs[0]
             kinds = str(first.task["task.kind"]), str(first.settings["model.kind"])
             groups.setdefault(kinds, []).append(cell)
-    asked = [law.get("of", "error") for law in results.study.get("laws") or []]
+    asked = [
+        measure for law in results.study.get("laws") or [] if (measure := law.get("of", "error")) != REACHED
+    ]
     for (task, model), cells in groups.items():
         learnt = logs_by_seed(cells, _learnt)
         for measure in dict.fromkeys([*MEASURES, *asked]):

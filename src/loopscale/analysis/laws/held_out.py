@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.laws.emergence import emergences
+from loopscale.analysis.milestones import emergences
 from loopscale.analysis.results import CellResult, Results
 from loopscale.records.predictions import (
-    EMERGED_AT,
     RecordedPrediction,
     predict_from,
     recorded_predictions,
     tag_of,
 )
 from loopscale.stats.emergence_prediction import middle, score_emergence
+from loopscale.stats.milestones import EMERGED_AT
 from loopscale.stats.prediction import Prediction, Score, score
 from loopscale.studies.held_out import UNSUITED, HeldOutTest, HoldOut, tests_of_law
 

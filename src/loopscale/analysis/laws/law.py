@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
-from loopscale.analysis.learning import NOT_LEARNT, UNGATED, on_plateau, steps_words
+from loopscale.analysis.learning import NOT_LEARNT, on_plateau, steps_words
+from loopscale.analysis.milestones import passages
 from loopscale.analysis.results import CellResult, Results, TrialResult, mean
 from loopscale.stats.contrasts import ALPHA, MOST_DECIDING_REPLICATES, Array, pool, student
 from loopscale.stats.fitting import (
@@ -32,6 +33,8 @@ from loopscale.stats.fitting import (
     rate_of_course,
 )
 from loopscale.stats.forms.base import Form
+from loopscale.stats.learning import Emergence
+from loopscale.stats.milestones import Milestone, is_milestone, measure_of
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 
@@ -247,6 +250,8 @@ class Sample:
     """The settings of the first run, by dotted path, from which a bound takes its own."""
     runs: Sequence[TrialResult]
     """The runs of the observations."""
+    passages: Sequence[Emergence | None] = ()
+    """If the law is of a milestone: the two reports between which each run passed, in the unit of the milestone."""
 
 
 def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[list[Law], list[Unfitted]]:
@@ -260,7 +265,7 @@ def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[lis
     fitted: list[Law] = []
     unfitted: list[Unfitted] = []
     for asked in results.study.get("laws") or []:
-        of, along = asked.get("of", "error"), asked["along"]
+        of, along = measure_of(asked), asked["along"]
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
         laws, sampled = list[Law](), list[Sample]()
         held_out = None
@@ -313,7 +318,7 @@ def fit_at_look(looks: "LooksAtLaw", asked: Mapping[str, Any], sample: Sample) -
     except ValueError:  # the theory has no value for this law: `with_verdict` notes this
         look = None
     if look is None:
-        law = with_verdict(fit_sample(asked["form"], asked["of"], sample), theory, sample.settings)
+        law = with_verdict(fit_sample(asked["form"], measure_of(asked), sample), theory, sample.settings)
         return replace(law, at_look=True, verdict=law.verdict and Verdict("undecided", looks.first))
     law, name = law_of(look.fit, look.alpha), str(theory["kind"])
     verdict = compare_rates(
@@ -334,12 +339,13 @@ def fit_at_look(looks: "LooksAtLaw", asked: Mapping[str, Any], sample: Sample) -
 
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
     """The law of the best form. Raises ValueError if the observations determine no law."""
-    if of != "emerged_at":
+    milestone = Milestone.parse(of)
+    if milestone is None:
         return fit_best_form(forms, sample.x, sample.y, sample.group)
-    from loopscale.analysis.laws.emergence import fit_emergence  # few laws are of the step of emergence
+    from loopscale.analysis.laws.milestones import fit_passages  # few laws are of a milestone
 
-    fit = fit_emergence(forms, sample.x, sample.runs)
-    never = f"{fit.censored} of {sum(fit.runs)} runs never emerge, and count as censored"
+    fit = fit_passages(forms, sample.x, sample.passages, milestone)
+    never = f"{fit.censored} of {sum(fit.runs)} runs never {milestone.verb}, and count as censored"
     return Law(
         **{name: value for name, value in vars(fit).items() if name != "censored"},
         halves=(),
@@ -358,7 +364,7 @@ def with_learning(law: Law, runs: Sequence[TrialResult]) -> Law:
         if law.verdict:
             return replace(law, verdict=Verdict("not learnt", plateau))
         return replace(law, note="; ".join(filter(None, (law.note, f"{NOT_LEARNT}: {plateau}"))))
-    falling = "" if law.of in UNGATED else steps_words(runs, law.along)
+    falling = "" if is_milestone(law.of) else steps_words(runs, law.along)
     return replace(law, note="; ".join(filter(None, (law.note, falling))))
 
 
@@ -474,6 +480,7 @@ def samples(
     if along in CURVES:
         yield from (_curve_sample(cell, of, along) for cell in results.answered)
         return
+    milestone = Milestone.parse(of)
     for label, cells in cells_along(results, along).items():
         fitted = [cell for cell in cells if cell.key in only.get(label, (cell.key,))]
         placed = [(place_on_axis(run, along), run) for cell in fitted for run in cell.runs]
@@ -481,7 +488,8 @@ def samples(
         if placed:
             runs = [run for _, run in placed]
             x, y = np.array([place for place, _ in placed]), np.array([run[of] for run in runs])
-            yield Sample(label, x, y, np.arange(len(placed)), runs[0].evaluated, runs)
+            passed = passages(results, runs, milestone) if milestone else ()
+            yield Sample(label, x, y, np.arange(len(placed)), runs[0].evaluated, runs, passed)
 
 
 def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from loopscale.records.predictions import (
-    EMERGED_AT,
     RecordedPrediction,
     predict_from,
     recorded_predictions,
@@ -16,6 +15,7 @@ from loopscale.records.predictions import (
 )
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
+from loopscale.stats.milestones import EMERGED_AT
 from loopscale.studies.held_out import HeldOutTest, held_out_tests
 from loopscale.studies.spec import Study
 

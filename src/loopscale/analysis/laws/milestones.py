@@ -1,7 +1,7 @@
-"""Laws of the step of emergence. A run that never emerges is censored, and no run is dropped.
+"""Laws of milestones: the step of emergence, or the cost until a regret. A run that never passes is censored.
 
 The law is an accelerated-failure-time model of log T on one axis (`stats.survival`). The power form takes the logarithm
-of the axis, the exponential form the axis itself. The rate is positive if emergence comes earlier along the axis.
+of the axis, the exponential form the axis itself. The rate is positive if runs pass earlier along the axis.
 """
 
 import math
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopscale.analysis.results import TrialResult
 from loopscale.stats.contrasts import Array
 from loopscale.stats.emergence_prediction import LINES, emergence_aicc
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.learning import Emergence
+from loopscale.stats.milestones import Milestone
 from loopscale.stats.survival import accelerated_failure_time, survival_curve
 
 FORMS = tuple(form.kind for form in LINES)
@@ -22,8 +22,8 @@ FORMS = tuple(form.kind for form in LINES)
 
 
 @dataclass(frozen=True)
-class EmergenceFit:
-    """A fitted law of the step of emergence. The attributes with the names of `Law` have the same meaning."""
+class MilestoneFit:
+    """A fitted law of a milestone. The attributes with the names of `Law` have the same meaning."""
 
     form: str
     shape: Form
@@ -34,41 +34,38 @@ class EmergenceFit:
     high: float
     x: tuple[float, ...]
     y: tuple[float, ...]
-    """The median step at each x (Turnbull); NaN if more than half of the runs never emerge."""
+    """The median at each x (Turnbull); NaN if more than half of the runs never pass."""
     runs: tuple[int, ...]
     aicc: float
     censored: int
-    """The number of runs that never emerge."""
+    """The number of runs that never pass."""
 
 
-def emergences(runs: Sequence[TrialResult]) -> list[Emergence | None]:
-    """The interval of the emergence of every run; None if the task has no room, or if the floor is unknown."""
-    return [run.learning.emergence if run.learning else None for run in runs]
-
-
-def fit_emergence(forms: Sequence[str], x: Array, runs: Sequence[TrialResult]) -> EmergenceFit:
+def fit_passages(
+    forms: Sequence[str], x: Array, passages: Sequence[Emergence | None], milestone: Milestone
+) -> MilestoneFit:
     """The law of the form with the least AICc.
 
-    Raises ValueError if no form is a line of log T, or if the emergences determine no law.
+    Raises ValueError if no form is a line of log T, or if the runs determine no law.
     """
     lines = [form for form in forms if form in FORMS]
     if not lines:
-        raise ValueError(f"the form of a law of emerged_at is {' or '.join(FORMS)}, not {', '.join(forms)}")
-    known = [(place, left) for place, left in zip(x, emergences(runs), strict=True) if left]
-    if not known:
+        known = " or ".join(FORMS)
+        raise ValueError(f"the form of a law of {milestone.measure} is {known}, not {', '.join(forms)}")
+    judged = [(place, passed) for place, passed in zip(x, passages, strict=True) if passed]
+    if not judged:
         raise ValueError("no run has a state: the floor is unknown, or the task has no room")
-    places = np.array([place for place, _ in known])
-    after, by = (np.array([getattr(left, end) for _, left in known]) for end in ("after", "by"))
+    places = np.array([place for place, _ in judged])
+    after, by = (np.array([getattr(passed, end) for _, passed in judged]) for end in ("after", "by"))
     fits = [fit for form in lines if (fit := _fit(form, places, after, by))]
     if not fits:
-        emerged = int(np.isfinite(by).sum())
-        raise ValueError(
-            f"{emerged} of {len(by)} runs emerged, at {len(np.unique(places))} values of the axis, and determine no law"
-        )
+        passed, values = int(np.isfinite(by).sum()), len(np.unique(places))
+        counted = f"{passed} of {len(by)} runs {milestone.verb}, at {values} values of the axis"
+        raise ValueError(f"{counted}, and determine no law")
     return min(fits, key=lambda fit: fit.aicc)
 
 
-def _fit(form: str, x: Array, after: Array, by: Array) -> EmergenceFit | None:
+def _fit(form: str, x: Array, after: Array, by: Array) -> MilestoneFit | None:
     shape = variants(form)[0]
     if shape.log_axis and (x <= 0).any():
         return None
@@ -82,7 +79,7 @@ def _fit(form: str, x: Array, after: Array, by: Array) -> EmergenceFit | None:
     values = np.unique(x)
     curves = [survival_curve(after[x == value], by[x == value]) for value in values]
     medians = [curve.median if math.isfinite(curve.median) else math.nan for curve in curves]
-    return EmergenceFit(
+    return MilestoneFit(
         form,
         shape,
         tuple(theta.tolist()),
