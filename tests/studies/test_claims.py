@@ -88,6 +88,20 @@ WRONG = {
         claim(second="{solver: newton, step: 2}", keys="of: excess"),
         "excess is not recorded for single steps",
     ),
+    "no level of the regret": (claim(keys="of: reached"), "write regret: 0.05"),
+    "a level of another measure": (
+        claim(keys="of: emerged_at, regret: 0.1"),
+        "regret is the level of reached, and this is of emerged_at; leave out regret",
+    ),
+    "a level of 0": (claim(keys="of: reached, regret: 0"), "regret is 0; write a number above 0"),
+    "an algorithm that reaches a level": (
+        claim(second="{solver: newton}", keys="of: reached, regret: 0.1"),
+        "reached is not recorded for algorithms",
+    ),
+    "a loop that reaches a level": (
+        claim("{training.loops: 2, model.heads: 1, loop: 4}", keys="of: reached, regret: 0.1"),
+        "reached is not recorded for single loops",
+    ),
     "a cell beside itself": (claim(second=CELL), "both sides are the same"),
     "several cells without over": (
         claim("{training.loops: 2}"),

@@ -60,6 +60,18 @@ def test_the_evaluation_does_not_change_the_keys_of_trials():
         ),
         ({"laws": [{"of": "ari", "along": "loop"}]}, "a law along loop is of 'ari'"),
         ({"laws": [{"of": "emerged_at", "along": "loop"}]}, "a law along loop is of 'emerged_at'"),
+        ({"laws": [{"of": "reached", "along": "task.snr"}]}, "write regret: 0.05"),
+        (
+            {"scientific": {"task.snr": [1, 2]}, "laws": [{"along": "task.snr", "basis": "flops"}]},
+            "basis is the unit of emerged_at and reached, and this is of error; leave out basis",
+        ),
+        (
+            {
+                "scientific": {"task.snr": [1, 2, 3, 4, 5]},
+                "laws": [{"of": "reached", "regret": 0.1, "along": "task.snr", "hold_out": 1}],
+            },
+            "records during a study know the step of emergence alone; ask of emerged_at in steps",
+        ),
         (
             {"evaluate": {"task": {"data": "iris"}}, "baselines": [{"kind": "mixture_posterior"}]},
             "baseline mixture_posterior on clustering: .* write data: gaussian",

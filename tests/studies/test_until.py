@@ -52,6 +52,10 @@ WRONG = {
         {"claims": [CLAIM | {"basis": "flops"}]},
         "claim 1 is about equal flops within trainings",
     ),
+    "a claim about a level": (
+        {"claims": [CLAIM | {"of": "reached", "regret": 0.1}]},
+        "claim 1 is of reached, which no look can judge; ask of emerged_at or of regret, or take until out",
+    ),
     "a chance above 1": ({"until": {"futile": 2}}, "futile"),
     "three times the steps": (
         {"until": {"steps": 3}},

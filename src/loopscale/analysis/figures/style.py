@@ -16,6 +16,7 @@ from loopscale.analysis.results import Array
 from loopscale.core.palette import PALETTE as PALETTE
 from loopscale.core.palette import SYMBOLS as SYMBOLS
 from loopscale.stats.contrasts import mean_interval
+from loopscale.stats.milestones import Milestone
 
 GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -47,6 +48,8 @@ def measure_title(of: str) -> str:
         "regret": REGRET,
         "regret_last": f"last query's<br>{REGRET}",
     }
+    if milestone := Milestone.parse(of):
+        return milestone.words
     unit = " (target's units²)" if of in ("raw_error", "excess") else ""
     return titles.get(of, of.replace("_", " ") + unit)
 
