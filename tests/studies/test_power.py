@@ -12,6 +12,7 @@ from loopscale.stats.power import ReplicateNoise, percent, simulate_law
 from loopscale.studies.learning_times import RecordedCell
 from loopscale.studies.noise import ALONG_LOOP, Noise, NoiseRow, NoiseTable
 from loopscale.studies.power import QuestionPower, families, power_remarks, study_power
+from loopscale.studies.recipes import Recipe
 from loopscale.studies.spec import Study
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -37,7 +38,8 @@ def emerged(made: Study, model: str = "looped", early: int = 20, late: int = 0) 
     """Records of every cell of a study: runs that learn in the first steps, and runs that never learn."""
     runs = (((0.0, 1.0),) * early) + (((1e6, math.inf),) * late)
     return tuple(
-        RecordedCell("own", cell.label, "linear_regression", model, 100, runs) for cell in made.cells()
+        RecordedCell("own", cell.label, "linear_regression", model, 100, runs, Recipe("adam", "0.02"))
+        for cell in made.cells()
     )
 
 

@@ -135,12 +135,12 @@ def test_a_nan_weight_is_reported_as_divergence_at_the_next_step(make):
         next(stream_of_progress)
 
 
-def test_the_learning_rate_decays_by_a_factor_after_every_decay_every_steps():
-    options = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3)
-    assert [learning_rate(options, step) for step in range(1, 10)] == [1, 2, 2, 2, 2, 1, 1, 1, 0.5]
-    both = Training(steps=9, lr=2.0, warmup=2, decay=0.5, decay_every=3, schedule="cosine")
-    cosine = Training(steps=9, lr=2.0, warmup=2, schedule="cosine")
-    for step in range(1, 10):
+def test_the_learning_rate_decays_by_a_factor_after_every_step_past_the_warm_up():
+    options = Training(steps=6, lr=2.0, warmup=2, decay=0.5)
+    assert [learning_rate(options, step) for step in range(1, 7)] == [1, 2, 2, 1, 0.5, 0.25]
+    both = Training(steps=6, lr=2.0, warmup=2, decay=0.5, schedule="cosine")
+    cosine = Training(steps=6, lr=2.0, warmup=2, schedule="cosine")
+    for step in range(1, 7):
         factor = learning_rate(options, step) / 2 if step > 2 else 1
         assert learning_rate(both, step) == pytest.approx(factor * learning_rate(cosine, step))
 

@@ -16,7 +16,7 @@ def emergences(runs: Sequence[TrialResult]) -> list[Emergence | None]:
 def passages(results: Results, runs: Sequence[TrialResult], milestone: Milestone) -> list[Emergence | None]:
     """The two reports between which every run passed, in the unit of the milestone.
 
-    FLOPs and seconds are those of `equal_cost.study_prices`, so the clock of one busy machine decides nothing.
+    FLOPs and seconds are those of `prices.study_prices`, so the clock of one busy machine decides nothing.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def passages(results: Results, runs: Sequence[TrialResult], milestone: Milestone
     if milestone.unit == "steps":
         return passed
     # Imported here, because the module imports torch, which the step of a milestone does not need.
-    from loopscale.analysis.answers.equal_cost import study_prices
+    from loopscale.analysis.prices import study_prices
 
     priced = study_prices(results)
 

@@ -92,7 +92,7 @@ def _records(where: Store | str | Path | None, study: str) -> _Recorded:
 
 def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, float]]":
     """The finished trials on this processor, with the seconds of their training."""
-    from loopscale.analysis.answers.equal_cost import as_trial
+    from loopscale.analysis.prices import as_trial
     from loopscale.runner.machine import processor
 
     here = {

@@ -18,7 +18,6 @@ from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Basis = Unit
 Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
 """The verdict on a claim."""
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -158,7 +157,7 @@ class ClaimSpec(Config):
     steps until the validation regret is below the level under `regret`."""
     regret: Level = None
     """The level of `of: reached`."""
-    basis: Basis = "steps"
+    basis: Unit = "steps"
     """Two cells are compared after all their steps, or after equal FLOPs or seconds of training. With `emerged_at` and
     `reached`: whether steps, FLOPs or seconds are counted."""
     margin: Annotated[float, Field(gt=0, lt=10)] | None = 0.05

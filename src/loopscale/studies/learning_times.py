@@ -1,12 +1,13 @@
 """The expected share of runs that learn: from the study's own records, and from a table that ships with the package.
 
 The table has a row for each task and model, over all studies of the project with records, with the fitted model of the
-step of emergence (`loopscale.stats.emergence_times`). The command `make noise` builds the table again.
+step of emergence (`loopscale.stats.emergence_times`). If several recipes were recorded, each has a row too. The command
+`make noise` builds the table again.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -16,11 +17,15 @@ from loopscale.stats.emergence_times import (
     PlannedCell,
     fit_emergence_times,
 )
+from loopscale.stats.power import percent
 from loopscale.studies.csv_rows import read_rows
+from loopscale.studies.recipes import ANY_RECIPE, Recipe
 
 EMERGENCE_FILE = "emergence.csv"
 ANY = ""
 """In place of a task or a model: all of them together."""
+ENOUGH_LEARN = 0.8
+"""A plan warns of recipes with a smaller expected share of runs that learn."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class RecordedCell:
     steps: int
     """Steps of each training."""
     runs: Cell
+    recipe: Recipe
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,9 @@ class EmergenceRow:
     """The kind of the task; `ANY` for all tasks."""
     model: str
     """The kind of the model; `ANY` for all models."""
+    optimizer: str
+    init: str
+    """The recipe; empty for all recipes."""
     studies: int
     runs: int
     emerged: int
@@ -58,6 +67,10 @@ class EmergenceRow:
     study_sd: float
     cell_sd: float
     run_sd: float
+
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(self.optimizer, self.init)
 
     @property
     def times(self) -> EmergenceTimes:
@@ -92,7 +105,10 @@ class ExpectedLearning:
 
 
 def emergence_rows(cells: Iterable[RecordedCell]) -> list[EmergenceRow]:
-    """The rows of the table. A model on a task has the row of the task as prior, and the task that of all tasks."""
+    """The rows of the table.
+
+    A recipe has the row of its model as prior, a model on a task the row of the task, and the task that of all tasks.
+    """
     cells = list(cells)
     everything = _row(cells, ANY, ANY)
     rows = [everything]
@@ -100,12 +116,21 @@ def emergence_rows(cells: Iterable[RecordedCell]) -> list[EmergenceRow]:
         of_task = [cell for cell in cells if cell.task == task]
         rows.append(whole := _row(of_task, task, ANY, everything))
         for model in sorted({cell.model for cell in of_task}):
-            rows.append(_row([cell for cell in of_task if cell.model == model], task, model, whole))
+            of_model = [cell for cell in of_task if cell.model == model]
+            rows.append(mixed := _row(of_model, task, model, whole))
+            recipes = sorted({cell.recipe for cell in of_model})
+            for recipe in recipes if len(recipes) > 1 else ():
+                of_recipe = [cell for cell in of_model if cell.recipe == recipe]
+                rows.append(_row(of_recipe, task, model, mixed, recipe))
     return rows
 
 
 def _row(
-    cells: Sequence[RecordedCell], task: str, model: str, general: EmergenceRow | None = None
+    cells: Sequence[RecordedCell],
+    task: str,
+    model: str,
+    general: EmergenceRow | None = None,
+    recipe: Recipe = ANY_RECIPE,
 ) -> EmergenceRow:
     """The model of these cells. The cells of one study, task and model share the effect of the study."""
     groups: dict[tuple[str, str, str], list[Cell]] = {}
@@ -121,6 +146,7 @@ def _row(
     return EmergenceRow(
         task,
         model,
+        *recipe,
         len({cell.study for cell in cells}),
         len(ends),
         sum(map(math.isfinite, ends)),
@@ -135,10 +161,10 @@ def _row(
 
 
 @cache
-def shipped_times() -> Mapping[tuple[str, str], EmergenceRow]:
-    """The rows of the table that ships with the package, by task and model."""
+def shipped_times() -> Mapping[tuple[str, str, Recipe], EmergenceRow]:
+    """The rows of the table that ships with the package, by task, model and recipe."""
     text = resources.files("loopscale.studies").joinpath(EMERGENCE_FILE).read_text(encoding="utf-8")
-    return {(row.task, row.model): row for row in read_rows(EmergenceRow, text)}
+    return {(row.task, row.model, row.recipe): row for row in read_rows(EmergenceRow, text)}
 
 
 @dataclass(frozen=True)
@@ -150,26 +176,27 @@ class PlannedRuns:
     model: str
     steps: int
     runs: int
+    recipe: Recipe
 
 
 def chance_that_all_learn(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> float:
     """The chance that all planned runs of a study learn, with the study's own records."""
     chance = 1.0
-    for (task, model), cells in _by_kinds(planned).items():
-        own = _own(recorded, task, model)
+    for kinds, cells in _by_kinds(planned).items():
+        own = _own(recorded, *kinds)
         plans = [PlannedCell(cell.steps, cell.runs, own.pop(cell.label, ())) for cell in cells]
-        chance *= _find(task, model)[0].times.chance(plans, list(own.values()))
+        chance *= _find(*kinds)[0].times.chance(plans, list(own.values()))
     return chance
 
 
 def expected_learning(
     planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()
 ) -> list[ExpectedLearning]:
-    """The expected share of learnt runs for each task and model among the planned runs."""
+    """The expected share of learnt runs for each task, model and recipe among the planned runs."""
     expected: list[ExpectedLearning] = []
-    for (task, model), cells in _by_kinds(planned).items():
-        row, source = _find(task, model)
-        own = _own(recorded, task, model)
+    for kinds, cells in _by_kinds(planned).items():
+        row, source = _find(*kinds)
+        own = _own(recorded, *kinds)
         shares = [
             row.times.chance(
                 [PlannedCell(cell.steps, 1, own.get(cell.label, ()))],
@@ -178,7 +205,7 @@ def expected_learning(
             for cell in cells
         ]
         lengths = [cell.steps for cell in cells]
-        known = [cell for cell in recorded if (cell.task, cell.model) == (task, model)]
+        known = [cell for cell in recorded if (cell.task, cell.model, cell.recipe) == kinds]
         steps = [row.least_steps, row.most_steps, *(cell.steps for cell in known)]
         expected.append(
             ExpectedLearning(
@@ -197,23 +224,48 @@ def expected_learning(
     return expected
 
 
-def _by_kinds(planned: Sequence[PlannedRuns]) -> dict[tuple[str, str], list[PlannedRuns]]:
-    groups: dict[tuple[str, str], list[PlannedRuns]] = {}
+def recipe_remarks(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> Iterator[str]:
+    """Yield one sentence for each task and model whose recipe lets few runs learn, if the records know a better one."""
+    for (task, model, recipe), cells in _by_kinds(planned).items():
+        [own] = expected_learning(cells, recorded)
+        if own.share >= ENOUGH_LEARN:
+            continue
+        others = [row.recipe for row in shipped_times().values() if (row.task, row.model) == (task, model)]
+        tried = [
+            (expected_learning([replace(cell, recipe=other) for cell in cells])[0], other)
+            for other in others
+            if other not in (recipe, ANY_RECIPE)
+        ]
+        better, name = max(tried, key=lambda each: each[0].share, default=(own, recipe))
+        if better.share > own.share:
+            steps = f"{own.most_steps:,} steps" if own.least_steps == own.most_steps else "these steps"
+            yield (
+                f"with {recipe.words}, {percent(own.share)} of {model} on {task} are expected to learn within {steps}; "
+                f"with {name.words}, {percent(better.share)} ({better.emerged} of {better.runs} recorded nets have "
+                f"learnt): write {name.remedy}"
+            )
+
+
+def _by_kinds(planned: Sequence[PlannedRuns]) -> dict[tuple[str, str, Recipe], list[PlannedRuns]]:
+    groups: dict[tuple[str, str, Recipe], list[PlannedRuns]] = {}
     for cell in planned:
-        groups.setdefault((cell.task, cell.model), []).append(cell)
+        groups.setdefault((cell.task, cell.model, cell.recipe), []).append(cell)
     return groups
 
 
-def _own(recorded: Sequence[RecordedCell], task: str, model: str) -> dict[str, Cell]:
-    """The recorded runs of a model on a task, by the label of the cell."""
-    return {cell.label: cell.runs for cell in recorded if (cell.task, cell.model) == (task, model)}
+def _own(recorded: Sequence[RecordedCell], task: str, model: str, recipe: Recipe) -> dict[str, Cell]:
+    """The recorded runs of a model on a task with a recipe, by the label of the cell."""
+    kinds = task, model, recipe
+    return {cell.label: cell.runs for cell in recorded if (cell.task, cell.model, cell.recipe) == kinds}
 
 
-def _find(task: str, model: str) -> tuple[EmergenceRow, str]:
-    """The most special row for a model on a task, and its runs in words."""
+def _find(task: str, model: str, recipe: Recipe) -> tuple[EmergenceRow, str]:
+    """The most special row for a model on a task with a recipe, and its runs in words."""
     rows = shipped_times()
-    if row := rows.get((task, model)):
+    if row := rows.get((task, model, recipe)):
+        return row, f"{model} on {task} with {recipe.words}"
+    if row := rows.get((task, model, ANY_RECIPE)):
         return row, f"{model} on {task}"
-    if row := rows.get((task, ANY)):
+    if row := rows.get((task, ANY, ANY_RECIPE)):
         return row, f"all models on {task}"
-    return rows[ANY, ANY], "all models on all tasks"
+    return rows[ANY, ANY, ANY_RECIPE], "all models on all tasks"

@@ -15,8 +15,10 @@ from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
 from loopscale.studies.held_out import UNSUITED, held_out_tests, held_out_values
+from loopscale.studies.learning_times import recipe_remarks
 from loopscale.studies.noise import Noise
-from loopscale.studies.power import QuestionPower, power_remarks, study_power
+from loopscale.studies.power import QuestionPower, planned_runs, power_remarks, study_power
+from loopscale.studies.recipes import RECIPE_SETTINGS
 from loopscale.studies.room import LEAST_EFFECT, StudyRoom, room_remarks, study_room
 from loopscale.studies.schema import CURVE_AXES, DERIVED_AXES
 from loopscale.studies.spec import Study, cell_counts
@@ -245,6 +247,7 @@ def plan_study(
     remarks += [
         *room_remarks(study, rooms, least),
         *power_remarks(power, most),
+        *_recipes(study, noise or Noise()),
     ]
     remarks += offer.remarks if offer else ()
     if offer and not rate:
@@ -424,6 +427,12 @@ def _remarks(
     yield from _budget(study, workers, hours)
     yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _recipes(study: Study, noise: Noise) -> Iterator[str]:
+    """Remarks on recipes with which few nets learn. A study that compares recipes has none."""
+    if not any(path.startswith(RECIPE_SETTINGS) for path in (*study.scientific, *study.nuisance)):
+        yield from recipe_remarks(planned_runs(study, study.cells()), noise.recorded)
 
 
 def _held_out(study: Study) -> Iterator[str]:

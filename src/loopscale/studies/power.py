@@ -42,6 +42,7 @@ from loopscale.studies.learning_times import (
     expected_learning,
 )
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
+from loopscale.studies.recipes import Recipe
 from loopscale.studies.schema import CURVE_AXES, LawSpec
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
@@ -247,22 +248,28 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
     return replace(question, power=power, beside=(exact["level"], off["less"]))
 
 
-def _learning_of(
-    study: Study, cells: Sequence[Cell], of: str, noise: Noise
-) -> tuple[float, tuple[ExpectedLearning, ...]]:
-    """The chance that all replicates of some cells learn, and the expected shares. 1 if the verdict needs none."""
+def planned_runs(study: Study, cells: Sequence[Cell]) -> list[PlannedRuns]:
+    """The replicates of some cells whose tasks have a floor."""
     tasks, trials = study.tasks(), study.layout.trials
-    planned = [
+    return [
         PlannedRuns(
             cell.label,
             tasks[cell.key].kind,
             trials[cell.key].model.kind,
             trials[cell.key].training.steps,
             study.replicates,
+            Recipe.of_trial(trials[cell.key]),
         )
         for cell in cells
-        if not is_milestone(of) and tasks[cell.key].floor_rule is not None
+        if tasks[cell.key].floor_rule is not None
     ]
+
+
+def _learning_of(
+    study: Study, cells: Sequence[Cell], of: str, noise: Noise
+) -> tuple[float, tuple[ExpectedLearning, ...]]:
+    """The chance that all replicates of some cells learn, and the expected shares. 1 if the verdict needs none."""
+    planned = [] if is_milestone(of) else planned_runs(study, cells)
     shares = tuple(expected_learning(planned, noise.recorded))
     return chance_that_all_learn(planned, noise.recorded), shares
 

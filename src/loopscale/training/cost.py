@@ -45,7 +45,6 @@ IRRELEVANT = {
         "warmup",
         "schedule",
         "decay",
-        "decay_every",
         "clip",
         "curriculum",
     )

@@ -32,7 +32,6 @@ LATER_DEFAULTS: dict[str, dict[str, Any]] = {
     "training": {
         "start": None,
         "decay": None,
-        "decay_every": 1,
         "data": "host",
         "optimizer": Adam().model_dump(mode="json"),
     }
@@ -50,7 +49,6 @@ UNNAMED = (
     "model.registers",
     "training.start",
     "training.decay",
-    "training.decay_every",
     "training.data",
     *(f"training.{name}" for name in BUDGETS),
 )
@@ -108,10 +106,8 @@ class Training(Config):
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine."""
     decay: float | None = Field(default=None, gt=0, le=1)
-    """Factor on the learning rate after every `decay_every` steps past the warm-up; `None` for 1. @he2025em use
-    0.995 for their 300 iterations."""
-    decay_every: PositiveInt = 1
-    """Steps between two decays of the learning rate."""
+    """Factor on the learning rate after every step past the warm-up; `None` for 1. @he2025em use 0.995 for their 300
+    iterations."""
     warmup: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from zero."""
     clip: PositiveFloat | None = None

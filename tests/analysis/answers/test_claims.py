@@ -18,10 +18,11 @@ from loopscale.analysis.answers.claims import (
     judged_claims,
 )
 from loopscale.analysis.answers.comparisons import ratios_to_solver
-from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, study_prices
+from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
 from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.floors import Floors
 from loopscale.analysis.load import find_results
+from loopscale.analysis.prices import study_prices
 from loopscale.analysis.results import Results
 from loopscale.studies.claims import ClaimSpec
 from tests.analysis.planted import Planted, comparison

@@ -66,9 +66,9 @@ def test_recorded_cells_have_the_intervals_of_their_replicates():
 @pytest.mark.slow
 def test_the_shipped_times_equal_the_times_of_the_recorded_studies():
     rows = emergence_rows(cell for results in exported_studies(DATA) for cell in recorded_cells(results))
-    assert [(row.task, row.model) for row in rows] == list(known_times())
+    assert [(row.task, row.model, row.recipe) for row in rows] == list(known_times())
     for row in rows:
-        known = known_times()[row.task, row.model]
+        known = known_times()[row.task, row.model, row.recipe]
         for field in fields(row):
             value, expected = getattr(row, field.name), getattr(known, field.name)
             assert value == (pytest.approx(expected, abs=0.01) if isinstance(value, float) else expected), (

@@ -4,9 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.equal_cost import error_at_cost, study_prices
+from loopscale.analysis.answers.equal_cost import error_at_cost
 from loopscale.analysis.answers.pareto import compares_models, fronts, stretches
 from loopscale.analysis.load import find_results
+from loopscale.analysis.prices import study_prices
 from tests.analysis.planted import comparison
 
 DATA = Path(__file__).parents[3] / "notebooks" / "data"

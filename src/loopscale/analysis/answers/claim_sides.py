@@ -264,8 +264,9 @@ class _Compared:
 
     def _logs_at_cost(self, of: str) -> Array:
         """The logarithms of a measure at the largest cost that all runs of a pair have reached, [cells, seeds]."""
-        # Imported here, because the module imports torch, which most claims do not need.
-        from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, study_prices
+        # Imported here, because the modules import torch, which most claims do not need.
+        from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
+        from loopscale.analysis.prices import study_prices
 
         basis, priced = self.spec.basis, study_prices(self.results)
         budgets = {

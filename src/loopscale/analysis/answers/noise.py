@@ -23,6 +23,7 @@ from loopscale.stats.power import ReplicateNoise
 from loopscale.studies.csv_rows import write_rows
 from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceRow, RecordedCell, emergence_rows
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
+from loopscale.studies.recipes import Recipe
 
 CURVE_FITS = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
 """The measure and the form of the rate along each curve."""
@@ -65,7 +66,8 @@ def recorded_cells(results: Results) -> Iterator[RecordedCell]:
         if runs := [(state.after, state.by) for state in states if state]:
             kinds = str(first.task["task.kind"]), str(first.settings["model.kind"])
             steps = int(first.settings["training.steps"])
-            yield RecordedCell(results.name, cell.label, *kinds, steps, tuple(runs))
+            recipe = Recipe.of(first.settings)
+            yield RecordedCell(results.name, cell.label, *kinds, steps, tuple(runs), recipe)
 
 
 def _learnt(_: CellResult, run: TrialResult) -> float:
