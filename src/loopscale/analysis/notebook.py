@@ -24,6 +24,7 @@ from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes, matched_steps
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
+from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
 from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
@@ -144,6 +145,13 @@ class StudyResults(Results):
         """
         fitted, unfitted = study_laws(self, hold_out)
         return frame(LAW_COLUMNS, fitted, [vars(law) | {"cell": law.cell or "all"} for law in unfitted])
+
+    def times(self, *levels: float) -> pd.DataFrame:
+        """The steps, FLOPs and seconds until the validation regret of each cell is below each level.
+
+        The numbers are medians over the runs. A run that never reaches a level counts as later than all others.
+        """
+        return frame(TIME_COLUMNS, times_to_levels(self, levels) if self.trained else ())
 
     def answer(self) -> Sentences:
         """The answer in words."""

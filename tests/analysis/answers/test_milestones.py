@@ -101,3 +101,20 @@ def test_a_law_of_a_level_keeps_the_runs_that_never_reach_it():
     assert in_flops.rate == pytest.approx(in_steps.rate)
     figure = StudyResults.of(results).law("reached 0.1", "training.loops")
     assert figure.layout.yaxis.title.text == "steps until a regret of 0.1"
+
+
+def test_a_table_has_the_times_until_levels_and_the_spread_between_seeds():
+    table = StudyResults.of(study(REACHED, flops={4.0: 3.0})).times(0.1, 0.01)
+    assert table.index.tolist() == ["loops=2", "loops=2", "loops=4", "loops=4", "loops=6", "loops=6"]
+    assert table["runs"].tolist() == ["3 of 3", "0 of 3", "3 of 3", "0 of 3", "2 of 3", "0 of 3"]
+    reached = table[table["regret"] == 0.1]
+    assert reached["steps"].tolist() == [100, 500, 900]
+    assert reached["flops"].tolist() == pytest.approx([100, 1500, 900])
+    assert reached["seconds"].tolist() == pytest.approx([1, 15, 9])
+    assert table[table["regret"] == 0.01]["steps"].isna().all()
+
+
+def test_half_of_the_runs_without_the_level_leave_no_median():
+    table = StudyResults.of(study({2.0: [100.0, math.inf], 4.0: [100.0, 100.0, math.inf]})).times(0.1)
+    assert math.isnan(table["steps"].iloc[0])
+    assert table["steps"].iloc[1] == 100
