@@ -77,6 +77,29 @@ def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path,
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+def test_a_tiny_run_tries_a_study_in_a_store_of_its_own(elsewhere: Path, study_file):
+    """The store that the environment names stays as it is."""
+    command = [*PROGRAM, "run", str(study_file), "--tiny", "--workers", "1", "--set", "replicates=5"]
+    environment = {**os.environ, "LOOPSCALE_STORE": str(elsewhere / "real")}
+    code, out, err = processes.outcome(processes.start(command, environment))
+    assert code == 0, err
+    assert "trials: 8 finished\nbaselines: 2 finished\n" in out
+    assert out.splitlines()[-1].startswith("This was the tiny form of tiny")
+    assert (elsewhere / ".loopscale-tiny/reports/tiny.html").exists()
+    assert not (elsewhere / "real").exists()
+    asked = [
+        *PROGRAM,
+        "--store",
+        ".loopscale-tiny",
+        "query",
+        "SELECT max(step) AS steps FROM trials",
+        "--json",
+    ]
+    assert json.loads(subprocess.run(asked, capture_output=True, check=True).stdout) == [{"steps": 4}]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, study_file):
     command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1", *ENDLESS]
     running = processes.start(command)
@@ -84,7 +107,8 @@ def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, s
     running.send_signal(signal.SIGINT)
     code, out, err = processes.outcome(running)
     assert code == 3, err
-    assert err.splitlines()[-1] == f"stopped; `loopscale run {study_file}` goes on from here"
+    again = "loopscale run tiny --set=training.steps=1000000000 --set=training.eval_every=50 --store=records"
+    assert err.splitlines()[-1] == f"stopped; `{again}` goes on from here"
     assert out == ""
     found = found_study()
     assert found["state"] == "stopped"

@@ -52,6 +52,16 @@ SetOption = Annotated[
         help="Change a setting, as in training.steps=100. You can repeat the option.",
     ),
 ]
+TinyOption = Annotated[
+    bool,
+    typer.Option(
+        "--tiny",
+        help="The same cells, claims and laws, with a few steps and trials: a try in a minute. Its records stand in a "
+        "store of their own.",
+    ),
+]
+TINY_STORE = ".loopscale-tiny"
+"""The store of tiny studies, which are no answers, in the working folder."""
 RateOption = Annotated[
     float | None,
     typer.Option(

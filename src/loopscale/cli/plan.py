@@ -13,6 +13,7 @@ from loopscale.cli.options import (
     SetOption,
     StoreOption,
     StudyArgument,
+    TinyOption,
     WorkersOption,
     check_rate,
     parse_assignments,
@@ -71,6 +72,7 @@ def command(
         ),
     ] = None,
     overrides: SetOption = None,
+    tiny: TinyOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
@@ -87,8 +89,9 @@ def command(
     from loopscale.interface import planning
     from loopscale.studies.spec import Study
 
+    loaded = Study.load(study, changes)
     planned = planning.plan(
-        Study.load(study, changes),
+        loaded.tiny if tiny else loaded,
         store_place(context, store, None).store,
         workers=workers,
         rate=rate,

@@ -11,6 +11,7 @@ import typer
 from loopscale.cli.best import as_object, show_best, show_claims
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
+    TINY_STORE,
     JsonOption,
     RateOption,
     SetOption,
@@ -18,6 +19,7 @@ from loopscale.cli.options import (
     StoreOption,
     StorePlace,
     StudyArgument,
+    TinyOption,
     WorkersOption,
     check_rate,
     open_store,
@@ -73,6 +75,7 @@ def command(
     ] = False,
     port: PortOption = None,
     overrides: SetOption = None,
+    tiny: TinyOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -87,13 +90,19 @@ def command(
     check_rate(rate)
     if port and not watch:
         raise UsageError("--port is the port of the live page; add --watch, or leave --port out")
+    from loopscale.interface import running
+
+    words: tuple[str, ...] = (study,)
+    places = [f"--{name}={value}" for name, value in (("store", store), ("storage", storage)) if value]
     try:
-        from loopscale.interface import running
         from loopscale.records.stop_requests import stopped_trial, withdraw_stop
         from loopscale.studies.spec import Study
 
         loaded = Study.load(study, changes)
         place = store_place(context, store, storage)
+        if tiny:
+            loaded, place = loaded.tiny, StorePlace(store or TINY_STORE, storage)
+        words = loaded.words
         for beginning in again or ():
             records = open_store(context, store, storage, create=True)
             withdraw_stop(records, loaded.name, stopped_trial(records, loaded.name, beginning)[0])
@@ -116,9 +125,11 @@ def command(
             show_json(_document(summary, report))
         else:
             _show(summary, report, place.store)
+            if tiny:
+                say(f"This was the tiny form of {loaded.name}: everything ran, and its numbers mean nothing.")
         raise typer.Exit(FAILED if summary.failed else DONE)
     except KeyboardInterrupt:
-        tell(f"stopped; `loopscale run {study}` goes on from here")
+        tell(f"stopped; `{running.run_command((*words, *places))}` goes on from here")
         raise typer.Exit(STOPPED) from None
 
 

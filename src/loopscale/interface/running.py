@@ -1,22 +1,23 @@
 """Run a study, and read the answer back from its records."""
 
+import shlex
 import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscale.core.visible import tell, visible
-from loopscale.errors import BudgetError, RunError, StorageError, StudyError
+from loopscale.errors import BudgetError, RunError, StorageError
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.interface.notices import Notice, send_notice
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-from loopscale.studies.files import find_study
+from loopscale.redaction import redacted_command
 
 if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.answers.findings import Findings
@@ -182,22 +183,24 @@ def _run(study: "Study", run: "Callable[[], Conductor]") -> "Conductor":
     try:
         return run()
     except BudgetError as problem:
-        raise BudgetError(f"{problem} and {_resume(study)}") from None
+        words = [word for word in study.words if not word.startswith("--set=budget.")]
+        raise BudgetError(f"{problem} and {_resume(study, words)}") from None
     except RunError as problem:
         raise type(problem)(f"{problem}; {_resume(study)}") from problem.__cause__
     except StorageError as problem:
         raise RunError(f"{problem}; {_resume(study)}") from problem
 
 
-def _resume(study: "Study") -> str:
-    """The remedy after an early end."""
+def run_command(words: Sequence[str]) -> str:
+    """The command that runs a study, as a shell reads it, without passwords."""
+    return redacted_command(map(shlex.quote, ("loopscale", "run", *words)))
+
+
+def _resume(study: "Study", words: Sequence[str] = ()) -> str:
+    """The remedy after an early end; `words` are those of the command, by default the study's."""
     if study.path is None:
         return f"another run of {study.name} goes on from here"
-    name = str(study.path)
-    with suppress(StudyError):
-        if find_study(study.name).samefile(study.path):
-            name = study.name
-    return f"`loopscale run {name}` goes on from here"
+    return f"`{run_command(words or study.words)}` goes on from here"
 
 
 def _summary(store: Store, conductor: "Conductor") -> RunSummary:
