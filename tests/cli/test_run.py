@@ -49,7 +49,7 @@ def test_a_study_runs_answers_and_is_finished_at_the_second_run(elsewhere: Path,
     assert "gradient descent" in out
     assert "law: error along loop (loops=2) is exponential" in out
     assert "trials: 10 finished\nbaselines: 2 finished\n" in out
-    assert "loopscale ui --store records" in out
+    assert "loopscale ui tiny --store records" in out
     assert (elsewhere / "records/reports/tiny.html").exists()
     _, out, _ = processes.outcome(processes.start([*command, "--json"]))
     found = json.loads(out)

@@ -34,7 +34,8 @@ def test_a_tracking_server_has_its_own_ui(loopscale, monkeypatch):
     answer = loopscale("ui", "--store", "http://somewhere:5000")
     assert (answer.code, answer.out) == (
         0,
-        "the store is a tracking server, and its UI is at http://somewhere:5000\n",
+        "the store is a tracking server, and its UI is at http://somewhere:5000"
+        "/#/experiments?workflowType=machine_learning\n",
     )
 
 

@@ -357,3 +357,10 @@ def test_two_writers_of_one_process_wait_for_each_other(store: FolderStore, tria
         assert first.flush(60)
         assert second.flush(60)
     assert [len(list(recorded_trials(store, study))) for study in ("one", "two")] == [20, 20]
+
+
+def test_the_question_is_the_description_of_the_experiment_in_mlflow(store: FolderStore, trials):
+    write(store, Note("study", tags={"question": "Is it safe?"}), *trials.whole("k"))
+    write(store, Note("study", tags={"question": "Is it faster?"}))
+    experiment = store.client.get_experiment(store.require_experiment("study"))
+    assert experiment.tags["mlflow.note.content"] == "Is it faster?"

@@ -215,7 +215,9 @@ def _show(summary: "RunSummary", report: Path | None, store: str | None) -> None
     say(f"used {summary.spent}")
     if report:
         say(f"report: {report}")
-    say("to browse everything: loopscale ui" + (f" --store {store}" if store else ""))
+    say(
+        f"to browse its trials: loopscale ui {findings.results.name}" + (f" --store {store}" if store else "")
+    )
 
 
 def _show_standings(standings: Sequence["Standing"]) -> None:

@@ -40,7 +40,8 @@ def command(
 ) -> None:
     """Browse studies, trials, curves and reports in the MLflow UI, until Ctrl-C.
 
-    With STUDY, the printed address opens its trials, with scientific and tuned settings, error and outcome.
+    The printed address opens the list of all studies. With STUDY, the address opens the study's trials, with
+    scientific and tuned settings, error and outcome.
 
     [bold]Example[/bold]  loopscale ui quickstart --port 5001
     """
@@ -57,13 +58,11 @@ def command(
 
 
 def _page(store: "Store", study: str | None) -> str:
-    """The path of the study's page in the UI; empty for all studies."""
-    if study is None:
-        return ""
-    from loopscale.records.mlflow_ui import ui_page
+    """The path of the study's page in the UI, or of the list of all studies."""
+    from loopscale.records.mlflow_ui import STUDIES_PAGE, ui_page
     from loopscale.studies.files import recorded_name
 
-    return f"/{ui_page(store, recorded_name(study))}"
+    return f"/{ui_page(store, recorded_name(study)) if study else STUDIES_PAGE}"
 
 
 def server_command(store: "Store", host: str, port: int) -> list[str]:

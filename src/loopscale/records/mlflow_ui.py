@@ -35,6 +35,8 @@ CHARTS = "compareRunsMode=CHART"
 """The part of an address that opens the charts beside the names of the runs."""
 TRAINING = "workflowType=machine_learning"
 """The part of an address that switches the UI from MLflow's mode for chats to that for trainings."""
+STUDIES_PAGE = f"#/experiments?{TRAINING}"
+"""The path of the list of all studies, below the UI's address."""
 
 
 def ui_page(store: Store, study: str) -> str:

@@ -31,6 +31,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between tries while the store is away. The pause doubles with each try."""
 TOLERANCE = 20.0
 """Seconds of denial before the driver is told. A proxy that restarts denies for a moment."""
+DESCRIPTION = "mlflow.note.content"
+"""The tag of an experiment that MLflow's UI shows as its description."""
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
@@ -285,6 +287,8 @@ class MlflowWriter(Delivery):
         self._log(run, points, {} if run in self._settled else params, new_tags)
         if self.account:
             self.account.update(run, {name: value for (name, _), (value, _) in sorted(points.items())}, tags)
+        if notes[0].key == STUDY and (question := tags.get("question")):
+            self.client.set_experiment_tag(self.experiment, DESCRIPTION, question)
         if status := next((note for note in reversed(notes) if note.status), None):
             self._set_status(run, status)
         return points
