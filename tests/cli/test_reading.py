@@ -364,6 +364,14 @@ def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family
         assert {name for name, setting in settings.items() if setting["default"] == "required"} == required
 
 
+def test_show_tells_the_facts_of_a_family_and_nothing_internal(loopscale):
+    (search,) = loopscale("show", "search", "tpe", "--json").json
+    assert search["facts"] == {}
+    assert "stateful" not in loopscale("show", "search", "tpe").out
+    (solver,) = loopscale("show", "solvers", "oracle_support", "--json").json
+    assert solver["facts"] == {"solves": "Measurements", "oracle": True, "uses pairs": True}
+
+
 def test_show_prints_types_defaults_and_explanations(loopscale):
     (found,) = loopscale("show", "models", "algoformer", "--json").json
     width = next(setting for setting in found["settings"] if setting["name"] == "width")

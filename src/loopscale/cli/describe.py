@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -32,7 +32,7 @@ LIMIT_SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 def describe_component(component: type[Config], name: str = "") -> dict[str, Any]:
     """A member of a family under its kind, or another component under `name`.
 
-    `facts` are class variables that the family declares, such as a bound's source. The default of a setting is
+    `facts` are those that the family names, such as a bound's source. The default of a setting is
     "required" if it has none.
     """
     notes = setting_notes(component)
@@ -134,17 +134,8 @@ def _plain(value: Any) -> Any:
 
 
 def _facts(member: type[Family]) -> dict[str, Any]:
-    """Class variables that the family declares, such as `source`, `claim`, `solves`."""
-    families = [
-        each for each in reversed(_family(member).__mro__) if issubclass(each, Family) and each is not Family
-    ]
-    names = [
-        name
-        for family in families
-        for name, hint in inspect.get_annotations(family).items()
-        if (get_origin(hint) or hint) is ClassVar and not name.startswith("_") and hasattr(member, name)
-    ]
-    values = {name.replace("_", " "): getattr(member, name) for name in names}
+    """What the family tells of a member besides its settings, such as `source`, `claim`, `solves`."""
+    values = {name.replace("_", " "): getattr(member, name) for name in member.facts}
     if issubclass(member, Statement):
         cited = [str(bibliography()[key]) for key in cited_keys(member.source)]
         values = {"system": member.system()} | values | {"references": "; ".join(cited) or None}

@@ -14,6 +14,7 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
     resolution of float32.
     """
 
+    facts = ("solves", "oracle", "uses_pairs")
     solves: ClassVar[type]
     """The type of `Batch.problem` that the solver takes. This type pairs solvers with tasks."""
     oracle: ClassVar[bool] = False

@@ -21,6 +21,7 @@ SLOPES = np.concatenate([-np.geomspace(6, 0.3, 3), [0.0], np.geomspace(0.1, 40, 
 class Form(Family, package="loopscale.stats.forms"):
     """A parametrisation of a law. A form with an optional last parameter has two instances, see `variants`."""
 
+    facts = ("formula",)
     formula: ClassVar[str]
     """The error at x, with the optional part in brackets."""
     names: ClassVar[tuple[str, ...]]

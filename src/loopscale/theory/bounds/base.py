@@ -51,6 +51,7 @@ class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     from a trial. Settings outside the conditions of the statement raise ValueError, at the latest in `value`.
     """
 
+    facts = ("source", "claim", "of", "floor_of", "hidden_constant")
     claim: ClassVar[Claim]
     of: ClassVar[Quantity]
     floor_of: ClassVar[str | None] = None

@@ -28,6 +28,7 @@ class Construction(Statement, package="loopscale.theory.constructions", allow_in
     The docstring of each member states the algorithm, the tokens that the net reads, and the accuracy.
     """
 
+    facts = ("source", "algorithm", "solves", "every_query")
     algorithm: ClassVar[str]
     """The algorithm. One step of the net (a loop, or a layer without loop) is one step of this algorithm."""
     solves: ClassVar[type | None] = None
