@@ -369,7 +369,8 @@ def test_show_tells_the_facts_of_a_family_and_nothing_internal(loopscale):
     assert search["facts"] == {}
     assert "stateful" not in loopscale("show", "search", "tpe").out
     (solver,) = loopscale("show", "solvers", "oracle_support", "--json").json
-    assert solver["facts"] == {"solves": "Measurements", "oracle": True, "uses pairs": True}
+    assert list(solver["facts"]) == ["solves", "oracle", "uses pairs"]
+    assert solver["facts"]["oracle"] is True
 
 
 def test_show_prints_types_defaults_and_explanations(loopscale):
