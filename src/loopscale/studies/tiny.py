@@ -9,7 +9,7 @@ steps. Searches draw two points. Pruning, looks, limits and reserved GPUs are le
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from loopscale.core.config import is_tree
 from loopscale.studies.files import BUDGET_PATHS
@@ -80,7 +80,7 @@ class _Lengths:
         if is_tree(value):
             return self.shortened(value, f"{path}.")
         if isinstance(value, list | tuple):
-            return [self._short(path, each) for each in value]
+            return [self._short(path, each) for each in cast(Sequence[Any], value)]
         if length and value in self.values[length]:
             return SHORTEST[length] + SPACING[length] * self.values[length].index(value)
         return value
@@ -109,7 +109,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for name, inner in value.items():
             yield from _leaves(inner, _renamed(f"{path}.{name}" if path else name))
     elif isinstance(value, list | tuple):
-        for each in value:
+        for each in cast(Sequence[Any], value):
             yield from _leaves(each, path)
     else:
         yield path, value
