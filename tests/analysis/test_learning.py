@@ -1,6 +1,7 @@
 """Runs on the plateau and runs that are still falling: verdicts, words, tables and figures."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -253,8 +254,7 @@ def test_the_interval_of_a_regret_includes_the_noise_of_the_prompts():
 
 
 def test_best_knows_the_learning_of_older_records_whose_floors_are_saved(tmp_path: Path):
-    for file in (RECORDS / "quickstart").iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(RECORDS / "second_order_conditioned", tmp_path, dirs_exist_ok=True)
     store = open_store(tmp_path)
     results = load_results(store, next(iter(store.studies())), curves=False)
     assert [answer.learnt for answer in best(results)] == ["3 of 3, still falling"] * 3

@@ -20,7 +20,7 @@ def recorded(name: str) -> Results:
 
 
 def test_the_regret_of_an_older_record_is_the_error_less_the_floor():
-    results = recorded("quickstart")
+    results = recorded("second_order_conditioned")
     for cell in results.cells:
         floor = results.floor(cell)
         assert floor
@@ -69,7 +69,7 @@ def test_states_use_the_scatter_of_all_replicates():
 
 
 def test_without_a_floor_the_regret_is_missing_and_no_run_has_a_state():
-    results = recorded("quickstart")
+    results = recorded("second_order_conditioned")
     unknown = results.trials.assign(**{"task.kind": "no_such_task"})
     other = Results(results.study, unknown, results.curves, results.history)
     assert all(other.floor(cell) is None for cell in other.cells)

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SMALL = [
     *("--set", "training.steps=20", "--set", "training.eval_every=10", "--set", "scheduler.first_rung=10"),
+    *("--set", "training.warmup=0"),
     *("--set", "search.trials=1", "--set", "replicates=2", "--set", "evaluate.prompts=64"),
     *("--set", "baselines=[gradient_descent, own_squares]"),
 ]

@@ -44,7 +44,7 @@ def test_an_unknown_model_has_the_row_of_the_task_and_an_unknown_task_the_row_of
     known, model, task = (
         expected_learning([planned(1_000, *kinds)])[0] for kinds in (("looped",), ("new",), ("looped", "new"))
     )
-    assert known.source == "looped on linear_regression"
+    assert known.source == "looped on linear_regression with adam and init_std 0.02"
     assert model.source == "all models on linear_regression"
     assert task.source == "all models on all tasks"
     assert task.runs > model.runs > known.runs

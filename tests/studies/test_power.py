@@ -107,7 +107,7 @@ def test_more_steps_let_more_runs_learn():
         (planned,) = study_power(study(fixed=BASE["fixed"] | {"training": training}), Noise())
         (learning,) = planned.learning
         assert (learning.most_steps, learning.beyond) == (steps, steps > 8_000)
-        assert learning.source == "looped on linear_regression"
+        assert learning.source == "looped on linear_regression with adam and init_std 0.02"
         chances.append(planned.all_learn)
     assert chances == sorted(chances)
     assert chances[0] < 0.01
@@ -191,8 +191,8 @@ def test_both_sides_of_a_claim_lend_their_noise():
 
     quiet, noisy = planned(0.1), planned(0.3)
     assert [each.source for each in quiet.learning] == [
-        "looped on linear_regression",
-        "gpt2 on linear_regression",
+        "looped on linear_regression with adam and init_std 0.02",
+        "gpt2 on linear_regression with adam and init_std 0.02",
     ]
     assert [each.own for each in quiet.learning] == [20, 14]
     assert quiet.learning[0].share < quiet.learning[1].share

@@ -192,10 +192,13 @@ def _table(
 
 
 def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]") -> None:
-    """Print a table of answers by its declared columns."""
+    """Print a table of answers by its declared columns, without the columns in which no answer has a value."""
     from loopscale.analysis.table import cells, headings
 
-    show_table(headings(columns), (cells(columns, row) for row in rows))
+    table = [cells(columns, row) for row in rows]
+    names = headings(columns)
+    kept = [place for place in range(len(names)) if not table or any(row[place] is not None for row in table)]
+    show_table([names[place] for place in kept], ([row[place] for place in kept] for row in table))
 
 
 def format_value(value: Any) -> str:

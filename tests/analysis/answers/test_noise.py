@@ -31,7 +31,7 @@ def test_the_noise_comes_from_the_replicates_of_each_model():
         assert spread is not None
         row = table.rows["linear_regression", model, "error"]
         assert row.noise.total == pytest.approx(np.sqrt(spread.variance))
-        assert (row.runs, row.freedom, row.learnt) == (3, 2, 1.0)
+        assert (row.runs, row.freedom, row.learnt) == (5, 4, 1.0)
     assert table.rows["linear_regression", "looped", "regret"].sd > row.sd
     assert table.rows["linear_regression", "looped", ALONG_LOOP].sd > 0
 
