@@ -96,6 +96,9 @@ def test_a_tiny_run_tries_a_study_in_a_store_of_its_own(elsewhere: Path, study_f
         "--json",
     ]
     assert json.loads(subprocess.run(asked, capture_output=True, check=True).stdout) == [{"steps": 4}]
+    code, _, err = processes.outcome(processes.start(command[:-2], environment))
+    assert code == 0
+    assert "the last run of tiny had --set=replicates=5 --tiny, and this run has --tiny" in err
 
 
 @pytest.mark.slow

@@ -188,17 +188,23 @@ def _row(submission: "Submission") -> list[Any]:
     return [submission.id, submission.state, since, took]
 
 
+def _records_of(cluster: "Cluster") -> "Store":
+    """The store of a cluster's studies, from here. Raises StoreError."""
+    from loopscale.records.stores.opening import open_store
+
+    remote = bool(cluster.store and "://" in cluster.store)
+    return open_store(cluster.store, None if remote else cluster.storage)
+
+
 def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     """The progress in the study's records; if this machine cannot read them, the reason."""
     from loopscale.interface.listing import TRIALS_SQL, trial_counts
     from loopscale.records.mirror import Mirror
     from loopscale.records.model import StoreError
-    from loopscale.records.stores.opening import open_store
     from loopscale.records.study_records import spending_of
 
-    remote = bool(cluster.store and "://" in cluster.store)
     try:
-        store = open_store(cluster.store, None if remote else cluster.storage)
+        store = _records_of(cluster)
         mirror = Mirror(store)
         mirror.sync()
         rows = mirror.query("SELECT study, cells FROM studies").to_pylist()
@@ -287,10 +293,24 @@ def stop(
     if as_json:
         show_json(submission.document())
     elif running:
-        resume = f"loopscale submit {submission.study} --cluster {name}"
-        say(f"{submission.id} has stopped; `{resume}` resumes it")
+        options = " ".join(["", *_recorded_options(target, submission.study)])
+        say(
+            f"{submission.id} has stopped; `loopscale submit {submission.study} --cluster {name}{options}` resumes it"
+        )
     else:
         say(f"{submission.id} does not run: it has {submission.state}")
+
+
+def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
+    """The options that changed the study's file in its last run; none if this machine cannot read the records."""
+    from loopscale.records.model import NO_OPTIONS, OPTIONS, StoreError
+
+    try:
+        parent = _records_of(cluster).parent_run(study)
+    except StoreError:
+        return []
+    options = parent.tags.get(OPTIONS, NO_OPTIONS) if parent else NO_OPTIONS
+    return [] if options == NO_OPTIONS else [options]
 
 
 def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> None:

@@ -63,6 +63,8 @@ regret, regret_sem."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
 PLUGINS = "plugins"
+OPTIONS, NO_OPTIONS = "options", "-"
+"""The tag with the options that changed the file of the last run, and its text for a run without options."""
 """Tag of the parent run with the name and the hash of every plugin, and folder of artifacts with their files."""
 DESCRIPTION_PARTS = {
     "question": str,
