@@ -203,6 +203,18 @@ def test_list_counts_outcomes_and_marks_a_study_that_was_cut_short(
     assert (found["state"], found["error"]) == ("cut short", 0.5)
 
 
+def test_list_says_if_earlier_forms_of_a_study_had_more_trials(loopscale, elsewhere, recording, study_file):
+    study = Study.load(study_file, {"replicates": "1", "search.trials": "1"})
+    assert study.planned == 4
+    with recording(Path("records"), study) as made:
+        made.parent("FINISHED")
+        for number in range(5):
+            made.trial(study.cells()[0], "tuning", number, 0, {"training.lr": 1e-3 * (number + 1)}, 0.5)
+    assert "5 (the study now plans 4): 5 finished" in " ".join(
+        loopscale("list", "--store", "records").out.split()
+    )
+
+
 def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere, records):
     found = loopscale("report", "tiny", "--store", "records", "--json").json
     page = Path(found["file"])

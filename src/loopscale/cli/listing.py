@@ -41,11 +41,15 @@ def command(
 
 def _row(study: dict[str, Any]) -> list[Any]:
     total = sum(study["outcomes"].values())
-    planned = f"{total} of {study['planned']}" if study["planned"] else str(total)
+    planned = study["planned"] or 0
+    if planned < total:  # an earlier form of the study had other trials
+        counted = f"{total} (the study now plans {planned})" if planned else str(total)
+    else:
+        counted = f"{total} of {planned}"
     outcomes = format_outcomes(study["outcomes"])
     state = f"running, by {study['running_by']}" if study["running_by"] else study["state"]
     state = f"{state}; {study['ordered']}" if study["ordered"] else state
-    trials = f"{planned}: {outcomes}" if outcomes else planned
+    trials = f"{counted}: {outcomes}" if outcomes else counted
     if changed := study["changed_plugins"]:
         state += f"; {' and '.join(changed)} changed since"
     return [study["study"], study["question"], trials, state, study["error"]]
