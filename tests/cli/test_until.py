@@ -102,3 +102,15 @@ def test_plan_leaves_cells_in_reserve_out_of_the_least_and_counts_them_in_the_mo
     assert "the law along training.loops has no held-out test; hold_out: 1 would predict" in " ".join(
         text.split()
     )
+
+
+def test_best_says_of_every_claim_how_its_looks_ended(printed, tmp_path: Path):
+    made, store = deciding(CLEAR, SAME, until={"looks": [3, 5], "futile": 0.2}), Store()
+    complete(made, Longer(1, means={1: -2.0}, ready=1), store)
+    recorded_in(tmp_path / "store", made, store)
+    lines = printed("best", made.name, "--store", str(tmp_path / "store")).splitlines()
+    clear, same = (
+        next(line for line in lines if line.startswith(f"{each['text']}: ")) for each in (CLEAR, SAME)
+    )
+    assert clear == f"{CLEAR['text']}: decided at the look of 3 replicates"
+    assert same.startswith(f"{SAME['text']}: given up. Futile: the chance of a verdict was ")

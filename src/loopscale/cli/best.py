@@ -82,6 +82,9 @@ def show_claims(claims: Sequence["JudgedClaim"]) -> None:
     if claims:
         say(" ".join(["Claims.", *claim_notes(claims)]))
         show_answers([column for column in CLAIM_COLUMNS if column.heading not in ("of", "over")], claims)
+        for claim in claims:
+            if claim.decision:
+                say(f"{claim.text}: {claim.decision.end}")
 
 
 def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:

@@ -90,6 +90,22 @@ class Decision:
         return self.step in FINAL
 
     @property
+    def end(self) -> str:
+        """What this look meant for its question, in words."""
+        ends: dict[Step, str] = {
+            "decided": f"decided at the look of {self.seeds} replicates",
+            "futile": f"given up. {self.why_futile}",
+            "not learnt": f"stopped at {self.runs} replicates, because runs stand on the plateau",
+            "most": f"stopped at {self.runs} replicates, the most that the study allows",
+            "no data": "stopped, because too few runs have a value",
+            "values": "the cells in reserve were ordered",
+        }
+        going_on = (
+            f"open after the look of {self.seeds} replicates, which ordered {self.ordered:,} more trainings"
+        )
+        return ends.get(self.step, going_on)
+
+    @property
     def why_futile(self) -> str:
         """Why a claim or law was given up, and what its verdict would cost."""
         chance = f"the chance of a verdict was {self.chance:.0%} after {self.runs} replicates"
