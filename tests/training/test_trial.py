@@ -122,3 +122,9 @@ def test_identity_can_leave_out_paths(make):
         make(), ("training.lr", "seed")
     )
     assert identity(make(), ("training.lr", "model.nothing", "nothing.at.all")) != make().key
+
+
+def test_a_removed_setting_of_older_records_is_read_at_the_value_that_changed_nothing():
+    assert Training.model_validate({"decay": 0.9, "decay_every": 1}) == Training(decay=0.9)
+    with pytest.raises(ValidationError, match="decay_every"):
+        Training.model_validate({"decay": 0.9, "decay_every": 2})

@@ -27,8 +27,8 @@ HASHED = ("claims", "laws", "until", "replicates", "evaluate")
 """The parts of a study that decide its words, besides its runs."""
 OF_UNTIL: dict[str, Any] = {"steps": 1, "values": {}}
 """Settings of `until` that are younger than the hashes, with the values that say nothing."""
-OF_CLAIMS: dict[str, Any] = {"over": [], "regret": None}
-OF_LAWS: dict[str, Any] = {"regret": None, "basis": "steps"}
+LATER_OF_CLAIMS: dict[str, Any] = {"over": [], "regret": None}
+LATER_OF_LAWS: dict[str, Any] = {"regret": None, "basis": "steps"}
 """Settings of claims and laws that are younger than the hashes, with the values that say nothing."""
 
 
@@ -107,7 +107,7 @@ def in_reserve(until: Mapping[str, Any] | UntilDecided | None, values: Mapping[s
 
 def question_hash(question: Mapping[str, Any], study: Mapping[str, Any]) -> str:
     """The identity of a claim or law, with the evaluation that it is judged by."""
-    younger = OF_LAWS if "along" in question else OF_CLAIMS
+    younger = LATER_OF_LAWS if "along" in question else LATER_OF_CLAIMS
     return _hash([_without_absent(question, younger), _evaluate(study)])
 
 
@@ -119,7 +119,7 @@ def family_hash(study: Mapping[str, Any]) -> str:
     hashed = {name: study.get(name) for name in HASHED} | {"evaluate": _evaluate(study)}
     if isinstance(hashed["until"], Mapping):
         hashed["until"] = _without_absent(cast("Mapping[str, Any]", hashed["until"]), OF_UNTIL)
-    for name, younger in (("claims", OF_CLAIMS), ("laws", OF_LAWS)):
+    for name, younger in (("claims", LATER_OF_CLAIMS), ("laws", LATER_OF_LAWS)):
         if questions := cast("list[Mapping[str, Any]] | None", hashed.get(name)):
             hashed[name] = [_without_absent(question, younger) for question in questions]
     return _hash(hashed)

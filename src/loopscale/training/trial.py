@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from loopscale.core.config import Config
+from loopscale.core.config import Config, is_tree
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model, Net
 from loopscale.optimizers.adam import Adam
@@ -54,6 +54,9 @@ UNNAMED = (
 )
 """Settings of `LATER_DEFAULTS` that a cell does not name at their value, because cells in records do not. Cells name
 all later settings that vary."""
+
+REMOVED_SETTINGS = {"decay_every": 1}
+"""Settings of training of older versions, with the value that means what is left. Records and weights hold them."""
 
 OPTIMIZERS = tuple(Optimizer.choices())
 """The kinds of optimizers of the package, for the schema of an editor."""
@@ -136,6 +139,13 @@ class Training(Config):
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
     """Steps between two checkpoints, rounded up to the next report; `None` for a checkpoint at every report."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, data: Any) -> Any:
+        if not is_tree(data):
+            return data
+        return {name: value for name, value in data.items() if (name, value) not in REMOVED_SETTINGS.items()}
 
     @model_validator(mode="after")
     def _window_within_loops(self) -> "Training":

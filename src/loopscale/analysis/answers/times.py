@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
@@ -10,8 +11,6 @@ from loopscale.analysis.milestones import passages
 from loopscale.analysis.results import CellResult, Results
 from loopscale.analysis.table import Column
 from loopscale.stats.milestones import Milestone, Unit
-
-UNITS: tuple[Unit, ...] = ("steps", "flops", "seconds")
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,11 @@ def _of_cell(results: Results, cell: CellResult, levels: Sequence[float]) -> Ite
     for level in levels:
         by = {
             unit: [each.by for each in passages(results, cell.runs, Milestone(level, unit)) if each]
-            for unit in UNITS
+            for unit in get_args(Unit)
         }
         if known := by["steps"]:
             reached = sum(map(math.isfinite, known))
-            steps, flops, seconds = (_median(by[unit]) for unit in UNITS)
+            steps, flops, seconds = (_median(by[unit]) for unit in get_args(Unit))
             yield TimeToLevel(cell.label, level, reached, len(known), steps, flops, seconds, spread)
 
 
