@@ -80,6 +80,14 @@ def test_settings_that_the_net_cannot_read_are_a_mistake(loopscale, trained, wor
     assert answer.err.count("\n") == 1
 
 
+def test_a_key_may_stand_in_quotes_as_csv_writes_it(loopscale, trained):
+    root, (trial, _) = trained
+    words = ("--store", root, "--loops", "1", "--prompts", "16", "--json")
+    found = loopscale("query", "SELECT trial FROM trials", "--format", "csv", "--store", root).out
+    assert f'"{trial.key}"' in found
+    assert loopscale("predict", f'"{trial.key}"', *words).json["trial"] == trial.key
+
+
 def test_an_ambiguous_beginning_of_a_key_is_a_mistake(loopscale, trained):
     root, trials = trained
     answer = loopscale("predict", "", "--store", root)

@@ -40,7 +40,8 @@ def command(
 
     changes = parse_assignments(overrides)
     try:
-        prediction = predict_again(open_store(context, store, storage), trial, changes, loops, prompts)
+        key = trial.strip("\"'")  # as CSV writes texts
+        prediction = predict_again(open_store(context, store, storage), key, changes, loops, prompts)
     except UnsuitableNet as problem:
         raise UsageError(str(problem)) from problem
     if as_json:
