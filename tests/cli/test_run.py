@@ -110,7 +110,8 @@ def test_ctrl_c_prints_the_command_to_resume_and_exits_with_3(elsewhere: Path, s
     running.send_signal(signal.SIGINT)
     code, out, err = processes.outcome(running)
     assert code == 3, err
-    again = "loopscale run tiny --set=training.steps=1000000000 --set=training.eval_every=50 --store=records"
+    options = "--set=training.steps=1000000000 --set=training.eval_every=50 --store=records"
+    again = f"loopscale run {study_file} {options}"
     assert err.splitlines()[-1] == f"stopped; `{again}` goes on from here"
     assert out == ""
     found = found_study()
