@@ -509,9 +509,9 @@ def test_the_claims_of_the_file_judge_records_from_before_the_claims(loopscale, 
     mine.write_text(study_file.read_text() + CLAIMS)
     printed = loopscale("best", mine, "--store", store).out
     assert printed.startswith(before)
-    lines = [line.split() for line in printed.removeprefix(before).splitlines()]
-    verdicts = {" ".join(words[:5]): words[5:7] for words in lines if len(words) > 7}
-    assert verdicts["two loops are better than"] == ["one", "holds"]
+    lines = [re.split(r"  +", line) for line in printed.removeprefix(before).splitlines()]
+    said = {words[-1].strip(): [word.strip() for word in words[:2]] for words in lines if len(words) > 4}
+    assert said["two loops are better than one"] == ["loops = 2 has less error than loops = 1", "holds"]
     found = loopscale("report", mine, "--store", store, "--out", tmp_path / "page.html", "--json").json
     assert [claim["verdict"] for claim in found["claims"]] == ["holds", "does not hold"]
     page = (tmp_path / "page.html").read_text()

@@ -19,15 +19,16 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from loopscale.stats.contrasts import ALPHA, PRIOR, Array, Contrasts, Words, contrasts, half_widths
+from loopscale.stats.contrasts import ALPHA, PRIOR, Array, Contrasts, contrasts, half_widths
 from loopscale.stats.emergence_prediction import predict_emergence
 from loopscale.stats.fitting import EFFICIENCY, judge_rates
 from loopscale.stats.forms.base import Form
-from loopscale.stats.looks import LookSchedule, chance_of_verdict
+from loopscale.stats.looks import LookSchedule
 from loopscale.stats.multiplicity import bonferroni, holm
 from loopscale.stats.power import PlannedClaim, PlannedLaw, ReplicateNoise, replicates_needed
 from loopscale.stats.prediction import predict_batch, union
 from loopscale.stats.survival import Distribution
+from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule, Words
 from tests.stats.simulated_emergence import DISTRIBUTIONS, censored
 
 Pairs = tuple[np.ndarray, np.ndarray]
@@ -86,12 +87,12 @@ def coverage(logs: Array, prior: float = PRIOR) -> Array:
     return (np.abs(found.difference) <= found.half_width()).mean(0)
 
 
-def false_verdicts(words: Words, truth: Array, margin: float | None = None) -> np.ndarray:
-    """True for each false verdict. "level" is false from a difference of the margin on."""
-    room = math.log1p(margin) - 1e-12 if margin else 0.0
+def false_verdicts(words: Words, truth: Array, rule: VerdictRule = DIFFERENCE) -> np.ndarray:
+    """True for each false verdict. A true difference on a border makes the verdicts of both sides false."""
+    room, edge = (rule.room or 0.0) - 1e-12, rule.edge + 1e-12
     return np.select(
         [words == "less", words == "more", words == "level"],
-        [truth >= 0, truth <= 0, np.abs(truth) >= room],
+        [truth >= -edge, truth <= edge, np.abs(truth) >= room],
         False,
     )
 
@@ -110,7 +111,7 @@ def simulate_family(
     logs: Array,
     means: Array,
     correct: Callable[[Array], Array],
-    margin: float | None = None,
+    rule: VerdictRule = DIFFERENCE,
 ) -> FamilyShares:
     """The verdicts of a family of claims, alone and corrected.
 
@@ -123,17 +124,17 @@ def simulate_family(
     """
     compared = contrasts(logs + means[:, None], *pairs)
     truth = means[pairs[0]] - means[pairs[1]]
-    alone = compared.verdicts(margin)
-    p = compared.p(margin)
+    alone = compared.verdicts(rule)
+    p = compared.p(rule)
     # The level at which each claim is judged: the p-value grows by this factor.
     factor = correct(p) / np.maximum(p, 1e-300)
     corrected = np.where(
-        correct(p) <= ALPHA, compared.verdicts(margin, ALPHA / np.maximum(factor, 1)), "undecided"
+        correct(p) <= ALPHA, compared.verdicts(rule, ALPHA / np.maximum(factor, 1)), "undecided"
     )
-    right = (corrected != "undecided") & ~false_verdicts(corrected, truth, margin)
+    right = (corrected != "undecided") & ~false_verdicts(corrected, truth, rule)
     return FamilyShares(
-        float(false_verdicts(alone, truth, margin).any(1).mean()),
-        float(false_verdicts(corrected, truth, margin).any(1).mean()),
+        float(false_verdicts(alone, truth, rule).any(1).mean()),
+        float(false_verdicts(corrected, truth, rule).any(1).mean()),
         float(right[:, truth != 0].mean()) if (truth != 0).any() else math.nan,
     )
 
@@ -439,12 +440,12 @@ def claims_table() -> str:
 
 
 def margins_table() -> str:
-    rows, room = [], math.log(1.1)
+    rows, rule = [], VerdictRule.difference(0.1)
     for family, pairs in (("7 against a control", control_pairs(8)), ("all 28 pairs", all_pairs(8))):
         for seeds in (5, 8, 12, 20):
             logs = draw_studies([3, seeds], 10_000, 8, seeds, noise=0.05)
             both = [
-                simulate_family(pairs, logs, np.repeat([0.0, room], 4), correct, 0.1)
+                simulate_family(pairs, logs, np.repeat([0.0, rule.room], 4), correct, rule)
                 for correct in (holm, bonferroni)
             ]
             rows.append(
@@ -453,12 +454,28 @@ def margins_table() -> str:
     return markdown(["family", "seeds", "alone", "Holm", "Bonferroni"], rows)
 
 
+def equality_table() -> str:
+    """Claims of equality, cells against a control, corrected for the number of claims."""
+    rows, rule = [], VerdictRule.equality(0.1)
+    for seeds in (5, 8, 12, 20):
+        logs, row = draw_studies([8, seeds], 10_000, 8, seeds, noise=0.05), [str(seeds)]
+        for ratio in (1.0, 1.1, 1.2, 1.3):
+            means = np.array([0.0, *[math.log(ratio)] * 7])
+            compared = contrasts(logs + means[:, None], *control_pairs(8))
+            words = compared.verdicts(rule, ALPHA / 7)
+            wrong = false_verdicts(words, means[0] - means[1:], rule).any(1).mean()
+            row.append(percent(wrong if ratio == 1.1 else (words != "undecided").mean()))
+        rows.append(row)
+    heads = [f"{word}, ratio {ratio}" for word, ratio in (("holds", 1), ("any false verdict", 1.1))]
+    return markdown(["seeds", *heads, *(f"does not hold, ratio {ratio}" for ratio in (1.2, 1.3))], rows)
+
+
 def level_table() -> str:
     rows = []
     for noise in (0.05, 0.1, 0.2):
         row = [f"{noise:g}"]
         for margin in (0.05, 0.1):
-            plan = PlannedClaim(2, ReplicateNoise(noise), cells=8, margin=margin)
+            plan = PlannedClaim(2, ReplicateNoise(noise), cells=8, rule=VerdictRule.difference(margin))
             for power in (0.8, 0.9):
                 row.append(str(needed(plan, "level", power)))
         rows.append(row)
@@ -607,7 +624,7 @@ def looks_at_laws(
         found = judge_rates(1 + off - half, 1 + off + half, 1.0, margin)
         last = half_widths(error * math.sqrt(now / most), count * (most - 1), levels[-1])
         spread = np.maximum(error * math.sqrt(1 - now / most), 1e-150)
-        hopeless = (found == "undecided") & (chance_of_verdict(off, spread, last, margin) < schedule.futile)
+        hopeless = (found == "undecided") & (VerdictRule(margin).chance(off, spread, last) < schedule.futile)
         alone = half_widths(error, count * (now - 1), schedule.alphas()[schedule.seeds.index(now)])
         covered = np.abs(1 + off - rate) <= alone
         yield LawLook(now, off, error, found, hopeless & (now < most), covered)
@@ -865,6 +882,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lowest-power": lowest_power_table,
     "claims": claims_table,
     "margins": margins_table,
+    "equality": equality_table,
     "level": level_table,
     "looks": looks_table,
     "lengths": lengths_table,

@@ -17,12 +17,12 @@ from loopscale.stats.contrasts import (
     contrast_with_value,
     deciding_replicates,
     half_pooled,
-    judge,
     mean_interval,
     pool,
     student,
     why_none,
 )
+from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule
 from tests.stats.simulations import coverage, draw_studies
 
 CELLS, SEEDS, DRAWS = (2, 3, 8, 16), (2, 3, 5, 8), 4000
@@ -100,7 +100,7 @@ def test_exchanging_the_cells_inverts_ratio_and_verdict():
     logs = study(3)
     logs[0] -= 1
     one, other = some(contrast(logs, 0, 1)), some(contrast(logs, 1, 0))
-    assert (judge(*one.interval()), judge(*other.interval())) == ("less", "more")
+    assert (one.verdict(), other.verdict()) == ("less", "more")
     assert one.ratio()[0] == pytest.approx(1 / other.ratio()[0])
 
 
@@ -267,31 +267,38 @@ def test_other_cells_narrow_the_interval_of_a_mean_error():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "margin", "word"),
+    ("low", "high", "rule", "word"),
     [
-        (-0.2, -0.1, None, "less"),
-        (0.1, 0.2, None, "more"),
-        (-0.1, 0.1, None, "undecided"),
-        (-0.04, 0.04, 0.05, "level"),
-        (0.01, 0.04, 0.05, "level"),
-        (0.01, 0.06, 0.05, "more"),
-        (-0.06, 0.01, 0.05, "undecided"),
+        (-0.2, -0.1, DIFFERENCE, "less"),
+        (0.1, 0.2, DIFFERENCE, "more"),
+        (-0.1, 0.1, DIFFERENCE, "undecided"),
+        (-0.04, 0.04, VerdictRule.difference(0.05), "level"),
+        (0.01, 0.04, VerdictRule.difference(0.05), "level"),
+        (0.01, 0.06, VerdictRule.difference(0.05), "more"),
+        (-0.06, 0.01, VerdictRule.difference(0.05), "undecided"),
+        (0.01, 0.04, VerdictRule.equality(0.05), "level"),
+        (0.01, 0.06, VerdictRule.equality(0.05), "undecided"),
+        (0.05, 0.06, VerdictRule.equality(0.05), "more"),
+        (-0.06, -0.05, VerdictRule.equality(0.05), "less"),
+        (-0.06, 0.01, VerdictRule.equality(0.05), "undecided"),
     ],
 )
-def test_the_verdict_follows_from_the_interval_and_the_margin(
-    low: float, high: float, margin: float | None, word: str
+def test_the_verdict_follows_from_the_interval_and_the_rule(
+    low: float, high: float, rule: VerdictRule, word: str
 ):
-    assert judge(low, high, margin) == word
+    assert rule.judge(low, high) == word
 
 
-@pytest.mark.parametrize("margin", [None, 0.05, 0.2])
-def test_the_p_value_is_the_level_at_which_the_interval_decides(margin: float | None):
+@pytest.mark.parametrize(
+    "rule", [DIFFERENCE, *map(VerdictRule.difference, (0.05, 0.2)), *map(VerdictRule.equality, (0.05, 0.2))]
+)
+def test_the_p_value_is_the_level_at_which_the_interval_decides(rule: VerdictRule):
     rng = np.random.default_rng(13)
     for difference, error in zip(rng.normal(0, 0.1, 50), rng.uniform(0.005, 0.1, 50), strict=True):
         compared = Contrast(float(difference), float(3 * error**2), 7.0, 3)
-        p = compared.p(margin)
-        assert judge(*compared.interval(1 - 0.999 * p), margin) == "undecided"
-        assert p > 0.999 or judge(*compared.interval(1 - min(1.001 * p, 1)), margin) != "undecided"
+        p = compared.p(rule)
+        assert rule.judge(*compared.interval(1 - 0.999 * p)) == "undecided"
+        assert p > 0.999 or rule.judge(*compared.interval(1 - min(1.001 * p, 1))) != "undecided"
 
 
 def test_four_times_the_replicates_halve_an_interval():
@@ -306,7 +313,9 @@ def test_a_margin_can_decide_with_fewer_replicates():
     compared = Contrast(0.01, 0.01 * 5, 4.0, 5)
     assert deciding_replicates(compared) is None
     half, room = compared.half_width(), math.log1p(0.2)
-    assert deciding_replicates(compared, margin=0.2) == math.ceil(5 * (half / (room - 0.01)) ** 2)
+    assert deciding_replicates(compared, VerdictRule.difference(0.2)) == math.ceil(
+        5 * (half / (room - 0.01)) ** 2
+    )
 
 
 def test_a_decided_contrast_needs_no_more_replicates_and_a_hopeless_one_has_no_number():

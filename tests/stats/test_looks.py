@@ -9,6 +9,7 @@ from scipy import stats
 
 from loopscale.stats.contrasts import ALPHA, Array, Contrast, contrast, contrast_with_value, half_widths
 from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_value
+from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule
 from tests.stats.simulations import (
     NOISES,
     SCHEDULE,
@@ -22,6 +23,7 @@ from tests.stats.simulations import (
     stop_studies,
 )
 
+RULES = [DIFFERENCE, VerdictRule.difference(0.1), VerdictRule.equality(0.1)]
 ONE_PAIR = np.array([0]), np.array([1])
 RECORDED_SEEDS = (16.4, 18.0, 19.3, 12.8, 4.6)
 """The mean seeds of the first simulation of these looks, for effects of 0, .05, .1, .2 and .5."""
@@ -115,36 +117,43 @@ def test_a_later_look_does_not_withdraw_a_verdict():
     assert low < 0 < high
 
 
-@pytest.mark.parametrize("margin", [None, 0.1])
-def test_the_p_value_of_a_claim_is_the_level_at_which_the_looks_decide(margin: float | None):
+@pytest.mark.parametrize("rule", RULES)
+def test_the_p_value_of_a_claim_is_the_level_at_which_the_looks_decide(rule: VerdictRule):
     for seed in range(20):
         seen = looks_at(draw_studies([seed], 1, 4, 12, noise=0.1)[0], 0, 1, SCHEDULE)
         assert seen is not None
-        p = seen.p(margin)
-        assert seen.verdict(margin, min(0.98 * p, 0.45)) == "undecided"  # a p-value above .5 is 1
+        p = seen.p(rule)
+        assert seen.verdict(rule, min(0.98 * p, 0.45)) == "undecided"  # a p-value above .5 is 1
         if p < 0.45:
-            assert seen.verdict(margin, 1.02 * p) != "undecided"
+            assert seen.verdict(rule, 1.02 * p) != "undecided"
 
 
 # Futility
 
 
-@pytest.mark.parametrize(("margin", "now"), [(None, 0.06), (0.1, 0.03), (0.5, 0.1)])
-def test_the_chance_of_a_verdict_is_the_share_of_drawn_ends(margin: float | None, now: float):
+@pytest.mark.parametrize(
+    ("rule", "now"),
+    [
+        (DIFFERENCE, 0.06),
+        (VerdictRule.difference(0.1), 0.03),
+        (VerdictRule.difference(0.5), 0.1),
+        (VerdictRule.equality(0.1), 0.03),
+        (VerdictRule.equality(0.1), 0.15),
+    ],
+)
+def test_the_chance_of_a_verdict_is_the_share_of_drawn_ends(rule: VerdictRule, now: float):
     rng, variance, draws = np.random.default_rng(8), 0.045, 200_000
     later = now + rng.standard_normal(draws) * math.sqrt(variance * (1 / 8 - 1 / 27))
     bar = float(half_widths(math.sqrt(variance / 27), 28, float(SCHEDULE.alphas()[-1])))
-    decided = np.abs(later) > bar
-    if margin is not None:
-        decided |= np.abs(later) + bar < math.log1p(margin)
-    chance = float(SCHEDULE.chance(now, variance, 2, margin))
+    decided = rule.judge_all(later - bar, later + bar) != "undecided"
+    chance = float(SCHEDULE.chance(now, variance, 2, rule))
     assert chance == pytest.approx(decided.mean(), abs=tolerance(0.5, draws))
 
 
 def test_a_claim_without_a_difference_is_futile_and_a_margin_can_rescue_the_claim():
     seen = ClaimLooks(SCHEDULE, (Contrast(0.0, 0.01, 20.0, 12),) * 4)
     assert seen.is_futile()
-    assert not seen.is_futile(margin=0.2)
+    assert not seen.is_futile(VerdictRule.difference(0.2))
 
 
 # Simulations

@@ -9,6 +9,7 @@ from scipy import stats
 from loopscale.stats.contrasts import ALPHA, Array, Contrast, contrast, contrasts
 from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.stats.multiplicity import ClaimVerdict, Evidence, bonferroni, holm, judge_claims
+from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule
 from tests.stats.simulations import (
     NOISES,
     FamilyShares,
@@ -20,6 +21,7 @@ from tests.stats.simulations import (
 )
 
 QUICK = 1000
+RULES = [DIFFERENCE, VerdictRule.difference(0.1), VerdictRule.equality(0.1)]
 
 
 def claim(p: float, sign: int = -1) -> Contrast:
@@ -63,14 +65,14 @@ def test_holm_rejects_the_same_claims_as_the_textbook_procedure():
 
 
 def test_a_single_claim_needs_no_correction():
-    (one,) = judge_claims([claim(0.04)], [None])
+    (one,) = judge_claims([claim(0.04)], [DIFFERENCE])
     assert (one.verdict, one.alone) == ("less", "less")
     assert one.adjusted_p == pytest.approx(one.p) == pytest.approx(0.04)
 
 
 def test_claims_keep_their_uncorrected_intervals_beside_corrected_verdicts():
     claims = [claim(0.04), claim(0.01, sign=1), claim(0.03)]
-    found = judge_claims(claims, [None] * 3)
+    found = judge_claims(claims, [DIFFERENCE] * 3)
     assert words(found) == ["undecided", "more", "undecided"]
     assert [one.alone for one in found] == ["less", "more", "less"]
     assert [one.adjusted_p for one in found] == pytest.approx([0.06, 0.03, 0.06])
@@ -78,15 +80,16 @@ def test_claims_keep_their_uncorrected_intervals_beside_corrected_verdicts():
 
 
 def test_the_verdict_of_one_claim_lets_holm_relax_the_level_of_the_next():
-    assert words(judge_claims([claim(0.02), claim(0.04)], [None, None])) == ["less", "less"]
+    assert words(judge_claims([claim(0.02), claim(0.04)], [DIFFERENCE] * 2)) == ["less", "less"]
 
 
 def test_a_margin_of_one_claim_forbids_holm_for_all():
-    assert words(judge_claims([claim(0.02), claim(0.04)], [None, 0.05])) == ["less", "undecided"]
+    found = judge_claims([claim(0.02), claim(0.04)], [DIFFERENCE, VerdictRule.difference(0.05)])
+    assert words(found) == ["less", "undecided"]
 
 
 def test_a_claim_without_data_counts_in_the_family():
-    found = judge_claims([claim(0.03), None], [None, None])
+    found = judge_claims([claim(0.03), None], [DIFFERENCE] * 2)
     assert words(found) == ["undecided", "undecided"]
     assert math.isnan(found[1].low)
     assert judge_claims([], []) == ()
@@ -97,15 +100,15 @@ def test_a_wider_interval_can_turn_level_into_less():
     room = math.log1p(0.05)
     error = (room - 0.045) / (stats.t.isf(0.025, 40) * 1.1)
     narrow = Contrast(-0.045, 10 * error**2, 40.0, 10)
-    found = judge_claims([narrow] + [None] * 9, [0.05] * 10)[0]
+    found = judge_claims([narrow] + [None] * 9, [VerdictRule.difference(0.05)] * 10)[0]
     assert (found.alone, found.verdict) == ("level", "less")
 
 
 def test_unlisted_claims_equal_claims_without_data():
     claims = [claim(0.004), claim(0.03)]
-    for margin in (None, 0.05):
-        padded = judge_claims([*claims, *[None] * 4], [margin] * 6)[:2]
-        assert judge_claims(claims, [margin] * 2, unlisted=4) == padded
+    for rule in (DIFFERENCE, VerdictRule.difference(0.05)):
+        padded = judge_claims([*claims, *[None] * 4], [rule] * 6)[:2]
+        assert judge_claims(claims, [rule] * 2, unlisted=4) == padded
     assert [one.adjusted_p for one in padded] == pytest.approx([0.024, 0.18])
 
 
@@ -113,7 +116,7 @@ def test_contrasts_and_looks_are_evidence():
     logs = draw_studies([1], 1, 4, 5)[0]
     seen = contrast(logs, 0, 1), looks_at(logs, 0, 1, LookSchedule())
     assert all(isinstance(one, Evidence) for one in seen)
-    assert len(judge_claims(seen, [None, None])) == 2
+    assert len(judge_claims(seen, [DIFFERENCE] * 2)) == 2
 
 
 def test_simulated_verdicts_equal_the_verdicts_of_judge_claims():
@@ -123,7 +126,7 @@ def test_simulated_verdicts_equal_the_verdicts_of_judge_claims():
     alone = corrected = 0
     for table in logs + means[:, None]:
         found = judge_claims(
-            [contrast(table, int(a), int(b)) for a, b in zip(first, second, strict=True)], [None] * 10
+            [contrast(table, int(a), int(b)) for a, b in zip(first, second, strict=True)], [DIFFERENCE] * 10
         )
         truth = means[first] - means[second]
         wrong = {"less": truth >= 0, "more": truth <= 0, "undecided": np.zeros(10, bool)}
@@ -197,7 +200,8 @@ def margin_shares(draws: int) -> tuple[float, float]:
     """Any false verdict by Holm and by Bonferroni: half the cells level, half at the margin of 10 %."""
     logs, means = draw_studies([3, 12], draws, 8, 12, noise=0.05), np.repeat([0.0, math.log(1.1)], 4)
     by_holm, by_bonferroni = (
-        simulate_family(all_pairs(8), logs, means, correct, 0.1) for correct in (holm, bonferroni)
+        simulate_family(all_pairs(8), logs, means, correct, VerdictRule.difference(0.1))
+        for correct in (holm, bonferroni)
     )
     return by_holm.corrected, by_bonferroni.corrected
 
@@ -206,6 +210,25 @@ def test_with_a_margin_holm_fails_and_bonferroni_holds():
     by_holm, by_bonferroni = margin_shares(QUICK)
     assert by_holm > 0.09
     assert by_bonferroni <= above(0.02, QUICK)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_claims_of_equality_at_the_margin_rarely_get_any_verdict(noise: float):
+    """Cells that differ by the margin are neither level nor different, so every verdict is false."""
+    rule, edge = VerdictRule.equality(0.1), math.log(1.1)
+    logs = draw_studies([6, round(100 * noise)], QUICK, 8, 5, noise=noise)
+    shares = simulate_family(control_pairs(8), logs, np.array([0.0, *[edge] * 7]), bonferroni, rule)
+    assert shares.corrected <= above(0.05, QUICK)
+    assert shares.corrected < shares.alone
+
+
+def test_claims_of_equality_are_found_right_on_both_sides():
+    logs = draw_studies([7], QUICK, 4, 8, noise=0.02)
+    shares = simulate_family(
+        control_pairs(4), logs, np.array([0.0, 0.02, 0.3, 0.4]), bonferroni, VerdictRule.equality(0.1)
+    )
+    assert shares.corrected == 0
+    assert shares.found > 0.95
 
 
 def test_contrasts_of_many_studies_equal_the_contrasts_of_each_study():
@@ -220,13 +243,13 @@ def test_contrasts_of_many_studies_equal_the_contrasts_of_each_study():
             assert one.freedom == many.freedom[0, place]
 
 
-@pytest.mark.parametrize("margin", [None, 0.1])
-def test_p_values_and_verdicts_of_many_contrasts_equal_the_values_of_each_contrast(margin: float | None):
+@pytest.mark.parametrize("rule", RULES)
+def test_p_values_and_verdicts_of_many_contrasts_equal_the_values_of_each_contrast(rule: VerdictRule):
     logs: Array = draw_studies([5], 50, 3, 4, noise=0.03)
     many = contrasts(logs, np.array([0]), np.array([1]))
-    p, verdicts = many.p(margin)[:, 0], many.verdicts(margin)[:, 0]
+    p, verdicts = many.p(rule)[:, 0], many.verdicts(rule)[:, 0]
     for table, its_p, verdict in zip(logs, p, verdicts, strict=True):
         one = contrast(table, 0, 1)
         assert one is not None
-        assert one.p(margin) == pytest.approx(its_p)
-        assert one.verdict(margin) == verdict
+        assert one.p(rule) == pytest.approx(its_p)
+        assert one.verdict(rule) == verdict

@@ -20,6 +20,7 @@ from loopscale.stats.power import (
     replicates_needed,
     simulate_law,
 )
+from loopscale.stats.verdict_rule import VerdictRule
 from tests.stats.simulations import needed
 
 LEVEL_SEEDS = {
@@ -90,7 +91,7 @@ def judged_studies(plan: PlannedClaim, draws: int) -> dict[str, float]:
         ones = [1.0] * plan.pairs
         one = contrast(logs, first, second) if plan.paired else contrast_with_value(logs, first, ones)
         assert one is not None
-        words.append(one.verdict(plan.margin, ALPHA / plan.claims))
+        words.append(one.verdict(plan.rule, ALPHA / plan.claims))
     return {word: words.count(word) / draws for word in plan.chances()}
 
 
@@ -161,13 +162,15 @@ def test_level_needs_the_recorded_replicates_also_if_many(noise: float, margin: 
 
 
 def check_level(noise: float, margin: float) -> None:
-    found = needed(PlannedClaim(2, ReplicateNoise(noise), cells=8, margin=margin), "level")
+    found = needed(
+        PlannedClaim(2, ReplicateNoise(noise), cells=8, rule=VerdictRule.difference(margin)), "level"
+    )
     # With 10,000 draws the power has a standard error of .4 %, which moves the replicates by less than 2 %.
     assert found == pytest.approx(LEVEL_SEEDS[noise, margin], rel=0.02)
 
 
 def test_the_power_of_a_claim_answers_both_questions_of_a_plan():
-    power = claim_power(PlannedClaim(3, ReplicateNoise(0.05), cells=8, margin=0.1))
+    power = claim_power(PlannedClaim(3, ReplicateNoise(0.05), cells=8, rule=VerdictRule.difference(0.1)))
     assert power.chance_exact == power.exact["level"] < 0.5
     assert power.chance_off == power.off["less"] > 0.9
     assert power.replicates_exact == 7
@@ -270,7 +273,7 @@ def test_a_judge_of_any_law_and_runs_that_do_not_learn_can_be_simulated():
 
 
 def test_the_fewest_replicates_have_the_power_and_one_less_does_not():
-    plan = PlannedClaim(2, ReplicateNoise(0.05), cells=8, margin=0.1)
+    plan = PlannedClaim(2, ReplicateNoise(0.05), cells=8, rule=VerdictRule.difference(0.1))
     count = needed(plan, "level")
     assert count is not None
     assert replace(plan, replicates=count).chances()["level"] >= 0.8

@@ -16,13 +16,13 @@ def test_the_page_has_every_table_and_no_other():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["level", "margins"])
+@pytest.mark.parametrize("name", ["level", "margins", "equality"])
 def test_the_page_has_the_quick_tables(name: str):
     check(name)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("level", "margins")])
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("level", "margins", "equality")])
 def test_the_page_has_the_other_tables(name: str):
     check(name)

@@ -61,6 +61,15 @@ WRONG = {
     ),
     "an unknown measure": (claim(keys="of: regreet"), "which is not measured; did you mean regret?"),
     "a negative margin": (claim(keys="margin: -0.1"), "claims.0.margin is -0.1; write a number above 0"),
+    "a level that is no share": (
+        claim(keys="level: some"),
+        "level is 'some'; write a share above 0, such as 10 %",
+    ),
+    "a level of nothing": (claim(keys="level: 0 %"), "level is '0 %'; write a share above 0, such as 10 %"),
+    "a level and a margin": (
+        claim(keys="level: 10 %, margin: 0.1"),
+        "level and margin are two margins of one claim",
+    ),
     "a margin as text": (claim(keys="margin: '0.1'"), "'0.1', not a number"),
     "an unknown basis": (claim(keys="basis: flop"), "did you mean flops?"),
     "an unknown key": (claim(keys="margn: 0.1"), "did you mean margin?"),

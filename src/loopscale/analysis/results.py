@@ -16,7 +16,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors, floor_key
-from loopscale.core.config import leaves
 from loopscale.records.decisions import answering_factors, recorded_decisions
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
@@ -486,14 +485,6 @@ def mean(values: Iterable[float] | Array) -> float:
     values = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64)
     kept = values[~np.isnan(values)]
     return float(kept.mean()) if kept.size else float("nan")
-
-
-def settings_label(settings: Mapping[str, Any]) -> str:
-    """Settings in words: `algoformer, loops = 4`."""
-    return ", ".join(
-        str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
-        for path, value in leaves(settings)
-    )
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:

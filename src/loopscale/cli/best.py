@@ -77,11 +77,11 @@ def show_best(results: "Results", answers: Sequence["Best"]) -> None:
 
 def show_claims(claims: Sequence["JudgedClaim"]) -> None:
     """Print the claims of a study with their verdicts."""
-    from loopscale.analysis.answers.claims import CLAIM_COLUMNS, claim_notes
+    from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes
 
     if claims:
         say(" ".join(["Claims.", *claim_notes(claims)]))
-        show_answers([column for column in CLAIM_COLUMNS if column.heading not in ("of", "over")], claims)
+        show_answers(READ_COLUMNS, claims)
         for claim in claims:
             if claim.decision:
                 say(f"{claim.text}: {claim.decision.end}")

@@ -39,12 +39,14 @@ def command(
     from loopscale.analysis.answers.two_studies import compare
     from loopscale.analysis.report.two_studies_page import two_studies_page
     from loopscale.cli.recorded import recorded
-    from loopscale.cli.report import write_page
+    from loopscale.cli.report import check_named, write_page
     from loopscale.studies.files import recorded_name
 
     names = [recorded_name(study) for study in (first, second)]
     if names[0] == names[1]:
         raise UsageError(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
+    if out is not None:
+        check_named(out)
     place = open_store(context, store, storage)
     studies = compare(*(recorded(place, study) for study in (first, second)))
     if out is not None:

@@ -248,6 +248,8 @@ def _show_power(plan: "StudyPlan") -> None:
     from loopscale.studies.power import ASSUMPTIONS, families
 
     asked = families(plan.power)
+    for claim in (power for power in plan.power if power.kind == "claim"):
+        say_folded(f"claim “{claim.question}” is judged as: {claim.statement}")
     replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
     for kind in ("law", "claim"):
         rows: dict[tuple[str, ...], list[QuestionFamily]] = {}

@@ -9,7 +9,7 @@ import typer
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import plural, say, show_json, tell
-from loopscale.core.output_files import check_page, write_output
+from loopscale.core.output_files import check_page, check_target, write_output
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.findings import Findings
@@ -41,6 +41,8 @@ def command(
     from loopscale.analysis.report.study_page import cost_fronts
     from loopscale.cli.recorded import recorded
 
+    if out is not None:
+        check_named(out)
     place = open_store(context, store, storage)
     results = recorded(place, study)
     findings = study_findings(results)
@@ -78,19 +80,30 @@ def write_page(file: Path, page: bytes, named: bool = True) -> None:
     A file that a person has `named` must not lie in a store, and must not exist with other content than a page. Raises
     StoreError or UsageError otherwise. A file with the usual name gets its folder.
     """
-    from loopscale.records.stores.folder import require_outside_stores
-
+    if named:
+        check_named(file)
     try:
-        if named:
-            require_outside_stores(file, "--out a file", reports=True)
-            check_page(file)
-        else:
+        if not named:
             file.parent.mkdir(parents=True, exist_ok=True)
         write_output(file, page)
     except OSError as problem:
-        raise UsageError(
-            f"cannot write {file} ({problem.strerror}); give another file with --out"
-        ) from problem
+        raise _cannot_write(file, problem) from problem
+
+
+def check_named(file: Path) -> None:
+    """Check a file that a person has named for a page, before the page is made. Raises StoreError or UsageError."""
+    from loopscale.records.stores.folder import require_outside_stores
+
+    try:
+        require_outside_stores(file, "--out a file", reports=True)
+        check_target(file)
+        check_page(file)
+    except OSError as problem:
+        raise _cannot_write(file, problem) from problem
+
+
+def _cannot_write(file: Path, problem: OSError) -> UsageError:
+    return UsageError(f"cannot write {file} ({problem.strerror}); give another file with --out")
 
 
 def provenance(store: "Store", results: "Results") -> dict[str, Any]:

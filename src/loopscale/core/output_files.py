@@ -29,6 +29,14 @@ def check_page(file: Path) -> None:
         raise FileExistsError(errno.EEXIST, "it exists and is no HTML page", str(file))
 
 
+def check_target(file: Path) -> None:
+    """Raises OSError for a folder, and for a file in a folder that does not exist. Neither can be written."""
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(file))
+    if not file.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+
+
 def write_output(file: Path, content: bytes) -> None:
     """Write the content. Raises OSError, whose `strerror` is the reason for a person."""
     with open_output(file) as stream:

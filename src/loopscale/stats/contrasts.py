@@ -11,7 +11,6 @@ errors. A table of logs has a row for each cell and a column for each seed; NaN 
 - `contrasts`: `contrast` for many complete tables at once, for simulations.
 - `mean_interval`: the interval of one cell's mean error.
 - `why_none`: the reason, in words, why these functions return None.
-- `judge`: the verdict of an interval, which is less, more, level or undecided.
 - `deciding_replicates`: the number of replicates that would decide an undecided contrast.
 
 All intervals share one rule for the noise, `half_pooled`. A simulation chose the rule (20,000 draws for each of 2, 3,
@@ -33,15 +32,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, cast, get_args
+from typing import cast
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Words = NDArray[Any]
-"""An array of verdicts."""
+from loopscale.stats.verdict_rule import DIFFERENCE, Array, Judgement, VerdictRule, Words
+
 LEVEL = 0.95
 """The level of all intervals: the share that covers the truth."""
 ALPHA = 0.05
@@ -60,8 +58,6 @@ MOST_DECIDING_REPLICATES = 1000
 LARGEST_LOG = math.log(sys.float_info.max)
 Rows = int | Sequence[int]
 """A row of a table, or several rows."""
-Judgement = Literal["less", "more", "level", "undecided"]
-JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 
 
 @dataclass(frozen=True)
@@ -92,11 +88,13 @@ def half_widths(error: Array | float, freedom: Array | float | int, alpha: Array
 
 
 def p_values(
-    difference: Array | float, error: Array | float, freedom: Array | float | int, margin: float | None = None
+    difference: Array | float,
+    error: Array | float,
+    freedom: Array | float | int,
+    rule: VerdictRule = DIFFERENCE,
 ) -> Array:
     """The p-values of verdicts: the smallest alpha at which each interval is not undecided (see `Contrast.p`)."""
-    off, error = np.abs(np.asarray(difference)), np.asarray(error)
-    reach = off if margin is None else np.maximum(off, math.log1p(margin) - off)
+    reach, error = np.maximum(rule.reach(difference), 0.0), np.asarray(error)
     certain = np.where(reach > 0, np.inf, 0.0)
     t = np.where(error > 0, reach / np.where(error > 0, error, 1.0), certain)
     return np.asarray(2 * scipy.special.stdtr(freedom, -t))
@@ -143,22 +141,18 @@ class Contrast:
         low, high = self.interval(level)
         return _exp(self.difference), _exp(low), _exp(high)
 
-    def p(self, margin: float | None = None) -> float:
+    def p(self, rule: VerdictRule = DIFFERENCE) -> float:
         """The p-value of the verdict: the smallest 1 - `level` at which the interval is not undecided.
 
-        Without a margin this is the two-sided p-value of Student's t-test. With a margin the two one-sided tests of
-        "level" count too. One claim needs no correction for both tests, because at most one verdict can be false.
+        By the rule `DIFFERENCE` this is the two-sided p-value of Student's t-test. If the rule has room, the two
+        one-sided tests of "level" count too. One claim needs no correction for both tests, because at most one verdict
+        can be false.
         """
-        return float(p_values(self.difference, self.error, self.freedom, margin))
+        return float(p_values(self.difference, self.error, self.freedom, rule))
 
-    def verdict(self, margin: float | None = None, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
         """The verdict of the interval of level 1 - alpha."""
-        return judge(*self.interval(1 - alpha), margin)
-
-    def reach(self, margin: float | None = None) -> float:
-        """An interval with a smaller half width than this gives a verdict."""
-        off = abs(self.difference)
-        return off if margin is None else max(off, math.log1p(margin) - off)
+        return rule.judge(*self.interval(1 - alpha))
 
 
 def contrast(logs: Array, first: Rows, second: Rows, prior: float = PRIOR) -> Contrast | None:
@@ -227,14 +221,14 @@ class Contrasts:
         """Half the confidence intervals of level 1 - alpha."""
         return half_widths(self.error, self.freedom, alpha)
 
-    def p(self, margin: float | None = None) -> Array:
+    def p(self, rule: VerdictRule = DIFFERENCE) -> Array:
         """The p-values of the verdicts."""
-        return p_values(self.difference, self.error, self.freedom, margin)
+        return p_values(self.difference, self.error, self.freedom, rule)
 
-    def verdicts(self, margin: float | None = None, alpha: Array | float = ALPHA) -> Words:
+    def verdicts(self, rule: VerdictRule = DIFFERENCE, alpha: Array | float = ALPHA) -> Words:
         """The verdicts of the intervals of level 1 - alpha."""
         half = self.half_width(alpha)
-        return judge_all(self.difference - half, self.difference + half, margin)
+        return rule.judge_all(self.difference - half, self.difference + half)
 
 
 def contrasts(
@@ -344,30 +338,9 @@ def why_none(*rows: Array) -> str:
     return ""
 
 
-def judge(low: float, high: float, margin: float | None = None) -> Judgement:
-    """The verdict of an interval of a log ratio.
-
-    Parameters
-    ----------
-    low, high
-        The ends of the interval.
-    margin
-        Ratios from 1/(1 + margin) to 1 + margin do not matter. An interval inside is "level" (two one-sided tests;
-        @schuirmann1987), even if the interval leaves out 0.
-    """
-    return cast(Judgement, str(judge_all(np.asarray(low), np.asarray(high), margin)))
-
-
-def judge_all(low: Array, high: Array, margin: float | None = None) -> Words:
-    """The verdicts of many intervals, by the rule of `judge`."""
-    room = math.log1p(margin) if margin else 0.0
-    within = (-room < low) & (high < room)
-    return np.select([within, high < 0, low > 0], ["level", "less", "more"], "undecided")
-
-
 def deciding_replicates(
     compared: Contrast,
-    margin: float | None = None,
+    rule: VerdictRule = DIFFERENCE,
     level: float = LEVEL,
     most: int = MOST_DECIDING_REPLICATES,
 ) -> int | None:
@@ -380,10 +353,10 @@ def deciding_replicates(
     int or None
         In all, for each group; the present number if the contrast is decided. None above `most`.
     """
-    half, reach = compared.half_width(level), compared.reach(margin)
+    half, reach = compared.half_width(level), float(rule.reach(compared.difference))
     if half < reach:
         return compared.seeds
-    if reach == 0 or compared.seeds * (half / reach) ** 2 > most:
+    if reach <= 0 or compared.seeds * (half / reach) ** 2 > most:
         return None
     return max(compared.seeds + 1, math.ceil(compared.seeds * (half / reach) ** 2))
 

@@ -19,8 +19,9 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from loopscale.stats.contrasts import ALPHA, Array, PooledVariance, Words, pool, student
+from loopscale.stats.contrasts import ALPHA, Array, PooledVariance, pool, student
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.verdict_rule import Words
 
 CLOSE = 2.0
 """AICc does not tell forms apart that differ by less."""

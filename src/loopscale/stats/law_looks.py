@@ -15,7 +15,8 @@ import numpy as np
 
 from loopscale.stats.contrasts import ALPHA, Array, student
 from loopscale.stats.fitting import FormFit, RateVerdict, best_form, judge_rate, margin_of
-from loopscale.stats.looks import LookSchedule, chance_of_verdict
+from loopscale.stats.looks import LookSchedule
+from loopscale.stats.verdict_rule import VerdictRule
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class LawLooks:
         share = 1.0 if self._scatters else now / most
         spread = max(error * math.sqrt(max(1 - share, 0.0)), 1e-150)
         bar = student(self._freedom(most), 1 - level) * error * math.sqrt(share)
-        return float(chance_of_verdict(self._off, spread, bar, self._margin))
+        return float(self._rule.chance(self._off, spread, bar))
 
     def is_futile(self, alpha: float = ALPHA) -> bool:
         """True if more replicates will probably not decide the law."""
@@ -76,7 +77,7 @@ class LawLooks:
             return None
         level = float(self.schedule.alphas(alpha)[-1])
         half = student(self._freedom(self.seeds), 1 - level) * self._error(alpha)
-        reach = max(abs(self._off), self._margin - abs(self._off))
+        reach = float(self._rule.reach(self._off))
         needed = self.seeds * (half / reach) ** 2 if reach else math.inf
         return max(self.seeds + 1, math.ceil(needed)) if needed <= most else None
 
@@ -96,7 +97,7 @@ class LawLooks:
         added = len(values) * (1 if scatters else seeds - 1)
         half = student(self._freedom(seeds) + added, 1 - level) * self._error(alpha)
         half *= math.sqrt(lengths[0] / lengths[1])
-        reach = max(abs(self._off), self._margin - abs(self._off))
+        reach = float(self._rule.reach(self._off))
         first, most = self.schedule.seeds[0], self.schedule.seeds[-1]
         if scatters:  # more replicates leave the scatter as it is
             return first if half <= reach else None
@@ -108,8 +109,8 @@ class LawLooks:
         return self.fits[-1].rate - self.predicted[-1]
 
     @property
-    def _margin(self) -> float:
-        return margin_of(self.fits[-1].form, self.predicted[-1])
+    def _rule(self) -> VerdictRule:
+        return VerdictRule(margin_of(self.fits[-1].form, self.predicted[-1]))
 
     @property
     def _scatters(self) -> bool:

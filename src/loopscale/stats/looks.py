@@ -28,12 +28,12 @@ from loopscale.stats.contrasts import (
     ALPHA,
     Array,
     Contrast,
-    Judgement,
     Rows,
     contrast,
     contrast_with_value,
     half_widths,
 )
+from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule
 
 NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
 """Gauss-Legendre quadrature between the bounds of a look."""
@@ -81,7 +81,7 @@ class LookSchedule:
         difference: Array | float,
         variance: Array | float,
         look: int,
-        margin: float | None = None,
+        rule: VerdictRule = DIFFERENCE,
         alpha: float = ALPHA,
     ) -> Array:
         """The chance of a verdict at the last look, if the present data are the only knowledge.
@@ -95,14 +95,14 @@ class LookSchedule:
             Of the contrasts at `look`.
         look
             The index of the present look.
-        margin, alpha
+        rule, alpha
             Of the claim, see `Contrast.verdict`.
         """
         now, most = self.seeds[look], self.seeds[-1]
         difference, variance = np.asarray(difference), np.asarray(variance)
         spread = np.sqrt(np.maximum(variance * (1 / now - 1 / most), 1e-300))
         bar = half_widths(np.sqrt(variance / most), self.prior + most - 1, self.alphas(alpha)[-1])
-        return chance_of_verdict(difference, spread, bar, None if margin is None else math.log1p(margin))
+        return rule.chance(difference, spread, bar)
 
 
 @dataclass(frozen=True)
@@ -122,28 +122,26 @@ class ClaimLooks:
         """The interval of the difference at the present look. The chance that any look's interval fails is alpha."""
         return self.contrasts[-1].interval(1 - float(self.schedule.alphas(alpha)[self.look]))
 
-    def p(self, margin: float | None = None) -> float:
+    def p(self, rule: VerdictRule = DIFFERENCE) -> float:
         """The p-value of all looks so far."""
-        return float(self.schedule.p(np.array([one.p(margin) for one in self.contrasts])))
+        return float(self.schedule.p(np.array([one.p(rule) for one in self.contrasts])))
 
-    def verdict(self, margin: float | None = None, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
         """The first verdict that is not undecided. Later looks do not withdraw a verdict."""
         for one, level in zip(self.contrasts, self.schedule.alphas(alpha), strict=False):
-            word = one.verdict(margin, float(level))
+            word = one.verdict(rule, float(level))
             if word != "undecided":
                 return word
         return "undecided"
 
-    def chance(self, margin: float | None = None, alpha: float = ALPHA) -> float:
+    def chance(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> float:
         """The chance of a verdict at the last look; see `LookSchedule.chance`."""
         present = self.contrasts[-1]
-        return float(self.schedule.chance(present.difference, present.variance, self.look, margin, alpha))
+        return float(self.schedule.chance(present.difference, present.variance, self.look, rule, alpha))
 
-    def is_futile(self, margin: float | None = None, alpha: float = ALPHA) -> bool:
+    def is_futile(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> bool:
         """True if more replicates will probably not decide the claim."""
-        return (
-            self.verdict(margin, alpha) == "undecided" and self.chance(margin, alpha) < self.schedule.futile
-        )
+        return self.verdict(rule, alpha) == "undecided" and self.chance(rule, alpha) < self.schedule.futile
 
 
 def looks_at(logs: Array, first: Rows, second: Rows, schedule: LookSchedule) -> ClaimLooks | None:
@@ -210,30 +208,6 @@ def _complete_seeds(logs: Array, *rows: Rows) -> NDArray[np.intp]:
 
 def _normal(z: Array | float) -> Array:
     return np.asarray(scipy.special.ndtr(z))
-
-
-def chance_of_verdict(
-    difference: Array | float, spread: Array | float, bar: Array | float, margin: float | None
-) -> Array:
-    """The chance that an interval, `difference` plus or minus `bar`, will exclude 0 or lie within the margin.
-
-    Parameters
-    ----------
-    difference
-        The present estimate.
-    spread
-        The standard deviation of the last estimate about the present one.
-    bar
-        Half the width of the last interval.
-    margin
-        The margin of equivalence, in the unit of the difference; None if no margin decides.
-    """
-    chance = _normal((difference - bar) / spread) + _normal((-difference - bar) / spread)
-    if margin is not None:
-        room = np.maximum(margin - bar, 0.0)
-        level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
-        chance = np.where(room >= bar, 1.0, chance + level)
-    return np.asarray(chance)
 
 
 @lru_cache(maxsize=256)

@@ -86,3 +86,11 @@ def measure_of(question: Mapping[str, Any]) -> str:
     if of not in KINDS:
         return of
     return Milestone(float(question["regret"]) if of == REACHED else None, unit).measure
+
+
+def check_regret(of: str, level: float | None) -> None:
+    """Raise ValueError unless `of: reached`, and nothing else, comes with its level."""
+    if of == REACHED and level is None:
+        raise ValueError("reached is the time until the regret is below a level; write regret: 0.05")
+    if of != REACHED and level is not None:
+        raise ValueError(f"regret is the level of reached, and this is of {of}; leave out regret")

@@ -23,7 +23,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from loopscale.stats.contrasts import ALPHA, Array, Judgement
+from loopscale.stats.contrasts import ALPHA, Array
+from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule
 
 
 @runtime_checkable
@@ -34,11 +35,11 @@ class Evidence(Protocol):
         """The 95 % interval of the difference of log errors, without a correction for the number of claims."""
         ...
 
-    def p(self, margin: float | None = None) -> float:
+    def p(self, rule: VerdictRule = DIFFERENCE) -> float:
         """The smallest alpha at which `verdict` is not undecided."""
         ...
 
-    def verdict(self, margin: float | None = None, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
         """The verdict with a chance alpha to be false."""
         ...
 
@@ -78,7 +79,7 @@ def bonferroni(p: Array, unlisted: int = 0) -> Array:
 
 def judge_claims(
     evidence: Sequence[Evidence | None],
-    margins: Sequence[float | None],
+    rules: Sequence[VerdictRule],
     alpha: float = ALPHA,
     unlisted: int = 0,
 ) -> tuple[ClaimVerdict, ...]:
@@ -88,8 +89,8 @@ def judge_claims(
     ----------
     evidence
         The data of each claim; None for a claim without data.
-    margins
-        The margin of equivalence of each claim; None if "level" is no verdict of the claim.
+    rules
+        The rule of each claim's verdict.
     alpha
         The allowed chance of any false verdict.
     unlisted
@@ -98,24 +99,24 @@ def judge_claims(
     """
     if not evidence:
         return ()
-    pairs = list(zip(evidence, margins, strict=True))
-    p = np.array([1.0 if data is None else data.p(margin) for data, margin in pairs])
+    pairs = list(zip(evidence, rules, strict=True))
+    p = np.array([1.0 if data is None else data.p(rule) for data, rule in pairs])
     count = len(p) + unlisted
-    if any(margin is not None for margin in margins):
+    if any(rule.room is not None for rule in rules):
         adjusted, alphas = bonferroni(p, unlisted), np.full(len(p), alpha / count)
     else:
         adjusted, alphas = holm(p, unlisted), np.empty(len(p))
         alphas[np.argsort(p, kind="stable")] = alpha / np.arange(count, unlisted, -1)
     verdicts: list[ClaimVerdict] = []
-    for place, (data, margin) in enumerate(pairs):
+    for place, (data, rule) in enumerate(pairs):
         if data is None:
             verdicts.append(ClaimVerdict(np.nan, np.nan, "undecided", 1.0, 1.0, "undecided"))
             continue
         # A wider interval can change "level" to "less", so the verdict is that of the interval of the corrected level.
         stands = adjusted[place] <= alpha
-        verdict = data.verdict(margin, float(alphas[place])) if stands else "undecided"
+        verdict = data.verdict(rule, float(alphas[place])) if stands else "undecided"
         low, high = data.interval()
         verdicts.append(
-            ClaimVerdict(low, high, data.verdict(margin), float(p[place]), float(adjusted[place]), verdict)
+            ClaimVerdict(low, high, data.verdict(rule), float(p[place]), float(adjusted[place]), verdict)
         )
     return tuple(verdicts)

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from loopscale.stats.contrasts import (
     ALPHA,
-    JUDGEMENTS,
     PRIOR,
     Array,
     Contrasts,
-    Words,
     common_noise,
     half_pooled,
     half_widths,
@@ -32,6 +30,7 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, judge_rates
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.verdict_rule import DIFFERENCE, JUDGEMENTS, VerdictRule, Words
 
 POWER = 0.8
 """The wanted chance of a verdict."""
@@ -133,8 +132,8 @@ class PlannedClaim:
     """The true difference of log errors, first minus second, between learnt runs."""
     cells: int = 2
     """The number of cells in the study. All cells lend their noise to the comparison."""
-    margin: float | None = None
-    """The margin of equivalence; None if "level" is no verdict."""
+    rule: VerdictRule = DIFFERENCE
+    """The rule of the verdict."""
     claims: int = 1
     """The number of claims in the study. Each is judged at ALPHA / claims, the strictest step of Holm's correction."""
     paired: bool = True
@@ -159,7 +158,7 @@ class PlannedClaim:
         rng = np.random.default_rng(seed)
         alike = self.noise.learnt == 1 or (self.gated and self.cells <= self._compared)
         compared = self._drawn(rng, draws) if alike else self._tables(rng, draws)
-        return _shares(compared.verdicts(self.margin, ALPHA / self.claims), JUDGEMENTS)
+        return _shares(compared.verdicts(self.rule, ALPHA / self.claims), JUDGEMENTS)
 
     @property
     def _compared(self) -> int:
@@ -303,13 +302,13 @@ class Power:
 def claim_power(plan: PlannedClaim, draws: int = DRAWS) -> Power:
     """The power of a claim: "level" if both errors are the same, "less" if the first error is a quarter less.
 
-    Without a margin, "level" is no verdict. `replicates_exact` is None then.
+    If level is no verdict of the rule, `replicates_exact` is None.
     """
     same, less = replace(plan, effect=0.0), replace(plan, effect=math.log1p(-OFF))
     exact, off = same.chances(draws), less.chances(draws)
     needed = (
         replicates_needed(lambda n: replace(same, replicates=n).chances(draws)["level"])
-        if plan.margin
+        if plan.rule.room is not None
         else None
     )
     return Power(

@@ -1,5 +1,7 @@
 """Claims in a study's file: two cells, or a cell and a classical algorithm, and which of the two has less error.
 
+A claim may also say that both have the same error.
+
 A claim is a judgement, not a setting. A claim that is added, changed or removed changes no trial, no cell and no key.
 The claims of a file are one family: each verdict is corrected for their number.
 """
@@ -12,10 +14,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar,
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from loopscale.core.config import Config, is_tree, leaves
-from loopscale.stats.contrasts import Judgement
-from loopscale.stats.milestones import KINDS, REACHED, Unit, measure_of
+from loopscale.stats.milestones import KINDS, Milestone, Unit, check_regret, measure_of
+from loopscale.stats.verdict_rule import Judgement, VerdictRule
 from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
+from loopscale.studies.shares import NUMBER_OR_PERCENT, share_of
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
@@ -27,7 +30,20 @@ VERDICTS: dict[Judgement, Word] = {
     "level": "level",
     "undecided": "undecided",
 }
-"""The verdict on a claim, by the judgement of the ratio of its first side to its second side."""
+"""The verdict on a claim of less, by the judgement of the ratio of its first side to its second side."""
+VERDICTS_OF_EQUALITY: dict[Judgement, Word] = {
+    "less": "does not hold",
+    "more": "does not hold",
+    "level": "holds",
+    "undecided": "undecided",
+}
+"""The verdict on a claim of equality."""
+MARGIN = 0.05
+"""The margin of equivalence of a claim that names none."""
+MOST_LEVEL = 10
+"""The largest margin of equality."""
+BASES: dict[Unit, str] = {"steps": "steps", "flops": "FLOPs", "seconds": "seconds"}
+"""The units of cost in texts."""
 OF_CURVES = ("error", "error_last", "regret", "regret_last")
 """Measures that are recorded after every loop, and for classical algorithms too."""
 
@@ -77,16 +93,8 @@ class WithValues(Protocol):
 Placed = TypeVar("Placed", bound=WithValues)
 
 
-Level = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+RegretLevel = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 """The regret of a milestone."""
-
-
-def check_level(of: str, level: float | None) -> None:
-    """Raise ValueError unless `of: reached`, and nothing else, comes with its level."""
-    if of == REACHED and level is None:
-        raise ValueError("reached is the time until the regret is below a level; write regret: 0.05")
-    if of != REACHED and level is not None:
-        raise ValueError(f"regret is the level of reached, and this is of {of}; leave out regret")
 
 
 def _count(data: Mapping[str, Any], name: str) -> None:
@@ -128,8 +136,18 @@ def _cell_or_solver(data: Any) -> Any:
     return dict(data) | {"solver": solver}
 
 
+def _level(data: Any) -> Any:
+    """Read the margin of equality: a share above 0, as a number or in percent."""
+    if not 0 < (share := share_of(data)) < MOST_LEVEL:
+        raise ValueError(f"level is {quoted(data)}; write a share above 0, such as 10 % or 0.1")
+    return share
+
+
 class ClaimSpec(Config):
     """A statement that the first side has less of a measure than the second side.
+
+    With `level: 10 %`, the statement is that both sides have the same within 10 %. Such a claim holds if the whole
+    interval of the ratio lies within this margin. It does not hold if the whole interval lies outside.
 
     A side is a cell: `model.kind: looped`. The second side may also be a baseline: `solver: newton, step: 4`. The
     claim holds if the whole interval of the ratio lies below 1. It does not hold if the interval lies above 1. If the
@@ -155,18 +173,23 @@ class ClaimSpec(Config):
     """The measure. Without a known floor, or with a regret of 0, the errors are compared, and reports say so. With
     `emerged_at`, the claim is about the steps until a net leaves the plateau. With `reached`, the claim is about the
     steps until the validation regret is below the level under `regret`."""
-    regret: Level = None
+    regret: RegretLevel = None
     """The level of `of: reached`."""
     basis: Unit = "steps"
     """Two cells are compared after all their steps, or after equal FLOPs or seconds of training. With `emerged_at` and
     `reached`: whether steps, FLOPs or seconds are counted."""
-    margin: Annotated[float, Field(gt=0, lt=10)] | None = 0.05
+    margin: Annotated[float, Field(gt=0, lt=10)] | None = MARGIN
     """Ratios from 1/(1 + margin) to 1 + margin count as level; null if level is no verdict of the claim."""
+    level: Annotated[float, BeforeValidator(_level), NUMBER_OR_PERCENT] | None = None
+    """The claim is that both sides are level: the ratio lies from 1/(1 + level) to 1 + level. A share, such as 0.1 or
+    10 %. Absent: the claim is that the first side has less."""
 
     @model_validator(mode="after")
     def _comparable(self) -> Self:
         sides = self.sides
-        check_level(self.of, self.regret)
+        check_regret(self.of, self.regret)
+        if self.level is not None and self.margin not in (None, MARGIN):
+            raise ValueError("level and margin are two margins of one claim; leave out margin")
         solver = any(isinstance(side, SolverSide) for side in sides)
         loops = any(isinstance(side, CellSide) and side.loop for side in sides)
         if self.basis != "steps" and (solver or loops):
@@ -191,6 +214,46 @@ class ClaimSpec(Config):
     def measure(self) -> str:
         """The name of the measure, with the level and the unit of a milestone."""
         return measure_of(self.model_dump(include={"of", "regret", "basis"}))
+
+    @property
+    def rule(self) -> VerdictRule:
+        """The rule of the verdict on the ratio of the first side to the second side."""
+        if self.level is None:
+            return VerdictRule.difference(self.margin)
+        return VerdictRule.equality(self.level)
+
+    def word(self, judgement: Judgement) -> Word:
+        """The verdict on the claim, by the judgement of the ratio."""
+        return (VERDICTS if self.level is None else VERDICTS_OF_EQUALITY)[judgement]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both sides."""
+        return self._name(self.sides[0]), self._name(self.sides[1])
+
+    @property
+    def statement(self) -> str:
+        """The claim in a sentence that follows from its sides and its measure. Only this sentence has a verdict."""
+        return self.statement_on(*self.names)
+
+    def statement_on(self, first: str, second: str, measure: str = "") -> str:
+        """The statement with these names of the sides, and of the measure that is compared in fact."""
+        milestone = Milestone.parse(self.measure)
+        where = "" if milestone or self.basis == "steps" else f" after equal {BASES[self.basis]} of training"
+        where += f", on average over {' and '.join(self.over)}" if self.over else ""
+        words = measure or (milestone.words if milestone else self.of.replace("_", " "))
+        if self.level is not None:
+            return f"{first} and {second} have the same {words} within {self.level * 100:.3g} %{where}"
+        verb = "needs fewer" if milestone else "has less"
+        return f"{first} {verb} {words} than {second}{where}"
+
+    def _name(self, side: Side) -> str:
+        """The name of a side."""
+        if isinstance(side, SolverSide):
+            steps = f" after {side.step} steps" if side.step else ""
+            return f"{side.settings['kind']}".replace("_", " ") + steps
+        label = _settings_label(side.settings) or ("all cells" if self.over else "the only cell")
+        return f"{label} after {side.loop} loops" if side.loop else label
 
     @property
     def sides(self) -> tuple[CellSide, Side]:
@@ -256,3 +319,11 @@ def _side(data: Mapping[str, Any]) -> Side:
 def _cell_side(data: Mapping[str, Any]) -> CellSide:
     settings = {name: value for name, value in data.items() if name != "loop"}
     return CellSide(dict(leaves(settings)), data.get("loop"))
+
+
+def _settings_label(settings: Mapping[str, Any]) -> str:
+    """Settings in words: `algoformer, loops = 4`."""
+    return ", ".join(
+        str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
+        for path, value in leaves(settings)
+    )

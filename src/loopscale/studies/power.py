@@ -77,6 +77,8 @@ class QuestionPower:
     kind: Literal["law", "claim"]
     question: str
     """The measure and the axis of the law, or the text of the claim."""
+    statement: str
+    """The sentence that has the verdict of a claim; empty for a law."""
     against: str
     """The object of the verdict: the kind of the bound, or the two sides."""
     runs: int
@@ -222,7 +224,9 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
     runs = study.replicates * len(of_runs)
     against = next((str(side.settings["kind"]) for side in claim.sides if isinstance(side, SolverSide)), "")
     chance, learning = _learning_of(study, cells or study.cells()[:1], claim.measure, noise)
-    question = QuestionPower("claim", claim.text, against, runs, chance, of_runs[0], learning)
+    question = QuestionPower(
+        "claim", claim.text, claim.statement, against, runs, chance, of_runs[0], learning
+    )
     if not pairs:
         return replace(question, because="a side names no single cell")
     if len(cells) < sum(map(len, pairs)):
@@ -233,7 +237,7 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
         study.replicates,
         _mean_noise([each.noise for each in of_runs]),
         cells=len(study.cells()),
-        margin=claim.margin,
+        rule=claim.rule,
         claims=len(study.claims),
         paired=not against,
         pairs=len(pairs),
@@ -330,7 +334,7 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
     theory = str(spec.theory["kind"]) if spec.theory else ""
     chance, learning = _learning_of(study, cells, spec.measure, noise)
     question = QuestionPower(
-        "law", f"{spec.measure} along {spec.along}", theory, runs, chance, of_run, learning
+        "law", f"{spec.measure} along {spec.along}", "", theory, runs, chance, of_run, learning
     )
     learnt = replace(of_run.noise, learnt=1.0)
     if curve:

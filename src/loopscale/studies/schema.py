@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
-    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -21,14 +20,15 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
 from loopscale.solvers.base import Solver
 from loopscale.stats.forms.base import Form
-from loopscale.stats.milestones import KINDS, Unit, measure_of
-from loopscale.studies.claims import ClaimSpec, Level, Text, check_level
+from loopscale.stats.milestones import KINDS, Unit, check_regret, measure_of
+from loopscale.studies.claims import ClaimSpec, RegretLevel, Text
 from loopscale.studies.mistakes import one_of, quoted
 from loopscale.studies.patterns import check_pattern
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
 from loopscale.studies.searches.base import MOST_REPLICATES, Search
 from loopscale.studies.searches.tpe import TPE
 from loopscale.studies.settings import with_kind
+from loopscale.studies.shares import PERCENT, share_of
 from loopscale.studies.space import Scalar, Space
 from loopscale.studies.until import DECIDED, UntilDecided, read_until
 from loopscale.tasks.base import Task
@@ -109,7 +109,7 @@ class LawSpec(Config):
     """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), the steps until the
     validation regret is below a level (`reached`), or another measure of the task. Only errors and regret have a curve
     along loops or points."""
-    regret: Level = None
+    regret: RegretLevel = None
     """The level of `of: reached`."""
     basis: Unit = "steps"
     """Whether `emerged_at` and `reached` count steps, FLOPs or seconds of training."""
@@ -134,7 +134,8 @@ class LawSpec(Config):
 
     @model_validator(mode="after")
     def _level_and_basis(self) -> Self:
-        check_level(self.of, self.regret)
+        if self.of in KINDS or self.regret is not None:
+            check_regret(self.of, self.regret)
         if self.basis != "steps" and self.of not in KINDS:
             names = " and ".join(KINDS)
             raise ValueError(f"basis is the unit of {names}, and this is of {self.of}; leave out basis")
@@ -189,25 +190,11 @@ class Budget(Config):
     """Hours of wall clock; `None` for no limit."""
 
 
-PERCENT = WithJsonSchema({"type": "string", "pattern": r"^[0-9]*\.?[0-9]+%$"})
-"""A share in percent, for the schema of an editor."""
-
-
 def _failures(data: Any) -> Any:
     """A share as a number, or in percent as text."""
-    if data is not None and not 0 < _share(data) < 1:
+    if data is not None and not 0 < share_of(data) < 1:
         raise ValueError(f"failures is {quoted(data)}; write a share, such as 20% or 0.2")
     return data
-
-
-def _share(data: Any) -> float:
-    """The share in a number or in percent; NaN for anything else."""
-    if isinstance(data, str) and data.endswith("%"):
-        try:
-            return float(data.removesuffix("%")) / 100
-        except ValueError:
-            return math.nan
-    return float(data) if type(data) in (int, float) else math.nan
 
 
 class Stop(Config):
@@ -226,7 +213,7 @@ class Stop(Config):
     @property
     def failure_share(self) -> float:
         """The share of failed trials above which a run stops; infinite without the rule."""
-        return math.inf if self.failures is None else _share(self.failures)
+        return math.inf if self.failures is None else share_of(self.failures)
 
     def exceeds_hours(self, metrics: Mapping[str, float]) -> bool:
         """True if the seconds among a trial's metrics exceed `trial_hours`."""

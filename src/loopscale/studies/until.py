@@ -27,7 +27,7 @@ HASHED = ("claims", "laws", "until", "replicates", "evaluate")
 """The parts of a study that decide its words, besides its runs."""
 OF_UNTIL: dict[str, Any] = {"steps": 1, "values": {}}
 """Settings of `until` that are younger than the hashes, with the values that say nothing."""
-LATER_OF_CLAIMS: dict[str, Any] = {"over": [], "regret": None}
+LATER_OF_CLAIMS: dict[str, Any] = {"over": [], "regret": None, "level": None}
 LATER_OF_LAWS: dict[str, Any] = {"regret": None, "basis": "steps"}
 """Settings of claims and laws that are younger than the hashes, with the values that say nothing."""
 

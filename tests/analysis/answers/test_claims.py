@@ -77,8 +77,9 @@ def test_a_claim_with_the_planted_order_holds_and_the_reverse_claim_does_not():
     reverse = judged(records, kind("looped"), kind("algoformer"), text="looped is better")
     assert reverse.word == "does not hold"
     assert ratio(reverse) == pytest.approx(1 / ratio(holds))
-    assert reverse.sentence.startswith("looped is better: does not hold. The error of looped is 1.6")
-    assert "times that of algoformer." in reverse.sentence
+    assert reverse.sentence.startswith(
+        "looped has less error than algoformer: does not hold (“looped is better”). The ratio is 1.6"
+    )
 
 
 def test_a_claim_may_be_about_another_measure_than_the_error():
@@ -116,7 +117,7 @@ def test_a_single_replicate_gives_no_interval():
     planted = with_newton(planted_cells(0, 0.05, runs=1, a=0.1, b=0.2))
     single = judged(planted.results, kind("a"), kind("b"))
     assert (single.word, single.interval) == ("undecided", None)
-    assert single.sentence.endswith("(no interval: fewer than two replicates) times that of b.")
+    assert single.sentence.endswith("(no interval: fewer than two replicates).")
     assert claims_table([single])["decided by"].isna().all(), "two replicates might not decide the claim"
     beside = judged(planted.results, kind("a"), {"solver": "newton"})
     assert "(no interval: fewer than two replicates)" in beside.sentence
@@ -160,6 +161,17 @@ def test_a_claim_says_that_the_correction_leaves_the_claim_open():
     assert count_words(family) == "undecided 10"
 
 
+def test_a_claim_of_equality_holds_within_its_level_and_not_beyond():
+    records = comparison(noise=0.03).results
+    sides = kind("algoformer"), kind("looped")  # their ratio is .6
+    words = [judged(records, *sides, level=level).word for level in ("100 %", 0.67, 0.2)]
+    assert words == ["holds", "undecided", "does not hold"]
+    level = judged(records, *sides, level="100 %", text="both are alike")
+    assert level.sentence.startswith(
+        "algoformer and looped have the same error within 100 %: holds (“both are alike”). The ratio is 0.6"
+    )
+
+
 def test_cells_within_the_margin_are_level():
     records = planted_cells(1, 0.002, a=0.2, b=0.202).results
     assert judged(records, kind("a"), kind("b")).word == "holds"
@@ -199,7 +211,7 @@ def test_a_claim_without_trials_is_not_run():
     ):
         found = judged(planted.results, first, second, text="lstm is better")
         assert found.word == "not run"
-        assert found.sentence == "lstm is better: not run."
+        assert found.sentence == f"{found.spec.statement}: not run (“lstm is better”)."
 
 
 def test_an_integer_and_an_equal_float_name_the_same_cell():
@@ -367,7 +379,7 @@ def test_at_equal_flops_a_claim_reads_the_histories_and_is_indicative():
     assert ratio(found) > 1.02 * ratio(
         judged(series, kind("algoformer"), kind("gpt2"))
     )  # AlgoFormer's steps cost more
-    assert found.remarks[0].startswith("Indicative: validation errors at equal flops")
+    assert found.remarks[0].startswith("Indicative: validation errors at equal FLOPs")
 
 
 def test_nets_that_were_trained_for_equal_flops_are_compared_at_the_end():

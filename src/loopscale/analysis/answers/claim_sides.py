@@ -11,7 +11,7 @@ from loopscale.analysis.answers.comparisons import EXACT
 from loopscale.analysis.learning import on_plateau
 from loopscale.analysis.looks import length_words, schedule_of
 from loopscale.analysis.milestones import passages
-from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean, settings_label
+from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean
 from loopscale.stats.contrasts import (
     Contrast,
     contrast,
@@ -21,7 +21,7 @@ from loopscale.stats.contrasts import (
 from loopscale.stats.learning import MeanFloor
 from loopscale.stats.looks import ClaimLooks, looks_at, looks_at_value
 from loopscale.stats.milestones import Milestone
-from loopscale.studies.claims import OF_CURVES, CellSide, ClaimSpec, SolverSide
+from loopscale.studies.claims import BASES, OF_CURVES, CellSide, ClaimSpec, SolverSide
 
 RatioIs = Literal["known", "at most", "at least", "unknown"]
 """A run that never passed a milestone has only a lower bound of its time. The ratio is then bounded from one side, or
@@ -93,7 +93,7 @@ def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
     floor, or if a side is not above the floor. Such claims compare the errors too.
     """
     _, other = spec.sides
-    labels = _labels(spec)
+    labels = spec.names
     pairs = spec.pairs(results.cells)
     seconds: list[CellResult | TrialResult | None] = [
         _baseline(pair[0], other) if isinstance(other, SolverSide) else pair[1] for pair in pairs
@@ -142,27 +142,9 @@ def _baseline(cell: CellResult, side: SolverSide) -> TrialResult | None:
     return None
 
 
-def _labels(spec: ClaimSpec) -> tuple[str, str]:
-    """The names of both sides."""
-    one, other = spec.sides
-    several = bool(spec.over)
-    return _label(one, several), _solver_label(other) if isinstance(other, SolverSide) else _label(
-        other, several
-    )
-
-
-def _label(side: CellSide, several: bool) -> str:
-    label = settings_label(side.settings) or ("all cells" if several else "the only cell")
-    return f"{label} after {side.loop} loops" if side.loop else label
-
-
 def _span(steps: Sequence[int]) -> str:
     low, high = min(steps), max(steps)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _solver_label(side: SolverSide) -> str:
-    return str(side.settings["kind"]).replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -236,7 +218,7 @@ class _Compared:
         else:
             logs = self._logs_at_cost(of)
             notes = (
-                f"Indicative: validation errors at equal {self.spec.basis}, in the middle of a schedule",
+                f"Indicative: validation errors at equal {BASES[self.spec.basis]}, in the middle of a schedule",
             )
         return self._contrast(logs, notes)
 
@@ -247,7 +229,7 @@ class _Compared:
             compared = looks_at(logs, firsts, others, schedule)
         else:
             compared = contrast(logs, firsts, others)
-        return self._sides(_labels(self.spec), compared, logs, notes=notes)
+        return self._sides(self.spec.names, compared, logs, notes=notes)
 
     @property
     def _why_unknown(self) -> str:
@@ -298,7 +280,7 @@ class _Compared:
                 logs[cell.index] = _logs_after(self.results, cell, one.loop, of)[cell.index]
             steps.append(other.step or one.loop or cell.runs[0].loop)
             values.append(_value_after(baseline, of, steps[-1]))
-        labels = _labels(self.spec)[0], f"{baselines[0].solver} after {_span(steps)} steps"
+        labels = self.spec.names[0], f"{baselines[0].solver} after {_span(steps)} steps"
         if not all(math.isfinite(value) and value > EXACT for value in values):
             return Sides(*labels, pairs=self.pairs)
         [rows] = self._rows
@@ -331,7 +313,7 @@ class _Compared:
             return math.inf if math.isnan(after) else after / before
 
         logs = self.results.table_by_seed(change)
-        labels = _labels(self.spec)
+        labels = self.spec.names
         [rows] = self._rows
         if np.isposinf(logs[rows]).any():
             return Sides(*labels, pairs=self.pairs, ratio=math.inf, why="a net overflows", whole=True)

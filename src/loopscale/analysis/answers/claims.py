@@ -30,7 +30,8 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
 )
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import OF_CURVES, VERDICTS, WORDS, CellSide, ClaimSpec, Word
+from loopscale.stats.verdict_rule import JUDGEMENTS, Judgement
+from loopscale.studies.claims import OF_CURVES, WORDS, CellSide, ClaimSpec, Word
 from loopscale.studies.until import family_hash
 
 EQUAL_COST = 1.1
@@ -65,6 +66,11 @@ class JudgedClaim:
     @property
     def text(self) -> str:
         return self.spec.text
+
+    @property
+    def statement(self) -> str:
+        """The sentence that has the verdict, with the measure that was compared."""
+        return self.spec.statement_on(self.sides.first, self.sides.second, self.sides.of)
 
     @property
     def interval(self) -> Interval | None:
@@ -103,11 +109,10 @@ class JudgedClaim:
     @property
     def sentence(self) -> str:
         """The claim with its verdict, the ratio, and what would decide the claim."""
+        verdict = f"{self.statement}: {self.word} (“{self.text}”)"
         if self.sides.ratio is None:
-            return f"{self.text}: {self.word}."
-        first, second = self.sides.first, self.sides.second
-        verdict = f"{self.text}: {self.word}"
-        ratio = f"The {self.sides.of} of {first} is {self.ratio_in_words} times that of {second}"
+            return f"{verdict}."
+        ratio = f"The ratio is {self.ratio_in_words}"
         return " ".join(f"{part}." for part in (verdict, ratio, *self.remarks))
 
     @property
@@ -137,7 +142,8 @@ class JudgedClaim:
 
 
 CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
-    Column(("claim",), "claim", lambda claim: claim.text),
+    Column(("claim",), "in the words of its author", lambda claim: claim.text),
+    Column(("statement",), "statement", lambda claim: claim.statement),
     Column(("verdict",), "verdict", lambda claim: claim.word),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
     Column(("low", "high"), "95 % interval", lambda claim: claim.interval),
@@ -147,6 +153,12 @@ CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("over",), "over", lambda claim: claim.sides.second),
     Column(("decided by",), "decided by", lambda claim: claim.replicates),
 ]
+
+READ_COLUMNS = [
+    next(column for column in CLAIM_COLUMNS if column.names[0] == name)
+    for name in ("statement", "verdict", "ratio", "low", "learnt", "decided by", "claim")
+]
+"""The columns for people. The statement has the verdict, and the claim is its author's text."""
 
 
 def _plain(column: Column[JudgedClaim], claim: JudgedClaim) -> list[tuple[str, Any]]:
@@ -165,7 +177,7 @@ def judged_claims(results: Results, specs: Sequence[ClaimSpec] | None = None) ->
     """
     specs = results.claim_specs if specs is None else specs
     sides = [compare_sides(results, spec) for spec in specs]
-    verdicts = judge_claims([data.looks or data.contrast for data in sides], [spec.margin for spec in specs])
+    verdicts = judge_claims([data.looks or data.contrast for data in sides], [spec.rule for spec in specs])
     decisions = _last_decisions(results, specs)
     return tuple(
         _judged(spec, data, verdict, len(specs), decisions.get(spec.text))
@@ -186,7 +198,7 @@ def _last_decisions(results: Results, specs: Sequence[ClaimSpec]) -> dict[str, D
 def _judged(
     spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int, decision: Decision | None
 ) -> JudgedClaim:
-    word = "not run" if sides.ratio is None else _possible(VERDICTS[verdict.verdict], sides.ratio_is)
+    word = "not run" if sides.ratio is None else spec.word(_possible(verdict.verdict, sides.ratio_is))
     if sides.ratio == math.inf:
         word = "does not hold"
     if sides.ratio is not None and sides.plateau:
@@ -197,23 +209,23 @@ def _judged(
         alpha = ALPHA / family
         if sides.looks:
             alpha = float(sides.looks.schedule.alphas(alpha)[-1])
-        needed = deciding_replicates(sides.contrast, spec.margin, 1 - alpha)
+        needed = deciding_replicates(sides.contrast, spec.rule, 1 - alpha)
     if decision and decision.steps_factor != max((run.steps_factor for run in sides.runs), default=1):
         decision = None  # of shorter trainings
     if decision and decision.step == "decided":
         word = cast(Word, decision.word)  # a look does not withdraw a verdict
-    alone = _possible(VERDICTS[verdict.alone], sides.ratio_is)
+    alone = spec.word(_possible(verdict.alone, sides.ratio_is))
     return JudgedClaim(spec, sides, word, alone, family, verdict.p, needed, decision)
 
 
-def _possible(word: Word, ratio_is: RatioIs) -> Word:
-    """The verdict if the ratio is bounded from one side: a ratio that is at most .5 shows that a claim holds."""
-    decided: dict[RatioIs, tuple[Word, ...]] = {
-        "at most": ("holds",),
-        "at least": ("does not hold",),
+def _possible(judgement: Judgement, ratio_is: RatioIs) -> Judgement:
+    """The judgement if the ratio is bounded from one side: a ratio that is at most .5 shows that the first is less."""
+    decided: dict[RatioIs, tuple[Judgement, ...]] = {
+        "at most": ("less",),
+        "at least": ("more",),
         "unknown": (),
     }
-    return word if word in decided.get(ratio_is, WORDS) else "undecided"
+    return judgement if judgement in decided.get(ratio_is, JUDGEMENTS) else "undecided"
 
 
 def claims_table(claims: Sequence[JudgedClaim]) -> pd.DataFrame:

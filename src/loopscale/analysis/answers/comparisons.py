@@ -37,6 +37,7 @@ from loopscale.stats.contrasts import (
     why_none,
 )
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
+from loopscale.stats.verdict_rule import DIFFERENCE
 
 EXACT = 1e-9
 """Algorithms run in float64. Their errors below this value are rounding."""
@@ -198,7 +199,7 @@ def _judged(groups: Sequence[_Groups], unlisted: int = 0) -> list[Comparison]:
         The number of comparisons that the data could have chosen for the table, but have not.
     """
     family = len(groups) + unlisted
-    verdicts = judge_claims([each.contrast for each in groups], [None] * len(groups), unlisted=unlisted)
+    verdicts = judge_claims([each.contrast for each in groups], [DIFFERENCE] * len(groups), unlisted=unlisted)
     return [each.comparison(verdict, family) for each, verdict in zip(groups, verdicts, strict=True)]
 
 

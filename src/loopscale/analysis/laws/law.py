@@ -34,7 +34,7 @@ from loopscale.stats.fitting import (
 )
 from loopscale.stats.forms.base import Form
 from loopscale.stats.learning import Emergence
-from loopscale.stats.milestones import Milestone, is_milestone, measure_of
+from loopscale.stats.milestones import KINDS, Milestone, is_milestone, measure_of
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 
@@ -265,7 +265,9 @@ def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[lis
     fitted: list[Law] = []
     unfitted: list[Unfitted] = []
     for asked in results.study.get("laws") or []:
-        of, along = measure_of(asked), asked["along"]
+        of, along = asked.get("of") or "error", asked["along"]
+        if of in KINDS:  # few laws are of a milestone
+            of = measure_of(asked)
         forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
         laws, sampled = list[Law](), list[Sample]()
         held_out = None
@@ -339,11 +341,12 @@ def fit_at_look(looks: "LooksAtLaw", asked: Mapping[str, Any], sample: Sample) -
 
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
     """The law of the best form. Raises ValueError if the observations determine no law."""
-    milestone = Milestone.parse(of)
-    if milestone is None:
+    if not sample.passages:
         return fit_best_form(forms, sample.x, sample.y, sample.group)
     from loopscale.analysis.laws.milestones import fit_passages  # few laws are of a milestone
 
+    milestone = Milestone.parse(of)
+    assert milestone is not None
     fit = fit_passages(forms, sample.x, sample.passages, milestone)
     never = f"{fit.censored} of {sum(fit.runs)} runs never {milestone.verb}, and count as censored"
     return Law(

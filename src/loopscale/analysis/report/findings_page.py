@@ -47,9 +47,13 @@ HEADER = """\
 `make findings` writes this page from the records in `notebooks/data` and the studies' files. The records are of reduced
 studies on two cores. Every section has the claims and the laws of one study.
 
-- A claim says that the first side has less regret than the second side. It **holds** if the interval of the ratio lies
-  below 1, and **does not hold** if the interval lies above 1. Both sides are **level** if the interval lies within the
-  margin. Otherwise the claim is **undecided**.
+- A claim begins with a statement that follows from its sides and its measure. The statement has the verdict. The words
+  of the author stand beside it in quotes.
+- A claim says that the first side has less of a measure than the second side. It **holds** if the interval of the ratio
+  lies below 1, and **does not hold** if the interval lies above 1. Both sides are **level** if the interval lies within
+  the margin. Otherwise the claim is **undecided**.
+- A claim of equality **holds** if the interval lies within its margin, and **does not hold** if the whole interval lies
+  outside.
 - A claim is **not learnt** if a run of its nets has not left the plateau.
 - Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
   alone.
@@ -139,8 +143,8 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
     yield from size_table(results, root)
     yield ""
     if findings.claims:
-        yield "| claim | verdict | ratio (95 % interval) | at equal FLOPs | measure | learnt | to decide |"
-        yield "|---|---|---|---|---|---|---|"
+        yield "| claim | verdict | ratio (95 % interval) | at equal FLOPs | learnt | to decide |"
+        yield "|---|---|---|---|---|---|"
         for claim in findings.claims:
             yield _row(_claim_cells(results, claim))
         yield ""
@@ -166,12 +170,13 @@ def _notes(claims: Sequence[JudgedClaim]) -> Iterator[str]:
 
 
 def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
-    text = f"{claim.text} ({claim.spec.source})" if claim.spec.source else claim.text
+    source = f", {claim.spec.source}" if claim.spec.source else ""
+    text = f"{claim.statement} (“{claim.text}”{source})"
     cost = cost_in_words(claim_question(results, claim)) if claim.word == "undecided" else "–"
     equal = at_equal_flops(results, claim)
     flops = equal.ratio_in_words if equal else "–"
     learnt = claim.learnt_in_words or "–"
-    return [text, f"**{claim.word}**", _ratio(claim), flops, claim.sides.of, learnt, cost]
+    return [text, f"**{claim.word}**", _ratio(claim), flops, learnt, cost]
 
 
 def _ratio(claim: JudgedClaim) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.answers.best_cells import best_columns, best_notes, front, front_columns, regret_notes
-from loopscale.analysis.answers.claims import CLAIM_COLUMNS, claim_notes, equal_flops_notes
+from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes, equal_flops_notes
 from loopscale.analysis.answers.cost import COST_COLUMNS, training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
@@ -53,7 +53,7 @@ def study_page(
         findings=findings,
         columns={
             "best": best_columns(results),
-            "claims": CLAIM_COLUMNS,
+            "claims": READ_COLUMNS,
             "front": front_columns(results),
             "laws": LAW_COLUMNS,
             "open": QUESTIONS,

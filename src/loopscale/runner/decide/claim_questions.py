@@ -16,7 +16,7 @@ from loopscale.runner.decide.question import MOST_NEEDED, Judged, learnt
 from loopscale.stats.contrasts import ALPHA, Array, deciding_replicates
 from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_value
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import OF_CURVES, VERDICTS, CellSide, ClaimSpec, SolverSide
+from loopscale.studies.claims import OF_CURVES, CellSide, ClaimSpec, SolverSide
 from loopscale.studies.spec import Study
 from loopscale.studies.until import question_hash
 from loopscale.training.trial import Trial
@@ -78,7 +78,7 @@ class ClaimQuestions:
         """The verdicts on all claims from the present runs."""
         data = [self._data(*each) for each in zip(self.study.claims, self._pairs, strict=True)]
         evidence = [None if each.overflows else each.looks for each in data]
-        verdicts = judge_claims(evidence, [claim.margin for claim in self.study.claims])
+        verdicts = judge_claims(evidence, [claim.rule for claim in self.study.claims])
         alpha = self._alpha(verdicts)
         return [
             self._judged(number, each, verdict, alpha)
@@ -88,13 +88,13 @@ class ClaimQuestions:
     def _alpha(self, verdicts: Sequence[ClaimVerdict]) -> float:
         """The level at which an open claim is judged next: Holm's, or Bonferroni's if a claim has a margin."""
         left = len(verdicts)
-        if all(claim.margin is None for claim in self.study.claims):
+        if all(claim.rule.room is None for claim in self.study.claims):
             left -= sum(verdict.verdict != "undecided" for verdict in verdicts)
         return ALPHA / max(left, 1)
 
     def _judged(self, number: int, data: ClaimData, verdict: ClaimVerdict, alpha: float) -> Judged:
         claim, looks = self.study.claims[number], data.looks
-        word = "does not hold" if data.overflows else VERDICTS[verdict.verdict] if looks else "not run"
+        word = "does not hold" if data.overflows else claim.word(verdict.verdict) if looks else "not run"
         if looks and not learnt(data.cells).all:
             word = "not learnt"
         low, high = looks.interval() if looks else (math.nan, math.nan)
@@ -102,7 +102,7 @@ class ClaimQuestions:
         needed = math.nan
         if present and word == "undecided":
             level = 1 - float(self.schedule.alphas(alpha)[-1])
-            seeds = deciding_replicates(present, claim.margin, level, MOST_NEEDED)
+            seeds = deciding_replicates(present, claim.rule, level, MOST_NEEDED)
             needed = len(data.cells) * (seeds - present.seeds) if seeds else math.inf
         return Judged(
             identity=self.identities[number],
@@ -113,9 +113,9 @@ class ClaimQuestions:
             looked=looks is not None,
             word=word,
             decided=word in ("holds", "does not hold", "level"),
-            futile=bool(looks and looks.is_futile(claim.margin, alpha)),
+            futile=bool(looks and looks.is_futile(claim.rule, alpha)),
             falling=learnt(data.cells).mostly_falling,
-            chance=looks.chance(claim.margin, alpha) if looks else math.nan,
+            chance=looks.chance(claim.rule, alpha) if looks else math.nan,
             estimate=math.exp(present.difference) if present else math.nan,
             low=_exp(low),
             high=_exp(high),

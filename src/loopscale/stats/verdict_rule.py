@@ -1,0 +1,85 @@
+"""The rule that turns an interval of a difference into a verdict: less, more, level or undecided.
+
+Two questions have different rules. "Has the first less?" is answered as soon as the interval leaves out 0. "Are both
+alike?" is answered with no only if the whole interval lies outside of the margin of equivalence: a difference that is
+real and small is no evidence against equality.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Self, cast, get_args
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Words = NDArray[Any]
+"""An array of verdicts."""
+Judgement = Literal["less", "more", "level", "undecided"]
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+
+
+@dataclass(frozen=True)
+class VerdictRule:
+    """Which intervals of a difference give a verdict. Differences of claims are differences of log errors."""
+
+    room: float | None = None
+    """An interval from above -room to below room is "level" (two one-sided tests; @schuirmann1987), even if the
+    interval leaves out 0. None: level is no verdict."""
+    edge: float = 0.0
+    """An interval below -edge is "less", and an interval above edge is "more"."""
+
+    @classmethod
+    def difference(cls, margin: float | None = None) -> Self:
+        """The rule of the question which side has less. Ratios from 1/(1 + margin) to 1 + margin are level."""
+        return cls(None if margin is None else math.log1p(margin))
+
+    @classmethod
+    def equality(cls, margin: float) -> Self:
+        """The rule of the question whether both sides are level, within ratios from 1/(1 + margin) to 1 + margin."""
+        return cls(math.log1p(margin), math.log1p(margin))
+
+    def judge(self, low: float, high: float) -> Judgement:
+        """The verdict of the interval from low to high."""
+        return cast(Judgement, str(self.judge_all(np.asarray(low), np.asarray(high))))
+
+    def judge_all(self, low: Array, high: Array) -> Words:
+        """The verdicts of many intervals."""
+        room = self.room or 0.0
+        within = (-room < low) & (high < room)
+        return np.select([within, high < -self.edge, low > self.edge], ["level", "less", "more"], "undecided")
+
+    def reach(self, difference: Array | float) -> Array:
+        """An interval with a smaller half width than this gives a verdict."""
+        off = np.abs(np.asarray(difference, dtype=np.float64))
+        beyond = off - self.edge
+        return np.asarray(beyond if self.room is None else np.maximum(beyond, self.room - off))
+
+    def chance(self, difference: Array | float, spread: Array | float, bar: Array | float) -> Array:
+        """The chance that an interval, `difference` plus or minus `bar`, will give a verdict.
+
+        Parameters
+        ----------
+        difference
+            The present estimate.
+        spread
+            The standard deviation of the last estimate about the present one.
+        bar
+            Half the width of the last interval.
+        """
+        beyond = bar + self.edge
+        chance = _normal((difference - beyond) / spread) + _normal((-difference - beyond) / spread)
+        if self.room is not None:
+            room = np.maximum(self.room - bar, 0.0)
+            level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
+            chance = np.where(room >= beyond, 1.0, chance + level)
+        return np.asarray(chance)
+
+
+DIFFERENCE = VerdictRule()
+"""The first side has less or more, and level is no verdict."""
+
+
+def _normal(z: Array | float) -> Array:
+    return np.asarray(scipy.special.ndtr(z))
