@@ -148,7 +148,7 @@ def status(
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """List the submissions to a cluster. For one study, also show its trials and its spent budget.
+    """List what was submitted to a cluster, and what runs here. For one study, also its trials and its spent budget.
 
     [bold]Example[/bold]  loopscale status quickstart --cluster lab
     """
@@ -174,7 +174,9 @@ def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
     if as_json:
         show_json([each.document() for each in submissions])
     elif not submissions:
-        say(f"no study was submitted to {name} yet; `loopscale submit STUDY --cluster {name}` submits one")
+        say(
+            f"no study runs on {name} or was submitted; `loopscale submit STUDY --cluster {name}` submits one"
+        )
     else:
         show_table(
             ["study", "id", "state", "since", "took"], [[each.study, *_row(each)] for each in submissions]
@@ -265,7 +267,7 @@ def stop(
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Stop a study on a cluster, as Ctrl-C would. Its state is saved, and `loopscale submit` resumes it.
+    """Stop a study here or on a cluster, as Ctrl-C would. Its state is saved, and the next run resumes it.
 
     With --trial, end one trial of a study wherever the study runs. Nothing replaces the trial, and
     `loopscale run STUDY --again KEY` trains it again.
@@ -282,6 +284,7 @@ def stop(
         )
         return
     from loopscale.cluster.base import ENDED
+    from loopscale.cluster.local import STARTED_BY_RUN
 
     name, target = cluster_from_options(context, cluster, store, storage)
     submission = _latest_submission(name, target, study)
@@ -294,9 +297,10 @@ def stop(
         show_json(submission.document())
     elif running:
         options = " ".join(["", *_recorded_options(target, submission.study)])
-        say(
-            f"{submission.id} has stopped; `loopscale submit {submission.study} --cluster {name}{options}` resumes it"
-        )
+        verb = f"submit {submission.study} --cluster {name}"
+        if submission.detail == STARTED_BY_RUN:
+            verb = f"run {submission.study}"
+        say(f"{submission.id} has stopped; `loopscale {verb}{options}` resumes it")
     else:
         say(f"{submission.id} does not run: it has {submission.state}")
 
@@ -356,5 +360,8 @@ def _latest_submission(name: str, cluster: "Cluster", study: str) -> "Submission
     same_study = [each for each in submissions if each.study == wanted]
     if not same_study:
         known = ", ".join(dict.fromkeys(each.study for each in submissions)) or "nothing"
-        raise UsageError(f"{wanted} was not submitted to {name}; {known} was")
+        raise UsageError(
+            f"{wanted} was not submitted to {name}, and does not run there; {known} was, and `loopscale list` names "
+            "the studies with records"
+        )
     return same_study[-1]

@@ -1,4 +1,7 @@
-"""This machine: the study goes on in a process of its own after the terminal is closed."""
+"""This machine: the study goes on in a process of its own after the terminal is closed.
+
+Studies that `loopscale run` started in a terminal are submissions too, while they run.
+"""
 
 import contextlib
 import json
@@ -30,8 +33,11 @@ from loopscale.cluster.base import (
 )
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
+from loopscale.core.file_locks import process_here
+from loopscale.runner.lease import drivers
 
 STOP_SECONDS = 60.0
+STARTED_BY_RUN = "started by `loopscale run`"
 
 
 class Local(Cluster, kind="local"):
@@ -94,10 +100,19 @@ class Local(Cluster, kind="local"):
     @override
     def submissions(self, name: str) -> list[Submission]:
         submissions = [self._submission(name, path.stem) for path in self.folder.glob("*.json")]
+        going = {each.study for each in submissions if each.state not in ENDED}
+        submissions += [
+            Submission(driver.name, driver.study, name, "running", driver.since, detail=STARTED_BY_RUN)
+            for driver in drivers(self._storage_folder)
+            if driver.study not in going
+        ]
         return sorted(submissions, key=lambda each: each.started or 0.0)
 
     @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
+        if submission.detail == STARTED_BY_RUN:
+            what = f"{submission.study} is run by {submission.id}, and its output is on the terminal of `loopscale run`"
+            raise ClusterError(what, f"`loopscale watch {submission.study}` shows the study here")
         log = self._file(submission.id, "log")
         if not log.exists():
             raise ClusterError(f"{submission.id} has no log in {self.folder}", "look at `loopscale list`")
@@ -105,11 +120,20 @@ class Local(Cluster, kind="local"):
 
     @override
     def stop(self, submission: Submission) -> None:
-        about = json.loads(self._file(submission.id, "json").read_text())
-        for pid in _children(about["pid"]):  # the driver; its shell goes on to write the exit code
+        for pid in self._drivers(submission):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
         self.wait_until_stopped(submission, STOP_SECONDS, pause=0.2)
+
+    def _drivers(self, submission: Submission) -> list[int]:
+        """The processes of the submission's driver. Raises ClusterError if they belong to another host."""
+        if submission.detail != STARTED_BY_RUN:
+            about = json.loads(self._file(submission.id, "json").read_text())
+            return _children(about["pid"])  # their shell goes on to write the exit code
+        process = process_here(submission.id)
+        if process is None:
+            raise ClusterError(f"{submission.study} is run by {submission.id}", "stop the process there")
+        return [process]
 
     def _file(self, identity: str, suffix: str) -> Path:
         return self.folder / f"{identity}.{suffix}"

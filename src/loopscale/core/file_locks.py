@@ -54,7 +54,7 @@ def locked(file: IO[Any], path: Path, wait: bool = True) -> Generator[None, None
     try:
         take(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
-        raise LockHeld(path.read_text(errors="replace").strip()) from None
+        raise LockHeld(_holder(path.read_text(errors="replace"))) from None
     except NoLocks:
         with _beating(_held_file(path), wait):
             yield
@@ -72,7 +72,7 @@ def holder_of(path: Path) -> str | None:
             try:
                 take(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return file.read().strip()
+                return _holder(file.read())
             except NoLocks:
                 claim = _read(_held_file(path))
                 return claim["who"] if claim and not _is_dead(claim) and _is_fresh(_held_file(path)) else None
@@ -81,9 +81,20 @@ def holder_of(path: Path) -> str | None:
     return None
 
 
+def _holder(text: str) -> str:
+    """The name of the holder: the first line of a lock file. The other lines are the holder's own."""
+    return text.strip().partition("\n")[0]
+
+
 def process_name() -> str:
     """The name of this process in a lock."""
     return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def process_here(name: str) -> int | None:
+    """The number of a process of this host, from its name in a lock; None for a process of another host."""
+    process, _, host = name.removeprefix("process ").partition(" on ")
+    return int(process) if host == socket.gethostname() and process.isdecimal() else None
 
 
 def _held_file(path: Path) -> Path:
@@ -177,11 +188,11 @@ def _read(held: Path) -> dict[str, Any] | None:
 
 def _is_dead(claim: dict[str, Any]) -> bool:
     """True if the holder was a process of this host that does not exist any more."""
-    process, _, host = str(claim["who"]).removeprefix("process ").partition(" on ")
-    if host != socket.gethostname() or not process.isdecimal():
+    process = process_here(str(claim["who"]))
+    if process is None:
         return False
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
