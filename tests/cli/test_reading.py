@@ -263,6 +263,25 @@ def test_compare_matches_cells_and_laws_of_two_studies(loopscale, elsewhere, rec
     assert "undecided" in told
 
 
+def test_compare_takes_one_study_from_two_stores(loopscale, elsewhere, store, records):
+    words = ["compare", "tiny", "tiny", "--store", store]
+    assert "or --second-store" in loopscale(*words).err
+    answer = loopscale(*words, "--second-store", "records")
+    assert answer.code == 0
+    assert f"tiny in {Path('records').absolute()}" in answer.out
+    found = loopscale(*words, "--second-store", "records", "--json").json
+    assert [pair["ratio"] for pair in found["pairs"]] == pytest.approx([1.0, 1.0])
+
+
+def test_plan_says_what_earlier_runs_have_left(loopscale, store, study_file):
+    words = ["plan", study_file, "--rate", "1e9", "--store", store]
+    assert "recorded: 10 of 10 trials; left to train: 0\n" in loopscale(*words).out
+    more = loopscale(*words, "--set", "replicates=5")
+    assert "recorded: 10 of 14 trials; left to train: 4, " in more.out
+    assert loopscale(*words, "--set", "replicates=5", "--json").json["left"]["trials"] == 4
+    assert "left to train" not in loopscale("plan", study_file, "--rate", "1e9").out
+
+
 def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
     loopscale, elsewhere, records, recording, study_file, monkeypatch
 ):

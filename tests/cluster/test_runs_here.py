@@ -13,10 +13,12 @@ from loopscale.core.file_locks import process_name
 from loopscale.runner.lease import Driver, drivers, lease, lock_path
 
 DRIVER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from loopscale.runner.lease import lease
 
+# As `loopscale run`, which takes Ctrl-C also if the shell that started it ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with lease(Path(sys.argv[1]), "mine/heads"):
     print("ready", flush=True)
     try:

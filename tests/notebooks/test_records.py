@@ -60,7 +60,7 @@ LEARNT = {
     "pca_attention": (0, 0, 48, 0, 0),
     "pca_loops": (0, 6, 36, 0, 0),
     "pca_tables": (0, 0, 18, 0, 0),
-    "quickstart": (0, 0, 9, 0, 0),
+    "quickstart": (0, 0, 15, 0, 0),
     "scaling_compute": (0, 19, 13, 0, 0),
     "scaling_conditioning": (0, 9, 18, 0, 5),
     "scaling_dimension": (0, 4, 26, 0, 2),

@@ -25,6 +25,14 @@ def command(
         Path | None,
         typer.Option("--out", metavar="FILE.html", help="Write it as a page that needs no network too."),
     ] = None,
+    of_second: Annotated[
+        str | None,
+        typer.Option(
+            "--second-store",
+            metavar="PATH|URL",
+            help="The records of the second study. [dim]Default: those of the first[/dim]",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -43,12 +51,17 @@ def command(
     from loopscale.studies.files import recorded_name
 
     names = [recorded_name(study) for study in (first, second)]
-    if names[0] == names[1]:
-        raise UsageError(f"{names[0]} is compared with itself; give two studies, `loopscale list` names them")
+    if names[0] == names[1] and of_second is None:
+        raise UsageError(
+            f"{names[0]} is compared with itself; give two studies (`loopscale list` names them), or --second-store"
+        )
     if out is not None:
         check_named(out)
     place = open_store(context, store, storage)
-    studies = compare(*(recorded(place, study) for study in (first, second)))
+    other = place if of_second is None else open_store(context, of_second, None)
+    if names[0] == names[1]:
+        names = [f"{name} in {each.name}" for name, each in zip(names, (place, other), strict=True)]
+    studies = compare(recorded(place, first), recorded(other, second), (names[0], names[1]))
     if out is not None:
         write_page(out, two_studies_page(studies).encode())
     if as_json:

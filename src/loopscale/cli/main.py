@@ -27,6 +27,7 @@ from loopscale.cli import (
     plan,
     predict,
     query,
+    rename,
     report,
     run,
     schema,
@@ -77,6 +78,8 @@ VERBS = {
     "predict": predict.command,
     "export": transfer.export_records,
     "import": transfer.import_records,
+    "rename": rename.rename,
+    "delete": rename.delete,
     "doctor": doctor.command,
 }
 for verb, function in VERBS.items():

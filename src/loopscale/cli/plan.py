@@ -120,7 +120,7 @@ def _show(plan: "StudyPlan") -> None:
     if len(plan.cells) > CELLS_LISTED:
         say(f"and {len(plan.cells) - CELLS_LISTED} more cells")
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
-    gpus = f", {_numbers(plan.gpu_hours)} GPU-hours" if plan.gpu_hours[1] else ""
+    gpus = f", {_amount(plan.gpu_hours, 'GPU')}" if plan.gpu_hours[1] else ""
     beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
     several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
     for line in (
@@ -129,10 +129,16 @@ def _show(plan: "StudyPlan") -> None:
         f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",
         f"memory {format_bytes(plan.memory_bytes)} at once, checkpoints {format_bytes(plan.checkpoint_bytes)}",
         f"FLOP/s of one trial, {plan.rate_source}: {rates}",
-        f"{_durations(plan.hours, 3600)} with {plan.workers} at a time: {_numbers(plan.core_hours)} core-hours{gpus}",
+        f"{_durations(plan.hours, 3600)} with {plan.workers} at a time: {_amount(plan.core_hours, 'core')}{gpus}",
         f"the hours include start-up, validation and evaluation{beside}; they do not include baselines",
     ):
         say_folded(line)
+    if plan.left:
+        done = max(plan.trials - plan.left.trials, 0)
+        say(
+            f"recorded: {done:,} of {plan.trials:,} trials; left to train: {plan.left.trials:,}"
+            + (f", {_durations(plan.left.hours, 3600)}" if plan.left.trials else "")
+        )
     if plan.recorded:
         known = plan.recorded
         say(
@@ -164,10 +170,10 @@ def _show(plan: "StudyPlan") -> None:
 
 
 def _show_held(plan: "StudyPlan", held: "HeldHosts") -> None:
-    gpus = f", {_numbers(held.gpu_hours)} GPU-hours" if held.gpu_hours[1] else ""
+    gpus = f", {_amount(held.gpu_hours, 'GPU')}" if held.gpu_hours[1] else ""
     say(
         f"{plan.cluster} holds up to {plural(held.hosts, 'host')} for {_durations(held.hours, 3600)}, "
-        f"with the tail and idle hosts: {_numbers(held.core_hours)} core-hours{gpus}"
+        f"with the tail and idle hosts: {_amount(held.core_hours, 'core')}{gpus}"
     )
 
 
@@ -237,9 +243,9 @@ def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
     if until.reserve:
         cells = plural(until.reserve, "cell")
         say(f"in reserve: {cells}, trained only if a law along {until.reserve_axis} stays open")
-    gpus = f", {_numbers(until.most_gpu_hours)} GPU-hours" if until.most_gpu_hours[1] else ""
-    say(f"at least {plan.trials:,} trials and {_numbers(plan.core_hours)} core-hours, and")
-    hours = f"{_numbers(until.most_core_hours)} core-hours{gpus}"
+    gpus = f", {_amount(until.most_gpu_hours, 'GPU')}" if until.most_gpu_hours[1] else ""
+    say(f"at least {plan.trials:,} trials and {_amount(plan.core_hours, 'core')}, and")
+    hours = f"{_amount(until.most_core_hours, 'core')}{gpus}"
     say(f"at most {until.most_trials:,} trials and {hours} ({_durations(until.most_hours, 3600)})")
     say("loopscale simulate shows what to expect")
 
@@ -373,6 +379,13 @@ def _row(cell: "CellPlan") -> list[object]:
 
 def _numbers(ends: tuple[float, float]) -> str:
     return _range(*(format_value(float(end)) for end in ends))
+
+
+def _amount(hours: tuple[float, float], unit: str) -> str:
+    """Core-hours or GPU-hours, in minutes below one hour."""
+    if hours[1] < 1:
+        return f"{_range(*(f'{60 * end:.2g}' for end in hours))} {unit}-minutes"
+    return f"{_numbers(hours)} {unit}-hours"
 
 
 def _durations(ends: tuple[float, float], unit: float = 1) -> str:

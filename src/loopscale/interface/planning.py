@@ -1,19 +1,19 @@
 """The plan of a study: its cost, and the chances of its verdicts, before anything is spent."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loopscale.errors import NoRecords
 from loopscale.interface.foreign_errors import with_loopscale_errors
-from loopscale.records.model import Run
+from loopscale.records.model import OVER, Run
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 
 if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.results import Results, TrialResult
     from loopscale.studies.noise import Noise
     from loopscale.studies.plan import Offer, StudyPlan
     from loopscale.studies.spec import Study
@@ -60,7 +60,9 @@ def plan(
     offer, cluster_workers = _offer(cluster, loaded) if cluster else (None, None)
     workers = workers or cluster_workers or local_workers(loaded.resources)
     recorded = _records(store, loaded.name)
-    return plan_study(loaded, rate, workers, offer, recorded.noise, least_effect, recorded.times)
+    return plan_study(
+        loaded, rate, workers, offer, recorded.noise, least_effect, recorded.times, recorded.ended
+    )
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class _Recorded:
     noise: "Noise"
     times: "Sequence[tuple[Trial, float]]" = ()
     """The finished trials of this processor, with the seconds of their training."""
+    ended: "Mapping[str, tuple[int, int]] | None" = None
+    """The tuning trials and the replicates that have ended, by cell; None without records."""
 
 
 def _records(where: Store | str | Path | None, study: str) -> _Recorded:
@@ -85,9 +89,14 @@ def _records(where: Store | str | Path | None, study: str) -> _Recorded:
 
         results = load_results(store, study)
         noise = Noise(NoiseTable.with_totals(noise_rows(results)), tuple(recorded_cells(results)))
-        return _Recorded(noise, list(_times(results, store.runs(experiment, params=False))))
+        ended = {cell.key: (_ended(cell.tuning), _ended(cell.replicates)) for cell in results.cells}
+        return _Recorded(noise, list(_times(results, store.runs(experiment, params=False))), ended)
     except NoRecords:
         return _Recorded(Noise())
+
+
+def _ended(trials: "Iterable[TrialResult]") -> int:
+    return sum(trial.outcome in OVER for trial in trials)
 
 
 def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, float]]":

@@ -103,6 +103,17 @@ def study_name(path: Path) -> str:
     return name
 
 
+def new_name(text: str) -> str:
+    """The name that records shall have, given the name or a file. Raises Mistakes for a name that no study can have."""
+    path = Path(text)
+    if path.suffix in SUFFIXES:
+        return study_name(path)
+    if not STUDY_NAME.fullmatch(text):
+        what = f"{quoted(text)} cannot be a study's name"
+        raise Mistakes.one(quoted(text), what, "use letters, digits, _ . and - only, and / between folders")
+    return text
+
+
 def recorded_name(study: str) -> str:
     """The name of a study in the records, given its file or its name. The file may be gone.
 

@@ -5,8 +5,8 @@ A plan also has remarks: choices that are valid and yet deserve a second thought
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from loopscale.core.visible import visible
@@ -114,6 +114,15 @@ class RecordedTimes:
     """The time of the same trainings at the speed of the plan."""
 
 
+@dataclass(frozen=True)
+class WorkLeft:
+    """The part of a plan that earlier runs have not done."""
+
+    trials: int
+    hours: Span
+    """Of wall clock."""
+
+
 @dataclass(frozen=True, repr=False)
 class StudyPlan:
     """Sums over the cells. FLOPs are those of training. Times exclude baselines."""
@@ -141,6 +150,8 @@ class StudyPlan:
     """The time of a trial beside the other trials of this machine, relative to a trial alone. The times contain it."""
     recorded: RecordedTimes | None
     """A check of the speed by recorded trials of the planned shapes; None without such trials."""
+    left: WorkLeft | None
+    """The trials that earlier runs of the study have not done; None without records."""
     workers: int
     hours: Span
     """Expected wall clock with all workers busy, and with the start of the run."""
@@ -199,6 +210,7 @@ def plan_study(
     noise: Noise | None = None,
     least_effect: float | None = None,
     recorded: Sequence[tuple[Trial, float]] = (),
+    ended: Mapping[str, tuple[int, int]] | None = None,
 ) -> StudyPlan:
     """Plan a study, on this machine or on the cluster of the `offer`.
 
@@ -215,6 +227,8 @@ def plan_study(
         default is `LEAST_EFFECT`.
     recorded
         Trials that have finished on this processor, with the seconds of their training.
+    ended
+        The tuning trials and the replicates that have ended, by the key of their cell; None without records.
     """
     workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
     threads = min(study.resources.threads, os.cpu_count() or 1)
@@ -271,6 +285,7 @@ def plan_study(
         rate_source="given" if rate else f"measured here, {threads} thread{'s' * (threads > 1)} of the CPU",
         slow_down=speed.slow_down,
         recorded=_recorded_times(study, speed, recorded),
+        left=None if ended is None else _left(first, ended, workers),
         workers=workers,
         hours=_over(seconds, 3600 * workers, start=START_SECONDS / 3600),
         core_hours=cores,
@@ -287,6 +302,19 @@ def plan_study(
         until=_until_plan(study, cells, seconds, workers),
         warnings=tuple(remarks),
     )
+
+
+def _left(cells: Sequence[CellPlan], ended: Mapping[str, tuple[int, int]], workers: int) -> WorkLeft:
+    """The trials that no record has ended yet."""
+    missing = list[CellPlan]()
+    for cell in cells:
+        tuned, replicated = ended.get(cell.key, (0, 0))
+        left = max(cell.tuning - tuned, 0), max(cell.replicates - replicated, 0)
+        missing.append(replace(cell, tuning=left[0], replicates=left[1]))
+    trials = sum(cell.tuning + cell.replicates for cell in missing)
+    seconds = _total(tuple(missing), [cell.seconds for cell in missing], pruned=True)
+    start = START_SECONDS / 3600 if trials else 0.0
+    return WorkLeft(trials, _over(seconds, 3600 * workers, start=start))
 
 
 def _recorded_times(

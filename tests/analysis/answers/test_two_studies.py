@@ -49,6 +49,16 @@ def test_cells_on_the_same_axis_are_matched_and_have_the_planted_ratio():
     assert studies.alone == ([], [])
 
 
+def test_the_lowest_error_is_that_of_all_cells_and_not_of_the_matched_ones():
+    first = study("one", THREE, LOOPS)
+    second = study("other", {(4.0,): 0.4, (8.0,): 0.2, (32.0,): 0.05}, LOOPS, seed=1)
+    studies = compared(first, second)
+    labels = [answer and answer.label for answer in studies.lowest]
+    assert labels == ["training.loops=16", "training.loops=32"]
+    (said,) = [sentence for sentence in studies.sentences if sentence.startswith("Lowest error")]
+    assert said.endswith("by training.loops=32.")
+
+
 @pytest.mark.slow
 def test_intervals_of_ratios_cover_the_planted_ratio_as_often_as_stated():
     covered = 0

@@ -35,7 +35,7 @@ def test_the_death_of_a_process_of_ray_ends_the_run_with_one_line(tmp_path: Path
 
 
 def test_a_ray_that_does_not_start_is_one_line(tmp_path: Path):
-    """Ray finds no room for its session, in a mount namespace whose /tmp is full."""
+    """Ray finds no room for its session, in a mount namespace whose folder for temporary files is full."""
     if os.getuid() != 0:
         pytest.skip("only root mounts disks")
     (tmp_path / "survival.yaml").write_text(yaml.safe_dump(SURVIVAL))
@@ -48,13 +48,14 @@ def test_a_ray_that_does_not_start_is_one_line(tmp_path: Path):
         "--store",
         "/mnt/store",
     ]
-    full = f"mount --bind {tmp_path} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp"
+    (tmp_path / "full").mkdir()
+    full = f"mount --bind {tmp_path} /mnt && mount -t tmpfs -o size=64k tmpfs /mnt/full"
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", f'{full} && exec "$@"', "sh", *command],
         capture_output=True,
         text=True,
         cwd="/",
-        env=os.environ | {"TMPDIR": "/tmp"},
+        env=os.environ | {"TMPDIR": "/mnt/full"},
     )
     assert done.returncode in (1, 2), done.stderr
     assert "Traceback" not in done.stderr

@@ -288,7 +288,10 @@ def _state(results: Results, cell: CellResult) -> str:
     if cell.replicates:
         lost = sum(trial.outcome in WITHOUT_ANSWER for trial in cell.replicates)
         answered = len(cell.runs) if cell.replicated else 0
-        state = f"{answered} of {results.study['replicates']} replicated"
+        ordered = max(
+            answered, results.study["replicates"]
+        )  # looks, or an earlier form of the study, ordered more
+        state = f"{answered} of {ordered} replicated"
         return f"{state}, {lost} without an answer" if lost else state
     if not cell.tuning and in_reserve(results.study.get("until"), cell.values):
         return "in reserve"

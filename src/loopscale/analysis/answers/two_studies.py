@@ -1,7 +1,7 @@
 """Two studies side by side: ratios of errors of matching cells, differences of laws, and differing settings."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -102,6 +102,8 @@ class TwoStudies:
     alone: tuple[list[str], list[str]]
     """For each study, the labels of the cells without a counterpart."""
     laws: list[LawPair]
+    lowest: tuple[Best | None, Best | None]
+    """The cell of lowest error of each study, over all its cells, matched or not; None without an answer."""
     different: dict[str, tuple[Any, Any]]
     """The two values by setting, for all differences between the studies: constant settings, parts (for instance
     `search`), and values of the axes."""
@@ -132,12 +134,16 @@ class TwoStudies:
         lists = {
             "pairs": [pair.to_dict() for pair in self.pairs],
             "laws": [law.to_dict() for law in self.laws],
+            "lowest": [answer and asdict(answer) for answer in self.lowest],
         }
         return {name: lists.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def compare(first: Results, second: Results) -> TwoStudies:
-    """The second study compared with the first, whose errors are the denominators of the ratios."""
+def compare(first: Results, second: Results, names: tuple[str, str] | None = None) -> TwoStudies:
+    """The second study compared with the first, whose errors are the denominators of the ratios.
+
+    `names` are the names in texts, by default those of the studies.
+    """
     matched, couples = _couples(first, second)
     answers = [{answer.cell: answer for answer in best(results)} for results in (first, second)]
     compared = compare_studies((second, first), [(b, a) for a, b in couples])
@@ -152,12 +158,13 @@ def compare(first: Results, second: Results) -> TwoStudies:
     ]
     laws = [study_laws(results)[0] for results in (first, second)]
     return TwoStudies(
-        names=(first.name, second.name),
+        names=names or (first.name, second.name),
         questions=(first.study.get("question", ""), second.study.get("question", "")),
         matched=matched,
         pairs=pairs,
         alone=(alone[0], alone[1]),
         laws=list(_law_pairs(*laws)),
+        lowest=(_lowest(answers[0].values()), _lowest(answers[1].values())),
         different=_differences(first, second),
     )
 
@@ -184,18 +191,20 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
         counts = {word: sum(pair.comparison.word == word for pair in known) for word in words}
         summary = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
         yield f"Of {len(known)} pairs of cells, the error of {second} against {first} is: {summary}."
-    lowest = [
-        min((best for best in side if best.error is not None), key=lambda best: best.error or 0.0)
-        for side in ([pair.first for pair in known], [pair.second for pair in known])
-    ]
     errors = [
         f"{name} {best.words}" + (f" by {best.label}" if best.label else "")
-        for name, best in zip(studies.names, lowest, strict=True)
+        for name, best in zip(studies.names, studies.lowest, strict=True)
+        if best
     ]
     yield f"Lowest error: {'; '.join(errors)}."
     for law in studies.laws:
         rates = f"{number(law.first.rate)} in {first}, {number(law.second.rate)} in {second}"
         yield f"Rate of {law.name.replace('_', ' ')}: {rates}; {_rates_differ(law.low, law.high)}."
+
+
+def _lowest(answers: Iterable[Best]) -> Best | None:
+    known = [answer for answer in answers if answer.error is not None]
+    return min(known, key=lambda answer: answer.error or 0.0, default=None)
 
 
 def _rates_differ(low: float | None, high: float | None) -> str:

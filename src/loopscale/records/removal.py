@@ -1,0 +1,84 @@
+"""Delete and rename the records of a study. A deleted study stays in MLflow's trash until `mlflow gc` empties it."""
+
+import json
+import time
+from collections.abc import Iterable
+
+from loopscale.records.model import STUDY_JSON, Run, StoreError
+from loopscale.records.stores.base import Store
+from loopscale.training import checkpoint
+
+
+def delete_study(store: Store, study: str) -> str:
+    """Move the study's records to MLflow's trash, and delete the states of its unfinished trainings.
+
+    The caller holds the study's lease. The name of the study is free afterwards.
+
+    Returns
+    -------
+    str
+        The name of the study's experiment in the trash. `mlflow experiments restore` brings it back.
+
+    Raises
+    ------
+    NoRecords, StoreError
+    """
+    experiment = _own(store, study)
+    keys = {run.tags.get("trial", "") for run in store.runs(experiment, params=False) if run.is_trial}
+    elsewhere = {run.tags.get("trial", "") for run in _other_runs(store, study)}
+    trashed = f"{study} (deleted {time.strftime('%Y-%m-%d %H:%M:%S')})"
+    store.client.rename_experiment(experiment, trashed)
+    store.client.delete_experiment(experiment)
+    for key in keys - elsewhere:
+        store.checkpoints.delete(key + checkpoint.CHECKPOINT_SUFFIX)
+    return trashed
+
+
+def rename_study(store: Store, study: str, name: str) -> int:
+    """Give the study's records another name. The caller holds the lease of both names.
+
+    Returns
+    -------
+    int
+        The number of trials.
+
+    Raises
+    ------
+    NoRecords
+        The study has no records.
+    StoreError
+        The name is taken, or the store is read only.
+    """
+    experiment = _own(store, study)
+    if store.find_experiment(name) is not None:
+        raise StoreError(f"{store.name} has records of {name} already", "give another name")
+    runs = store.runs(experiment, params=False)
+    store.client.rename_experiment(experiment, name)  # first: readers find a study by this name alone
+    with store.transaction():
+        for run in runs:
+            if run.is_trial:
+                store.client.set_tag(run.id, "study", name)
+    if parent := store.parent_run(name):
+        description = json.loads(store.read_artifact(parent.id, STUDY_JSON) or "{}")
+        text = json.dumps(description | {"name": name}, indent=1)
+        store.write_artifact(parent.id, STUDY_JSON, text.encode())
+    return trial_count(runs)
+
+
+def trial_count(runs: Iterable[Run]) -> int:
+    """The number of trials, without baselines, as all verbs count them."""
+    return sum(run.is_trial and run.tags.get("role") != "baseline" for run in runs)
+
+
+def _own(store: Store, study: str) -> str:
+    """The study's experiment in a store that takes changes. Raises NoRecords and StoreError."""
+    experiment = store.require_experiment(study)
+    if store.read_only:
+        raise StoreError(f"{store.name} is read only", "name the store that recorded the study")
+    return experiment
+
+
+def _other_runs(store: Store, study: str) -> list[Run]:
+    """The runs of all other studies. They may share trials, and so their unfinished trainings."""
+    others = [identity for name, identity in store.experiments().items() if name != study]
+    return [run for identity in others for run in store.runs(identity, params=False)]
