@@ -25,6 +25,7 @@ def measure_resume(cells: int) -> tuple[int, str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_ten_thousand_records_resume_within_half_a_minute_of_processor_time():
     trials, first, seconds = measure_resume(cells=500)

@@ -23,6 +23,13 @@ def test_the_page_has_the_quick_tables(name: str):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("level", "margins", "equality")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name == "predictions" else ())
+        for name in TABLES
+        if name not in ("level", "margins", "equality")
+    ],
+)
 def test_the_page_has_the_other_tables(name: str):
     check(name)

@@ -29,6 +29,7 @@ def recorded_steps(driver: Driver) -> dict[str, set[int]]:
     return steps
 
 
+@pytest.mark.long
 def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_study(tmp_path: Path):
     drivers = [survival_driver(tmp_path / name, **EQUAL_COST) for name in ("killed", "whole")]
     for driver in drivers:

@@ -66,6 +66,7 @@ def test_the_conductor_stops_where_the_rule_of_the_looks_stops(effect: float):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_conductor_needs_as_many_seeds_as_the_vectorised_studies():
     """The figures of docs/statistics.md. The tolerances are 3.5 standard errors."""

@@ -29,8 +29,6 @@ class TrainingCost:
     """The FLOPs of the steps that were trained. A step that was lost and trained again counts once."""
     seconds: float
     """The training time, summed over trials."""
-    seconds_expected: Span | None
-    """The time for `flops_expected` at the speed of the cell's own trials. A plan does not know the machine."""
 
 
 COST_COLUMNS: list[Column[TrainingCost]] = [
@@ -41,7 +39,6 @@ COST_COLUMNS: list[Column[TrainingCost]] = [
     Column.attribute("flops_expected", "expected"),
     Column.attribute("flops_planned", "without pruning"),
     Column.attribute("seconds", "time spent", "s"),
-    Column.attribute("seconds_expected", "expected", "s"),
 ]
 
 
@@ -64,7 +61,6 @@ def training_costs(results: Results) -> tuple[list[TrainingCost], TrainingCost]:
         _sum(cell.flops_expected for cell in cells),
         sum((flops for _, flops, _ in spent.values()), 0.0),
         sum((seconds for *_, seconds in spent.values()), 0.0),
-        _sum(cell.seconds_expected for cell in cells),
     )
     return cells, total
 
@@ -73,11 +69,10 @@ def _cost(
     label: str, plan: Mapping[str, Any] | None, begun: int, flops: float, seconds: float
 ) -> TrainingCost:
     if plan is None:
-        return TrainingCost(label, None, begun, None, None, flops, seconds, None)
+        return TrainingCost(label, None, begun, None, None, flops, seconds)
     tuning, replicates, share = plan["tuning"], plan["replicates"], plan["trained_share"]
     low, high = plan["flops"]
     whole, expected = tuning + replicates, tuning * share + replicates
-    pace = seconds / flops if flops > 0 and seconds > 0 else None
     return TrainingCost(
         label,
         whole,
@@ -86,7 +81,6 @@ def _cost(
         (expected * low, expected * high),
         flops,
         seconds,
-        (expected * low * pace, expected * high * pace) if pace else None,
     )
 
 

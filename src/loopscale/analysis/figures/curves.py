@@ -17,7 +17,7 @@ from loopscale.analysis.figures.style import (
     DASHES,
     ERROR_TITLE,
     EXACT_DASHES,
-    GREYS,
+    NEUTRAL,
     REGRET,
     band,
     blank,
@@ -118,7 +118,7 @@ def _trained_loops(
             _ring(figure, label, cell.index, loop, at_loop)
         dotted |= of == "error" and _medians(figure, label, cell, loop)
     if dotted:
-        legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": GREYS[1]})
+        legend_entry(figure, MEDIANS_ENTRY, MEDIANS | {"color": NEUTRAL})
     last = max(_xs(figure), default=0)
     if len(trained) == 1 and last > (loop := trained.pop()):
         font = {"color": "#475467"}

@@ -11,7 +11,7 @@ from loopscale.analysis.axes import FLOPS, axis_title
 from loopscale.analysis.figures.style import (
     DEEPEST,
     ERROR_TITLE,
-    GREYS,
+    MUTED,
     blank,
     colour_of,
     interval_bars,
@@ -136,7 +136,7 @@ def _bound(figure: go.Figure, law: Law, colour: str, dash: str, name: str) -> _B
 
 
 def _shared_legend(figure: go.Figure, bounds: Sequence[_BoundLine]) -> None:
-    """A bound beside several cells gets one grey entry in the legend."""
+    """A bound beside several cells gets one muted entry in the legend."""
     groups: dict[tuple[str, bool, str], list[_BoundLine]] = {}
     for bound in bounds:
         groups.setdefault((bound.theory, bound.absolute, bound.dash), []).append(bound)
@@ -145,7 +145,7 @@ def _shared_legend(figure: go.Figure, bounds: Sequence[_BoundLine]) -> None:
             for line in lines:
                 figure.data[line.trace].update(showlegend=False)
             name = _bound_name(theory, absolute, [line.shift for line in lines])
-            legend_entry(figure, name, {"color": GREYS[0], "dash": dash})
+            legend_entry(figure, name, {"color": MUTED[0], "dash": dash})
 
 
 def _bound_name(theory: str, absolute: bool, shifts: Sequence[float]) -> str:

@@ -1,6 +1,6 @@
 """The style of all figures, with colours and markers for colour-blind readers.
 
-Classical algorithms are grey and dashed, exact references black. Only plotly's basic traces are used, so that a report
+Classical algorithms are muted and dashed, exact references black. Only plotly's basic traces are used, so that a report
 carries 1.2 MB of plotly and not 4.8 MB.
 """
 
@@ -18,7 +18,10 @@ from loopscale.core.palette import SYMBOLS as SYMBOLS
 from loopscale.stats.contrasts import mean_interval
 from loopscale.stats.milestones import Milestone
 
-GREYS = ("#444444", "#777777", "#999999", "#5f5f5f", "#888888")
+MUTED = ("#444444", "#8a6fae", "#8c7b5a", "#5b8a8a", "#a5647c")
+"""The colours of classical algorithms and bounds."""
+NEUTRAL = "#777777"
+"""The colour of a legend entry that stands for lines of several colours."""
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 EXACT_DASHES = ("9px,2px", "3px,3px", "9px,2px,2px,2px", "16px,4px", "9px,2px,2px,2px,2px,2px")
 """The dashes of exact references. No algorithm has one of these dashes."""
@@ -155,7 +158,7 @@ def dashed_line(figure: go.Figure, name: str, order: int, x: Iterable[Any], y: A
     y = np.asarray(y, dtype=np.float64)
     if not (y > 1e-12).any():
         return
-    style = {"color": GREYS[order % 5], "width": 2, "dash": DASHES[(order + order // 5) % 5]}
+    style = {"color": MUTED[order % 5], "width": 2, "dash": DASHES[(order + order // 5) % 5]}
     scatter(figure, x=list(x), y=rounded(np.where(y > 1e-12, y, np.nan)), mode="lines", name=name, line=style)
 
 

@@ -1,5 +1,8 @@
 """Laws in words: the columns of their table, their names, and one line for each."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from loopscale.analysis.laws.law import Law, Unfitted
 from loopscale.analysis.table import Column, Interval
 
@@ -7,20 +10,28 @@ LAW_COLUMNS: list[Column[Law]] = [
     Column(("cell",), "cell", lambda law: law.cell or "all"),
     Column.attribute("of", "measure"),
     Column(("along",), "along", lambda law: law.axis),
-    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
+    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
     Column.attribute("rate"),
     Column.interval("low", "high"),
-    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
-    Column.attribute("theory"),
     Column.attribute("predicted"),
-    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
+    Column.attribute("theory"),
     Column(("because",), "why", lambda law: law.why),
+    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
+    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
     Column(
         ("held_out_test",),
         "held-out test",
         lambda law: "; ".join(value.label for value in law.predictions) or "none",
     ),
 ]
+
+
+def split_shared_note(laws: Sequence[Law]) -> tuple[list[Law], str]:
+    """The laws without the note that all of them have, and this note; empty if their notes differ."""
+    notes = {law.note for law in laws}
+    if len(laws) < 2 or len(notes) > 1:
+        return list(laws), ""
+    return [replace(law, note="") for law in laws], notes.pop()
 
 
 def law_name(law: Law | Unfitted, axis: str = "") -> str:

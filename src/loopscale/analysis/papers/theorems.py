@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import torch
 
-from loopscale.analysis.figures.style import DASHES, GREYS, blank, safe, series, with_decimal_ticks
+from loopscale.analysis.figures.style import DASHES, MUTED, blank, safe, series, with_decimal_ticks
 from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
@@ -240,7 +240,7 @@ def distance_near_limit(*constructions: Named, seed: int = 0) -> go.Figure:
         x, y = np.array(measured.limit.values, dtype=np.float64), measured.typical
         series(figure, index, x, y, safe(label))
         power = measured.limit.order * np.sign(np.log(y[-1] / y[0]) * np.log(x[-1] / x[0]))
-        style = {"color": GREYS[index % 5], "dash": DASHES[index % 5], "width": 1.5}
+        style = {"color": MUTED[index % 5], "dash": DASHES[index % 5], "width": 1.5}
         expected = y[-1] * (x / x[-1]) ** power
         figure.add_scatter(x=x, y=expected, mode="lines", line=style, name=f"order {measured.limit.order:g}")
     return with_decimal_ticks(figure)

@@ -20,7 +20,7 @@ from loopscale.analysis.figures import cells, curves, emergence, matched, settin
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import Law
-from loopscale.analysis.laws.words import LAW_COLUMNS
+from loopscale.analysis.laws.words import LAW_COLUMNS, split_shared_note
 from loopscale.analysis.report.page import Figure, render, text
 from loopscale.analysis.results import CellResult, Results, TrialResult
 from loopscale.theory.prediction import missing_theory
@@ -44,6 +44,7 @@ def study_page(
     """
     findings = findings or study_findings(results)
     importances = importance(results)
+    laws, shared = split_shared_note(findings.laws)
     cells, total = training_costs(results)
     of_costs = cost_fronts(results)
     return render(
@@ -85,6 +86,8 @@ def study_page(
         outcome=_outcome,
         omitted=max(len(results.trained) - MOST_TRIALS, 0),
         costs=[*cells, total],
+        laws=laws,
+        of_all_laws=f" For all laws: {shared}." if shared else "",
         provenance={name: text(value) for name, value in (provenance or {}).items()},
     )
 
@@ -137,7 +140,7 @@ FEWEST_LINES = 5
 FEWEST_VALUES = 3
 """A numeric setting with fewer values has no figure."""
 LEGEND = (
-    " A ring marks T, the number of trained loops. Grey and dashed: classical algorithms. Black: exact lower bound of"
+    " A ring marks T, the number of trained loops. Dashed and muted: classical algorithms. Black: exact lower bound of"
     " the mean error."
 )
 MEDIANS = (
