@@ -1,5 +1,10 @@
 """The LSTM against its explicit equations (Hochreiter & Schmidhuber 1997, with forget gates: Gers et al. 2000)."""
 
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 
 from loopscale.core.prompt import Prompt
@@ -25,3 +30,27 @@ def test_layers_compute_the_recurrence_from_a_zero_state():
         below = states
     answer = below @ weights["read_out.weight"].T + weights["read_out.bias"]
     torch.testing.assert_close(net(tokens, 2)[1], answer)
+
+
+WITHOUT_ONEDNN_FIRST = """
+import torch
+from loopscale.core.prompt import Prompt
+from loopscale.models.lstm import Lstm
+
+net = Lstm(width=8, layers=1).build(Prompt(length=6, dim_in=3, dim_out=1), torch.Generator())
+tokens = torch.zeros(1, 6, 3)
+with torch.autocast("cpu", torch.bfloat16):
+    torch.backends.mkldnn.enabled = False
+    net(tokens, 1)
+    torch.backends.mkldnn.enabled = True
+    net(tokens, 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_net_that_ran_without_onednn_runs_in_bf16_with_onednn_and_without_avx512():
+    words = [sys.executable, "-P", "-c", WITHOUT_ONEDNN_FIRST]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """Predictions of held-out values: intervals by hand, rules of judging, scores, and coverage."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from loopscale.stats.prediction import (
     Prediction,
     predict,
     predict_batch,
+    prediction_crps,
     score,
     union,
     why_not_judged,
@@ -237,6 +239,30 @@ def test_the_score_names_a_hit_and_the_errors_of_naive_predictions():
     miss = score(prediction, np.array([truth + 3.0, truth + 3.0]))
     assert miss.hit is False
     assert miss.log_error == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("came", [-2.0, -0.4, 0.0, 1.3])
+def test_the_score_of_a_symmetric_prediction_is_that_of_a_normal_distribution(came: float):
+    prediction = some(predict(*runs("power 1"), 32.0, 2))
+    sd = 0.3
+    half = sd * stats.norm.ppf(0.975)
+    normal = replace(prediction, centre=0.0, low=-half, high=half)
+    z = came / sd
+    exact = sd * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi))
+    assert prediction_crps(normal, came) == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_hit_of_a_wide_interval_is_worse_than_a_near_guess():
+    prediction = some(predict(*runs("power 1"), 32.0, 2))
+    wide = replace(prediction, centre=0.0, low=-1.5, high=1.5, last_value=1.2, line=5.0)
+    found = score(wide, np.array([0.9, 0.9]))
+    assert found.hit
+    assert found.crps > abs(found.last_value_error)
+    assert found.worse_than == ("the last value",)
+    assert score(replace(wide, low=-math.inf), np.array([0.9, 0.9])).worse_than == (
+        "the last value",
+        "a straight line",
+    )
 
 
 def test_a_hit_ends_at_the_edges_of_the_interval():

@@ -5,7 +5,6 @@ reads a prompt token by token and stores it in a state of fixed width, so it is 
 """
 
 from collections.abc import Iterator
-from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -63,18 +62,22 @@ class Recurrence(Drawn, nn.LSTM):
             nn.init.uniform_(parameter, -(self.hidden_size**-0.5), self.hidden_size**-0.5, generator=rng)
 
 
-@cache
-def onednn_has_bf16() -> bool:
-    """Whether oneDNN computes LSTMs in bf16 with the instructions that `ONEDNN_MAX_CPU_ISA` leaves.
-
-    torch asks the processor alone, and then fails if the variable excludes AVX-512.
-    """
+def _onednn_has_bf16() -> bool:
+    place = {"device": "cpu", "dtype": torch.float32}
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+            nn.LSTM(1, 1, **place)(torch.zeros(1, 1, 1, **place))
     except RuntimeError:
         return False
     return True
+
+
+ONEDNN_HAS_BF16 = _onednn_has_bf16()
+"""Whether oneDNN computes LSTMs in bf16 with the instructions that `ONEDNN_MAX_CPU_ISA` leaves.
+
+torch asks the processor alone, and then fails if the variable excludes AVX-512. The import asks, because later answers
+can be wrong: with oneDNN switched off, or on another device, another kernel computes the LSTM.
+"""
 
 
 class LstmNet(Net):
@@ -104,7 +107,7 @@ class LstmNet(Net):
     def _run(self, state: Float[Tensor, "B L D"], start: int, end: int) -> Iterator[Float[Tensor, "B L D"]]:
         """The outputs of layers `start` + 1 .. `end`."""
         for layer in self.layers[start:end]:
-            if state.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or onednn_has_bf16():
+            if state.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or ONEDNN_HAS_BF16:
                 state, _ = layer(state)
             else:
                 with torch.autocast("cpu", enabled=False):

@@ -26,6 +26,7 @@ from loopscale.stats.prediction import (
     FormPrediction,
     Prediction,
     Score,
+    prediction_crps,
     steps_ahead,
     why_not_judged,
     widened,
@@ -91,7 +92,8 @@ def score_emergence(prediction: Prediction, runs: Sequence[Emergence]) -> Score:
     elif prediction.judged and (most < prediction.low or least > prediction.high):
         hit = False
     mean = float(np.log([middle(run) for run in runs]).mean())
-    return Score(hit, mean - prediction.centre, mean - prediction.last_value, mean - prediction.line)
+    errors = mean - prediction.centre, mean - prediction.last_value, mean - prediction.line
+    return Score(hit, *errors, prediction_crps(prediction, mean))
 
 
 def middle(run: Emergence) -> float:

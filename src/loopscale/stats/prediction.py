@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
-from loopscale.stats.contrasts import Array, half_widths
+from loopscale.stats.contrasts import LEVEL, Array, half_widths
 from loopscale.stats.fitting import LEAST_LOSS, descend
 from loopscale.stats.forms.base import Form, variants
 
@@ -117,6 +118,10 @@ class Prediction:
         return not self.reason
 
 
+QUANTILES = (np.arange(1000) + 0.5) / 1000
+"""The quantiles at which a prediction is scored."""
+
+
 @dataclass(frozen=True)
 class Score:
     """A prediction beside the result."""
@@ -130,6 +135,15 @@ class Score:
     """The mean log error of the runs minus `Prediction.last_value`."""
     line_error: float
     """The mean log error of the runs minus `Prediction.line`."""
+    crps: float
+    """The continuous ranked probability score [@gneiting2007] of the prediction. Less is better. A wide interval costs,
+    so that a hit alone is no merit. The score of a guess without an interval is the absolute value of its error."""
+
+    @property
+    def worse_than(self) -> tuple[str, ...]:
+        """The naive predictions with a score that is no worse than that of the prediction."""
+        guesses = {"the last value": self.last_value_error, "a straight line": self.line_error}
+        return tuple(name for name, error in guesses.items() if abs(error) <= self.crps)
 
 
 def predict(
@@ -221,7 +235,22 @@ def score(prediction: Prediction, logs: Array) -> Score:
         mean - prediction.centre,
         mean - prediction.last_value,
         mean - prediction.line,
+        prediction_crps(prediction, mean),
     )
+
+
+def prediction_crps(prediction: Prediction, came: float) -> float:
+    """The continuous ranked probability score of a prediction, in units of the log error.
+
+    The distribution of the prediction is normal on either side of its centre. The centre is the median, and the ends of
+    the interval are the quantiles 2.5 % and 97.5 %. The score is twice the mean pinball loss over all quantiles.
+    """
+    if not (math.isfinite(prediction.low) and math.isfinite(prediction.high)):
+        return math.inf
+    z: Array = np.asarray(scipy.special.ndtri(QUANTILES) / scipy.special.ndtri((1 + LEVEL) / 2))
+    sides = np.where(z < 0, prediction.centre - prediction.low, prediction.high - prediction.centre)
+    off = came - (prediction.centre + z * sides)
+    return float(2 * np.mean(off * (QUANTILES - (off < 0))))
 
 
 def predict_batch(

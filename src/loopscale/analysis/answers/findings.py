@@ -17,7 +17,7 @@ from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.answers.matched_steps import MatchedSteps, matched_steps
 from loopscale.analysis.answers.standings import Standing, standings
 from loopscale.analysis.axes import CURVES
-from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue, signed
+from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law, Unfitted, study_laws
 from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
@@ -156,10 +156,9 @@ def prediction_sentence(law: Law, value: PredictedValue) -> str:
         if value.word == "not judged"
         else "open, because only an interval is known"
         if value.word == "open"
-        else f"a {value.word}"
+        else f"a {value.merit}"
     )
-    naive = ", ".join(f"the {part}" for part in value.naive.split(", "))
-    return f"{text}. The runs gave {value.came}: {word}. Log error {signed(value.score.log_error)}; {naive}."
+    return f"{text}. The runs gave {value.came}: {word}. In log errors: {value.scores}; less is better."
 
 
 def _sentences(findings: Findings) -> Iterator[str]:

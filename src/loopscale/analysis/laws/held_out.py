@@ -64,20 +64,25 @@ class PredictedValue:
         return f"{'at least ' * bool(self.censored)}{math.exp(float(np.mean(np.log(self.errors)))):.3g}"
 
     @property
-    def naive(self) -> str:
-        """The log errors of the naive predictions, in words."""
+    def merit(self) -> str:
+        """The word, and the naive predictions that are no worse: `hit, but no better than the last value`."""
+        if self.word != "hit" or not self.score or not self.score.worse_than:
+            return self.word
+        return f"hit, but no better than {' and '.join(self.score.worse_than)}"
+
+    @property
+    def scores(self) -> str:
+        """The scores of the prediction and of the naive predictions, in words."""
         assert self.score
-        return (
-            f"last value {signed(self.score.last_value_error)}, straight line {signed(self.score.line_error)}"
-        )
+        naive = f"last value {_score(self.score.last_value_error)}, line {_score(self.score.line_error)}"
+        return f"score {_score(self.score.crps)} ({naive})"
 
     @property
     def label(self) -> str:
         """The score and its errors, short enough for a table."""
-        text = f"{self.word} at {self.at:g}"
+        text = self.merit.replace(self.word, f"{self.word} at {self.at:g}", 1)
         if self.score:
-            naive = self.naive.replace("straight line", "line")
-            text += f", log error {signed(self.score.log_error)} ({naive})"
+            text += f", {self.scores}"
         return text if self.foretold else f"{text}; {AFTERWARDS}"
 
     @property
@@ -90,13 +95,13 @@ class PredictedValue:
         text = f"{made} for {self.at:g}: {middle:.3g} ({low:.3g} .. {high:.3g})"
         if self.score is None:
             return f"{text}, no run has finished yet"
-        verdict = f"{self.word}, {self.prediction.reason}" if self.prediction.reason else self.word
-        return f"{text}, came {self.came}: {verdict}; log error {signed(self.score.log_error)} ({self.naive})"
+        verdict = f"{self.word}, {self.prediction.reason}" if self.prediction.reason else self.merit
+        return f"{text}, came {self.came}: {verdict}; {self.scores}"
 
 
-def signed(error: float) -> str:
-    """A log error with its sign; `unknown` for a naive prediction without a value."""
-    return "unknown" if math.isnan(error) else f"{error:+.2f}"
+def _score(error: float) -> str:
+    """The score of a prediction, or of a guess with this error; `unknown` for a guess without a value."""
+    return "unknown" if math.isnan(error) else f"{abs(error):.2f}"
 
 
 class HeldOutValues:
