@@ -31,7 +31,7 @@ from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.panels import finished
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe
-from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.laws.law import NO_LAW, study_laws
 from loopscale.analysis.laws.words import LAW_COLUMNS
 from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.load import find_results
@@ -322,7 +322,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
     predicted = [law for law in laws if law.predicted is not None]
     words = [law.verdict.word for law in predicted if law.verdict]
     counts = ", ".join(
-        f"{words.count(word)} {word}" for word in (*RATE_VERDICTS, NOT_LEARNT) if word in words
+        f"{words.count(word)} {word}" for word in (*RATE_VERDICTS, NO_LAW, NOT_LEARNT) if word in words
     )
     text = f"{len(laws)} laws are fitted; theory predicts the rate of {len(predicted)}"
     return Sentences([f"{text}: {counts}." if counts else f"{text}.", *missing])

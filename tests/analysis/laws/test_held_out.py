@@ -130,7 +130,7 @@ def test_old_records_get_a_held_out_test_afterwards_on_request():
 
 def test_a_law_without_a_held_out_test_says_so():
     law = only_law(planted(hold_out=None).results)
-    assert law_line(law).endswith("; no held-out test")
+    assert law_line(law).endswith("\n  no held-out test")
     assert list(frame(LAW_COLUMNS, [law])["held_out_test"]) == ["none"]
 
 

@@ -1,9 +1,14 @@
 """Laws of a study: the choice among forms, and intervals that pool the noise of several laws."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from loopscale.analysis.answers.findings import law_sentence
 from loopscale.analysis.laws.law import (
+    Law,
     comparable,
     compare_rates,
     fit_best_form,
@@ -11,7 +16,9 @@ from loopscale.analysis.laws.law import (
     predict,
     study_laws,
     with_pooled_noise,
+    with_refusal,
 )
+from loopscale.analysis.laws.words import law_line
 from loopscale.stats.forms.base import Form
 from tests.analysis.planted import Planted
 
@@ -131,6 +138,42 @@ def test_a_planted_rate_gets_its_verdict(rate, word):
     assert law.predicted == pytest.approx(RATE, rel=1e-6)
     assert law.verdict.word == word, law.verdict
     assert (law.x, missing) == ((1, 2, 3, 4, 5, 6), [])
+
+
+def four_values(
+    errors: Sequence[float], seed: int, noise: float, scatter: float = 0.0, replicates: int = 3
+) -> Law:
+    """The best law through four values over a factor of 8, with noise of runs and a scatter of the values."""
+    rng = np.random.default_rng(seed)
+    logs = np.log(errors) + scatter * rng.standard_normal(4)
+    x, y = np.repeat([2.0, 4, 8, 16], replicates), np.repeat(logs, replicates)
+    y = np.exp(y + noise * rng.standard_normal(len(y)))
+    return with_refusal(fit_best_form(["power", "exponential"], x, y, np.arange(len(y))))
+
+
+def refused(errors: Sequence[float], noise: float, scatter: float = 0.0, draws: int = 200) -> float:
+    laws = [four_values(errors, seed, noise, scatter) for seed in range(draws)]
+    return sum(law.verdict is not None for law in laws) / draws
+
+
+def test_a_u_shape_is_no_law_and_a_true_law_is_refused_as_rarely_as_the_f_test_says():
+    assert refused([0.52, 0.22, 0.14, 0.26], noise=0.1) > 0.99
+    assert refused([0.4, 0.28, 0.2, 0.14], noise=0.1) == 0
+    assert refused([0.3, 0.3, 0.3, 0.3], noise=0.1) <= 0.035  # 1 % are expected: a mean of 2 of 200
+
+
+def test_a_steep_law_whose_cells_were_tuned_apart_is_no_refused_law():
+    assert refused([0.4, 0.28, 0.2, 0.14], noise=0.02, scatter=0.1) < 0.05
+
+
+def test_a_refused_law_has_its_reason_in_the_line_and_the_sentence():
+    law = replace(four_values([0.52, 0.22, 0.14, 0.26], 0, 0.05), of="error", along="training.loops")
+    assert law.verdict is not None
+    assert law.verdict.word == "no law"
+    first, why, _ = law_line(law).split("\n")
+    assert first == "law: error along training.loops follows no law of its forms, for training.loops 2 .. 16"
+    assert why.startswith("  the values turn by 4")
+    assert law_sentence(law).startswith("Error along loops: no law, because the values turn by 4")
 
 
 def test_a_law_with_one_replicate_is_undecided():

@@ -18,7 +18,7 @@ from loopscale.analysis.answers.matched_steps import MatchedSteps, matched_steps
 from loopscale.analysis.answers.standings import Standing, standings
 from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
-from loopscale.analysis.laws.law import Law, Unfitted, study_laws
+from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted, study_laws
 from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
 from loopscale.analysis.looks import order_sentences
@@ -127,10 +127,11 @@ def study_findings(results: Results, judged: tuple[list[Law], list[Unfitted]] | 
 def law_sentence(law: Law) -> str:
     """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
     assert law.verdict
-    assert law.predicted is not None
     name = law.along.rpartition(".")[2]
     axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
     measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
+    if law.verdict.word == NO_LAW or law.predicted is None:
+        return f"{measure} along {name}: {law.verdict.word}, because {law.verdict.because}."
     words = {"undecided": "undecided against", "agrees": "agrees with"}
     verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {law.theory}"
     if law.verdict.word == NOT_LEARNT:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from loopscale.analysis.answers.comparisons import Comparison, lowest_first
 from loopscale.analysis.answers.findings import Findings
 from loopscale.analysis.answers.standings import Standing
+from loopscale.analysis.laws.law import NO_LAW
 from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.results import CellResult, mean
 from loopscale.analysis.table import number
@@ -35,6 +36,7 @@ OF_LAWS = {
     "slower": ("falls more slowly than predicted", "fall more slowly than predicted"),
     "faster": ("falls faster than predicted", "fall faster than predicted"),
     "undecided": UNDECIDED,
+    NO_LAW: ("follows no law of its forms", "follow no law of their forms"),
     NOT_LEARNT: PLATEAU,
 }
 OF_CLAIMS = {

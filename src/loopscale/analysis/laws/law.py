@@ -45,14 +45,18 @@ if TYPE_CHECKING:  # few studies hold out values or have looks, see `study_laws`
     from loopscale.studies.held_out import HoldOut
 
 NO_TEST = "no held-out test"
+NO_LAW: Literal["no law"] = "no law"
+MOST_REVERSED = 0.25
+"""The largest turn against the direction of a law, as a share of the range of its values. All forms are monotonous."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A verdict on a rate."""
 
-    word: RateVerdict | Literal["not learnt"]
-    """`not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau."""
+    word: RateVerdict | Literal["not learnt", "no law"]
+    """`not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau. `no law` if
+    the residuals refuse every form."""
     because: str
     """The reason of the verdict. For an undecided verdict, the data that would decide."""
     replicates: int | None = None
@@ -300,7 +304,7 @@ def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[lis
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
             if not law.at_look:
                 law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
-            fitted.append(with_learning(law, sample.runs))
+            fitted.append(with_learning(with_refusal(law), sample.runs))
     return fitted, unfitted
 
 
@@ -359,6 +363,32 @@ def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
         rates=(),
         note=never if fit.censored else "",
     )
+
+
+def with_refusal(law: Law) -> Law:
+    """The law with the verdict "no law" if its values refuse all forms.
+
+    Two things together refuse a law. The values scatter about the best form by more than the noise of the replicates
+    (an F test). And the values turn: against the direction of the law they move by more than a quarter of their range,
+    which no form does. The F test alone would refuse laws whose cells were tuned apart, and scatter a little. A look
+    does not withdraw a verdict.
+    """
+    decided = law.at_look and law.verdict is not None and law.verdict.word != "undecided"
+    if decided or not law.scatter or (turned := reversal(law.y, law.rate)) <= MOST_REVERSED:
+        return law
+    because = (
+        f"the values turn by {turned * 100:.0f} % of their range against the direction of the best form, and scatter "
+        "by more than their noise"
+    )
+    return replace(law, verdict=Verdict(NO_LAW, because))
+
+
+def reversal(errors: Sequence[float], rate: float) -> float:
+    """The largest move of the log errors against the direction of a rate, as a share of the range of the log errors."""
+    falling = np.log(np.asarray(errors)) * (1.0 if rate >= 0 else -1.0)
+    rise = float((falling - np.minimum.accumulate(falling)).max())
+    span = float(np.ptp(falling))
+    return rise / span if span > 0 else 0.0
 
 
 def with_learning(law: Law, runs: Sequence[TrialResult]) -> Law:

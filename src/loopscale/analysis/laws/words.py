@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loopscale.analysis.laws.law import Law, Unfitted
+from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted
 from loopscale.analysis.table import Column, Interval
 
 LAW_COLUMNS: list[Column[Law]] = [
@@ -40,13 +40,16 @@ def law_name(law: Law | Unfitted, axis: str = "") -> str:
 
 
 def law_line(law: Law) -> str:
-    """A law in one line: measure and axis, form, rate with interval, range, prediction and verdict."""
-    text = f"law: {law_name(law, law.axis)} is {law.form.replace('_', ' ')}, rate {law.rate:.3g}"
-    interval = Interval.of(law.low, law.high)
-    text += f" ({interval})" if interval else " (no interval)"
-    text += f", for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
-    if law.theory and law.predicted is not None:
-        text += f"; {law.theory} predicts {law.predicted:.3g}"
-    if law.verdict:
-        text += f": {law.verdict.word}, {law.verdict.because}"
-    return "; ".join(filter(None, (text, law.note, law.test_words)))
+    """A law in one line with its verdict, and in indented lines below the reason, the note and the held-out test."""
+    name, span = law_name(law, law.axis), f"for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
+    if law.verdict and law.verdict.word == NO_LAW:
+        text = f"law: {name} follows no law of its forms, {span}"
+    else:
+        interval = Interval.of(law.low, law.high)
+        rate = f"rate {law.rate:.3g}" + (f" ({interval})" if interval else " (no interval)")
+        text = f"law: {name} is {law.form.replace('_', ' ')}, {rate}, {span}"
+        if law.theory and law.predicted is not None:
+            text += f"; {law.theory} predicts {law.predicted:.3g}"
+        text += f": {law.verdict.word}" if law.verdict else ""
+    because = law.verdict.because if law.verdict else ""
+    return "\n  ".join(filter(None, (text, because, law.note, law.test_words)))
