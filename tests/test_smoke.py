@@ -35,7 +35,7 @@ def test_a_study_is_killed_and_resumed_and_answers(tmp_path: Path):
         "a worker repeated more than one interval"
     )
 
-    (best,) = json.loads(answer(driver, "best", driver.name, "--json"))
+    (best,) = json.loads(answer(driver, "best", driver.name, "--json"))["cells"]
     (row,) = json.loads(answer(driver, "query", "SELECT min(error) AS least FROM trials", "--json"))
     assert 0 < row["least"] <= best["error"]
     page = tmp_path / "report.html"

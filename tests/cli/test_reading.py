@@ -28,7 +28,7 @@ from loopscale.theory.statement import SYSTEMS
 
 
 def test_best_prints_an_object_per_cell_for_programs(loopscale, store):
-    one, two = loopscale("best", "tiny", "--store", store, "--json").json
+    one, two = loopscale("best", "tiny", "--store", store, "--json").json["cells"]
     assert (one["label"], one["replicates"], one["training.loops"]) == ("loops=1", 3, 1)
     assert one["training.lr"] == one["settings"]["training.lr"] == 5e-3
     assert one["model.kind"] == "looped"
@@ -61,15 +61,17 @@ def test_best_names_a_range_whose_end_was_best(capsys):
 
 
 def test_best_with_a_condition_leaves_out_other_cells(loopscale, store):
-    found = loopscale("best", "tiny", "--store", store, "--json", "--where", '"training.loops" > 1').json
+    found = loopscale("best", "tiny", "--store", store, "--json", "--where", '"training.loops" > 1').json[
+        "cells"
+    ]
     assert [cell["label"] for cell in found] == ["loops=2"]
 
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("where", ["seed = 1", "error > 0.4", '"training.loops" = 2', "role = 'replicate'"])
 def test_a_condition_of_best_changes_no_row(loopscale, store, where):
-    whole = loopscale("best", "tiny", "--store", store, "--json").json
-    found = loopscale("best", "tiny", "--store", store, "--json", "--where", where).json
+    whole = loopscale("best", "tiny", "--store", store, "--json").json["cells"]
+    found = loopscale("best", "tiny", "--store", store, "--json", "--where", where).json["cells"]
     assert found
     assert all(cell in whole for cell in found)
     none = loopscale("best", "tiny", "--store", store, "--where", "seed = 2")
@@ -86,7 +88,8 @@ def test_an_interval_uses_the_noise_of_all_cells_also_hidden_ones(
             for seed in (1, 2, 3):
                 made.trial(cell, "replicate", seed, seed, {"training.lr": 5e-3}, 0.4 + spread * seed)
     ask = ("best", "tiny", "--store", "records", "--json")
-    assert loopscale(*ask, "--where", '"training.loops" = 1').json == loopscale(*ask).json[:1]
+    first = loopscale(*ask, "--where", '"training.loops" = 1').json["cells"]
+    assert first == loopscale(*ask).json["cells"][:1]
 
 
 def test_a_query_answers_as_table_csv_and_json(loopscale, store):
@@ -305,7 +308,9 @@ def test_records_travel_between_stores(loopscale, store):
     assert loopscale("export", "tiny", "--store", store, "--to", "carried", "--json").json["trials"] == 12
     taken = loopscale("import", "carried", "--store", "other", "--json").json
     assert taken == {"new": 12, "present": 0}
-    here, there = (loopscale("best", "tiny", "--store", place, "--json").json for place in (store, "other"))
+    here, there = (
+        loopscale("best", "tiny", "--store", place, "--json").json["cells"] for place in (store, "other")
+    )
     assert here == there
 
 
@@ -509,7 +514,7 @@ def test_json_is_all_of_standard_output(store, elsewhere):
         text=True,
         check=True,
     )
-    assert len(json.loads(done.stdout)) == 2
+    assert len(json.loads(done.stdout)["cells"]) == 2
     assert done.stderr == ""
 
 
@@ -533,6 +538,7 @@ def test_the_claims_of_the_file_judge_records_from_before_the_claims(loopscale, 
     assert said["two loops are better than one"] == ["loops = 2 has less error than loops = 1", "holds"]
     found = loopscale("report", mine, "--store", store, "--out", tmp_path / "page.html", "--json").json
     assert [claim["verdict"] for claim in found["claims"]] == ["holds", "does not hold"]
+    assert loopscale("best", mine, "--store", store, "--json").json["claims"] == found["claims"]
     page = (tmp_path / "page.html").read_text()
     assert 'id="claims"' in page
     assert "one loop beats least squares" in page

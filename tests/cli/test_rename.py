@@ -23,11 +23,11 @@ def names(loopscale, records: Path) -> list[str]:
 
 
 def test_a_renamed_study_has_its_answers_under_the_new_name(loopscale, records: Path):
-    before = loopscale("best", "tiny", "--store", records, "--json").json
+    before = loopscale("best", "tiny", "--store", records, "--json").json["cells"]
     answer = loopscale("rename", "tiny", "scaling/heads", "--store", records)
     assert answer.out.startswith("the records of tiny (10 trials) are now those of scaling/heads")
     assert names(loopscale, records) == ["scaling/heads"]
-    assert loopscale("best", "scaling/heads", "--store", records, "--json").json == before
+    assert loopscale("best", "scaling/heads", "--store", records, "--json").json["cells"] == before
     studies = loopscale("query", "SELECT DISTINCT study FROM trials", "--store", records, "--json").json
     assert studies == [{"study": "scaling/heads"}]
     assert "no records of tiny" in loopscale("best", "tiny", "--store", records).err

@@ -138,7 +138,7 @@ def processor_seconds(store: str, cells: int) -> float:
     command = [*PROGRAM, "best", "tiny", "--store", store, "--json"]
     done = subprocess.run(command, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert len(json.loads(done.stdout)) == cells
+    assert len(json.loads(done.stdout)["cells"]) == cells
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

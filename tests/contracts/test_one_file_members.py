@@ -129,7 +129,7 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         {"kind": "construction", "name": "outside_construction"},
         {"kind": "outside_solver", "name": None},
     ]
-    assert len(json.loads(ask("best", "outside.yaml", "--json"))) == 4
+    assert len(json.loads(ask("best", "outside.yaml", "--json"))["cells"]) == 4
     page = tmp_path / "page.html"
     ask("report", "outside.yaml", "--out", str(page))
     text = page.read_text()
@@ -169,4 +169,4 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         assert f"outside_members.py with the hash {new}, which is not loaded" in said
     said = refusal("predict", trial["key"])
     assert f"outside_members.py with the hash {old}, which is not loaded" in said
-    assert len(json.loads(ask("best", "outside.yaml", "--json"))) == 4
+    assert len(json.loads(ask("best", "outside.yaml", "--json"))["cells"]) == 4

@@ -48,7 +48,9 @@ def command(
     if results.two_objectives:
         points = [point for point in front(results) if kept is None or point.trial in kept]
     if as_json:
-        show_json([as_object(row, points) for row in rows])
+        claims = judged_claims(recorded(place, study)) if results.claim_specs else ()
+        cells = [as_object(row, points) for row in rows]
+        show_json({"study": results.name, "cells": cells, "claims": [claim.to_dict() for claim in claims]})
         return
     if where and not rows:
         say(f"no cell of {results.name} has an answer whose trial meets {where}")
