@@ -7,7 +7,7 @@ real and small is no evidence against equality.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
@@ -31,12 +31,12 @@ class VerdictRule:
     """An interval below -edge is "less", and an interval above edge is "more"."""
 
     @classmethod
-    def difference(cls, margin: float | None = None) -> Self:
+    def difference(cls, margin: float | None = None) -> "VerdictRule":
         """The rule of the question which side has less. Ratios from 1/(1 + margin) to 1 + margin are level."""
         return cls(None if margin is None else math.log1p(margin))
 
     @classmethod
-    def equality(cls, margin: float) -> Self:
+    def equality(cls, margin: float) -> "VerdictRule":
         """The rule of the question whether both sides are level, within ratios from 1/(1 + margin) to 1 + margin."""
         return cls(math.log1p(margin), math.log1p(margin))
 
