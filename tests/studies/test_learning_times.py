@@ -19,6 +19,7 @@ from loopscale.studies.learning_times import (
     expected_learning,
     recipe_remarks,
     shipped_times,
+    unknown_learning,
 )
 from loopscale.studies.recipes import ANY_RECIPE, Recipe
 from loopscale.training.trial import Trial
@@ -40,14 +41,27 @@ def test_the_expected_share_grows_with_the_steps_of_the_study():
     assert shares[2] > 0.9
 
 
-def test_an_unknown_model_has_the_row_of_the_task_and_an_unknown_task_the_row_of_all_tasks():
-    known, model, task = (
-        expected_learning([planned(1_000, *kinds)])[0] for kinds in (("looped",), ("new",), ("looped", "new"))
-    )
+def test_an_unknown_model_has_the_row_of_the_task():
+    known, model = (expected_learning([planned(1_000, kind)])[0] for kind in ("looped", "new"))
     assert known.source == "looped on linear_regression with adam and init_std 0.02"
     assert model.source == "all models on linear_regression"
-    assert task.source == "all models on all tasks"
-    assert task.runs > model.runs > known.runs
+    assert model.runs > known.runs
+
+
+def test_of_a_task_without_a_recorded_net_nothing_is_known_but_by_own_records():
+    runs = [planned(1_000, task="new"), planned(1_000, "gpt2", task="new"), planned(1_000)]
+    assert [each.source for each in expected_learning(runs)] == [
+        "looped on linear_regression with adam and init_std 0.02"
+    ]
+    assert chance_that_all_learn(runs) == chance_that_all_learn(runs[2:])
+    (sentence,) = unknown_learning(runs)
+    assert sentence.startswith(
+        "how many looped and gpt2 learn on new is not known, because no net was recorded there"
+    )
+    own = [RecordedCell("own", "a", "new", "looped", 1_000, ((200.0, 300.0),) * 3, ADAM)]
+    assert expected_learning(runs, own)[0].source == "all models on all tasks"
+    (sentence,) = unknown_learning(runs, own)
+    assert sentence.startswith("how many gpt2 learn on new")
 
 
 def test_own_records_come_first():

@@ -180,9 +180,12 @@ class PlannedRuns:
 
 
 def chance_that_all_learn(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> float:
-    """The chance that all planned runs of a study learn, with the study's own records."""
+    """The chance that all planned runs of a study learn, with the study's own records.
+
+    Runs whose chance is not known count as runs that learn, see `unknown_learning`.
+    """
     chance = 1.0
-    for kinds, cells in _by_kinds(planned).items():
+    for kinds, cells in _known(planned, recorded).items():
         own = _own(recorded, *kinds)
         plans = [PlannedCell(cell.steps, cell.runs, own.pop(cell.label, ())) for cell in cells]
         chance *= _find(*kinds)[0].times.chance(plans, list(own.values()))
@@ -192,9 +195,9 @@ def chance_that_all_learn(planned: Sequence[PlannedRuns], recorded: Sequence[Rec
 def expected_learning(
     planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()
 ) -> list[ExpectedLearning]:
-    """The expected share of learnt runs for each task, model and recipe among the planned runs."""
+    """The expected share of learnt runs for each task, model and recipe among the planned runs, if it is known."""
     expected: list[ExpectedLearning] = []
-    for kinds, cells in _by_kinds(planned).items():
+    for kinds, cells in _known(planned, recorded).items():
         row, source = _find(*kinds)
         own = _own(recorded, *kinds)
         shares = [
@@ -226,7 +229,7 @@ def expected_learning(
 
 def recipe_remarks(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> Iterator[str]:
     """Yield one sentence for each task and model whose recipe lets few runs learn, if the records know a better one."""
-    for (task, model, recipe), cells in _by_kinds(planned).items():
+    for (task, model, recipe), cells in _known(planned, recorded).items():
         [own] = expected_learning(cells, recorded)
         if own.share >= ENOUGH_LEARN:
             continue
@@ -244,6 +247,32 @@ def recipe_remarks(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCe
                 f"with {name.words}, {percent(better.share)} ({better.emerged} of {better.runs} recorded nets have "
                 f"learnt): write {name.remedy}"
             )
+
+
+def unknown_learning(planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell] = ()) -> Iterator[str]:
+    """Yield one sentence for each task on which no net was recorded: other tasks say nothing of its nets."""
+    known = _known(planned, recorded)
+    unknown: dict[str, list[str]] = {}
+    for task, model, recipe in _by_kinds(planned):
+        if (task, model, recipe) not in known:
+            unknown.setdefault(task, []).append(model)
+    for task, models in unknown.items():
+        named = " and ".join(dict.fromkeys(models))
+        yield (
+            f"how many {named} learn on {task} is not known, because no net was recorded there; the chances of "
+            "verdicts hold if all of them learn"
+        )
+
+
+def _known(
+    planned: Sequence[PlannedRuns], recorded: Sequence[RecordedCell]
+) -> dict[tuple[str, str, Recipe], list[PlannedRuns]]:
+    """The planned runs of tasks with records: in the package, or of these very kinds in this study."""
+    return {
+        kinds: cells
+        for kinds, cells in _by_kinds(planned).items()
+        if (kinds[0], ANY, ANY_RECIPE) in shipped_times() or _own(recorded, *kinds)
+    }
 
 
 def _by_kinds(planned: Sequence[PlannedRuns]) -> dict[tuple[str, str, Recipe], list[PlannedRuns]]:

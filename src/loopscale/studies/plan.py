@@ -15,7 +15,7 @@ from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
 from loopscale.studies.held_out import UNSUITED, held_out_tests, held_out_values
-from loopscale.studies.learning_times import recipe_remarks
+from loopscale.studies.learning_times import recipe_remarks, unknown_learning
 from loopscale.studies.noise import Noise
 from loopscale.studies.power import QuestionPower, planned_runs, power_remarks, study_power
 from loopscale.studies.recipes import RECIPE_SETTINGS
@@ -261,7 +261,7 @@ def plan_study(
     remarks += [
         *room_remarks(study, rooms, least),
         *power_remarks(power, most),
-        *_recipes(study, noise or Noise()),
+        *_learning(study, noise or Noise()),
     ]
     remarks += offer.remarks if offer else ()
     if offer and not rate:
@@ -457,8 +457,12 @@ def _remarks(
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
 
 
-def _recipes(study: Study, noise: Noise) -> Iterator[str]:
-    """Remarks on recipes with which few nets learn. A study that compares recipes has none."""
+def _learning(study: Study, noise: Noise) -> Iterator[str]:
+    """Remarks on tasks without a recorded net, and on recipes with which few nets learn.
+
+    A study that compares recipes has no remarks on recipes.
+    """
+    yield from unknown_learning(planned_runs(study, study.cells()), noise.recorded)
     if not any(path.startswith(RECIPE_SETTINGS) for path in (*study.scientific, *study.nuisance)):
         yield from recipe_remarks(planned_runs(study, study.cells()), noise.recorded)
 
