@@ -1,8 +1,8 @@
 """The rule that turns an interval of a difference into a verdict: less, more, level or undecided.
 
-Two questions have different rules. "Has the first less?" is answered as soon as the interval leaves out 0. "Are both
-alike?" is answered with no only if the whole interval lies outside of the margin of equivalence: a difference that is
-real and small is no evidence against equality.
+Two questions have different rules. The question "has the first less?" has an answer as soon as the interval leaves out
+0. The question "are both alike?" has the answer no only if the whole interval lies outside of the margin of
+equivalence. A small real difference is no evidence against equality.
 """
 
 import math
