@@ -51,10 +51,10 @@ lint: $(READY)  ## check format, style, import contracts and types
 	@$(STAGE) "import contracts" $(BIN)/lint-imports
 	@$(STAGE) "types" $(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint  ## run lint and every quick test (5 minutes)
+test: lint  ## run lint and every quick test (6 minutes)
 	@$(STAGE) "quick tests" $(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
-shapes: $(READY)  ## run the contracts and the reference tests with checked shapes and types of tensors (4 minutes)
+shapes: $(READY)  ## run the contracts and the reference tests with checked shapes and types of tensors (2 minutes)
 	@$(STAGE) "checked shapes" $(BIN)/pytest tests/contracts tests/reference tests/models -m "not slow and not cuda" \
 	  -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype
 
