@@ -1,11 +1,13 @@
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from loopscale.models import linear
-from loopscale.training.compiler import NOMINAL_RATE, START_UP, compiles
+from loopscale.training.compiler import CACHE, NOMINAL_RATE, START_UP, cache_of_processor, compiles
 
 
 @pytest.fixture
@@ -74,3 +76,54 @@ def test_a_compiled_net_learns_the_same_to_rounding_and_resumes_exactly(make, ki
     assert compiled
     assert whole == pytest.approx(plain, rel=1e-4)
     assert resumed == whole[1:]
+
+
+FOLDER = """
+import sys
+from pathlib import Path
+from loopscale.training.compiler import cache_of_processor
+
+print(cache_of_processor(Path(sys.argv[1])))
+"""
+
+
+def test_compiled_code_lies_in_a_folder_of_the_processor(tmp_path: Path):
+    own = cache_of_processor(tmp_path)
+    assert own.parent == tmp_path
+    assert cache_of_processor(own) == own
+
+    def folder(capability: str) -> str:
+        environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+        command = [sys.executable, "-c", FOLDER, str(tmp_path)]
+        return subprocess.run(
+            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+
+    assert len({folder("avx2"), folder("default"), folder("avx2")}) == 2
+
+
+LOSSES = """
+import json, sys
+from loopscale.training.loop import train
+from loopscale.training.trial import Trial
+
+trial = Trial.model_validate_json(sys.argv[1])
+print(json.dumps([progress.metrics["loss"] for progress in train(trial, compiled=sys.argv[2] == "compiled")]))
+"""
+
+
+@pytest.mark.slow
+def test_processors_with_one_cache_of_compiled_code_learn_the_same_to_rounding(make, tmp_path: Path):
+    trial = make("looped", compile="on", width=8, heads=1, steps=4, eval_every=1)
+
+    def losses(how: str, capability: str) -> list[float]:
+        environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, CACHE: str(tmp_path)}
+        command = [sys.executable, "-c", LOSSES, trial.model_dump_json(), how]
+        return json.loads(
+            subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        )
+
+    plain = losses("plain", "")
+    for capability in ("", "default"):
+        assert losses("compiled", capability) == pytest.approx(plain, rel=1e-4)
+    assert len(list(tmp_path.iterdir())) == 2
