@@ -19,10 +19,20 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from loopscale.stats.contrasts import ALPHA, PRIOR, Array, Contrasts, contrasts, half_widths
+from loopscale.stats.contrasts import (
+    ALPHA,
+    PRIOR,
+    Array,
+    Contrasts,
+    common_noise,
+    contrasts,
+    half_pooled,
+    half_widths,
+)
 from loopscale.stats.emergence_prediction import predict_emergence
 from loopscale.stats.fitting import EFFICIENCY, judge_rates
 from loopscale.stats.forms.base import Form
+from loopscale.stats.learning_chances import PRIOR_COUNT, LearningLooks
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.multiplicity import bonferroni, holm
 from loopscale.stats.power import PlannedClaim, PlannedLaw, ReplicateNoise, replicates_needed
@@ -523,6 +533,168 @@ def lengths_table() -> str:
     return markdown([*header, "power 0.2", "covered, effects", "trainings 0", "trainings 0.2"], rows)
 
 
+@dataclass(frozen=True)
+class JudgedLearning:
+    """Claims whose nets do not always learn. All numbers but the replicates are shares."""
+
+    false_ratio: float
+    """With a verdict on the ratio at any look. This is false without an effect."""
+    false_learning: float
+    """With a verdict on the chances to learn at any look. This is false for equal chances."""
+    ratio: float
+    """That end with a verdict on the ratio."""
+    learning: float
+    """That end with a verdict on the chances to learn alone."""
+    covered: float
+    """Whose last interval covers the truth, of those with an interval."""
+    replicates: float
+    """The mean number of replicates at the end."""
+    all_learnt: float
+    """That end with a verdict if a run that has not learnt blocks the claim."""
+
+
+@dataclass(frozen=True)
+class LearningCourses:
+    """Claims on two of four cells at all looks, [draws, looks], as `looks_at` and `looks_at_learning` judge one."""
+
+    ratio: np.ndarray
+    """True from the first verdict on the ratio on."""
+    learning: np.ndarray
+    """True from the first verdict on the chances to learn on."""
+    futile_ratio: np.ndarray
+    futile_learning: np.ndarray
+    covered: Array
+    """1 if the interval of the look covers the truth, else 0; NaN without an interval."""
+    all_learnt: np.ndarray
+    """True if all compared runs so far have learnt."""
+
+
+def learning_courses(logs: Array, learnt: np.ndarray, effect: float) -> LearningCourses:
+    """Judge claims on the first two cells at every look.
+
+    Parameters
+    ----------
+    logs, learnt
+        Log errors, and whether runs have learnt, each [draws, 4, seeds].
+    effect
+        The true difference of the first two cells.
+    """
+    both = learnt[:, 0] & learnt[:, 1]
+    counts = np.stack([both[:, :seeds].sum(-1) for seeds in SCHEDULE.seeds], axis=1)
+    compared = [_masked_contrasts(logs[..., :seeds], learnt[..., :seeds]) for seeds in SCHEDULE.seeds]
+    shape = counts.shape
+    ratio, futile_ratio, covered = np.zeros(shape, bool), np.zeros(shape, bool), np.full(shape, np.nan)
+    learning, futile_learning = np.zeros(shape, bool), np.zeros(shape, bool)
+    for pattern in np.unique(counts, axis=0):
+        rows = (counts == pattern).all(axis=1)
+        verdict = np.zeros(rows.sum(), bool)
+        for look, seeds in enumerate(SCHEDULE.seeds):
+            share = (pattern[look] + PRIOR_COUNT) / (seeds + 2 * PRIOR_COUNT)
+            futile_ratio[rows, look] = not (pattern[look] and share * SCHEDULE.seeds[-1] >= SCHEDULE.seeds[0])
+            schedule = SCHEDULE.with_counts(pattern[: look + 1].tolist())
+            informative = [k for k in range(look + 1) if pattern[k] > max([1, *pattern[:k]])]
+            if not informative:
+                continue
+            one, place = compared[informative[-1]], len(informative) - 1
+            half = one.half_width(float(schedule.alphas()[place]))[rows]
+            verdict = verdict | (np.abs(one.difference[rows]) > half)
+            ratio[rows, look] = verdict
+            covered[rows, look] = np.abs(one.difference[rows] - effect) <= half
+            variance = one.error[rows] ** 2 * pattern[informative[-1]]
+            chance = schedule.chance(one.difference[rows], variance, place)
+            futile_ratio[rows, look] = ~verdict & (chance < schedule.futile)
+    numbers = np.stack([learnt[:, :2, :seeds].sum(-1) for seeds in SCHEDULE.seeds], axis=-1)
+    for pattern in np.unique(numbers.reshape(len(numbers), -1), axis=0):
+        rows = (numbers.reshape(len(numbers), -1) == pattern).all(axis=1)
+        for look, seeds in enumerate(SCHEDULE.seeds):
+            first, second = (tuple(each[: look + 1].tolist()) for each in np.split(pattern, 2))
+            looks = LearningLooks(SCHEDULE, first, second, SCHEDULE.seeds[: look + 1])
+            all_learn = first[-1] == second[-1] == seeds
+            learning[rows, look] = not all_learn and looks.judge() != "undecided"
+            futile_learning[rows, look] = all_learn or looks.is_futile()
+    whole = np.stack([both[:, :seeds].all(-1) for seeds in SCHEDULE.seeds], axis=1)
+    return LearningCourses(ratio, learning, futile_ratio, futile_learning, covered, whole)
+
+
+def _masked_contrasts(logs: Array, learnt: np.ndarray) -> Contrasts:
+    """The contrasts [draws] of the first two cells over the seeds at which both have learnt.
+
+    The numbers of these seeds differ, so the variances are scaled to one number.
+    """
+    table = np.where(learnt, logs, np.nan)
+    known = learnt[:, 0] & learnt[:, 1]
+    count = np.maximum(known.sum(-1), 2)
+    gaps = np.where(known, table[:, 0] - table[:, 1], 0.0)
+    mean = gaps.sum(-1) / count
+    own = np.where(known, (gaps - mean[:, None]) ** 2, 0.0).sum(-1) / (count - 1)
+    common, behind = common_noise(table)
+    variance, freedom = half_pooled(own, 2 * common, count - 1, behind, SCHEDULE.prior)
+    return Contrasts(mean, variance * SCHEDULE.seeds[-1] / count, freedom, SCHEDULE.seeds[-1])
+
+
+def judge_learning_claims(
+    chances: tuple[float, float], effect: float, draws: int, seed: int = 20
+) -> JudgedLearning:
+    """Claims on two of four cells, as `until: decided` judges and stops them. The noise of a run is .3.
+
+    Parameters
+    ----------
+    chances
+        The chance to learn of the first and of the second cell. The other cells learn with a chance of .9.
+    effect
+        The true difference of log errors among learnt runs.
+    """
+    rng = np.random.default_rng(seed)
+    shape = draws, 4, SCHEDULE.seeds[-1]
+    logs = 0.3 * rng.standard_normal(shape) + np.array([effect, 0, 0, 0])[:, None]
+    learnt = rng.random(shape) < np.array([*chances, 0.9, 0.9])[:, None]
+    courses = learning_courses(logs, learnt, effect)
+    ends = courses.ratio | (courses.futile_ratio & (courses.learning | courses.futile_learning))
+    ends[:, -1] = True
+    end = ends.argmax(axis=1)
+    at_end = np.arange(draws), end
+    ratio, learning = courses.ratio[at_end], courses.learning[at_end]
+    return JudgedLearning(
+        courses.ratio[:, -1].mean(),
+        courses.learning.any(axis=1).mean(),
+        ratio.mean(),
+        (learning & ~ratio).mean(),
+        float(np.nanmean(courses.covered[at_end])),
+        np.array(SCHEDULE.seeds)[end].mean(),
+        (courses.ratio & courses.all_learnt).any(axis=1).mean(),
+    )
+
+
+def learning_looks_table() -> str:
+    """Claims whose nets do not always learn: false verdicts, coverage, and the cost of a ratio of .6."""
+    rows = []
+    for chances in ((1.0, 1.0), (0.9, 0.9), (0.6, 0.6), (0.3, 0.3), (0.95, 0.6), (0.9, 0.2)):
+        level, less = (judge_learning_claims(chances, effect, 1_000) for effect in (0.0, math.log(0.6)))
+        equal = chances[0] == chances[1]
+        rows.append(
+            [
+                f"{chances[0]:g}, {chances[1]:g}",
+                percent(level.false_ratio),
+                percent(level.false_learning) if equal else "–",
+                percent(min(level.covered, less.covered)),
+                percent(less.ratio),
+                percent(less.learning),
+                f"{level.replicates:.1f}",
+                f"{less.replicates:.1f}",
+                percent(less.all_learnt),
+            ]
+        )
+    header = [
+        "chances to learn",
+        "false ratio",
+        "false learning",
+        "covered",
+        "ratio decided",
+        "learning decided",
+    ]
+    return markdown([*header, "seeds, ratio 1", "seeds, ratio 0.6", "decided if one run blocks"], rows)
+
+
 def look_families_table() -> str:
     rows = []
     one = np.array([2]), np.array([3])
@@ -886,6 +1058,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "level": level_table,
     "looks": looks_table,
     "lengths": lengths_table,
+    "learning-looks": learning_looks_table,
     "look-families": look_families_table,
     "noisy-looks": noisy_looks_table,
     "law-looks": law_looks_table,

@@ -52,6 +52,63 @@ def test_a_single_look_has_the_whole_level():
     assert LookSchedule((5,)).alphas() == pytest.approx([ALPHA])
 
 
+@pytest.mark.parametrize("rate", [0.9, 0.4])
+def test_looks_with_fewer_observations_than_seeds_have_the_level_together(rate: float):
+    """The level is spent by seeds. The correlation of the looks is that of the observations."""
+    rng, draws = np.random.default_rng(8), 200
+    false, total = 0, 0
+    for _ in range(draws):
+        learnt = rng.random(27) < rate
+        counts = [int(learnt[:seeds].sum()) for seeds in SCHEDULE.seeds]
+        schedule = SCHEDULE.with_counts(counts)
+        kept = [count for k, count in enumerate(counts) if count > max([1, *counts[:k]])]
+        walk = rng.standard_normal((500, counts[-1])).cumsum(1)[:, np.array(kept) - 1]
+        bounds = stats.norm.isf(schedule.alphas()[: len(kept)] / 2)
+        false += int((np.abs(walk) / np.sqrt(kept) > bounds).any(1).sum())
+        total += 500
+    share = false / total
+    assert share <= ALPHA + 3.1 * math.sqrt(ALPHA / total)
+    assert share > 0.7 * ALPHA
+
+
+def test_a_look_without_a_new_observation_is_no_look():
+    assert SCHEDULE.with_counts([3, 5]) is SCHEDULE
+    schedule = SCHEDULE.with_counts([1, 3, 3, 6])
+    assert schedule.seeds == (5, 12, 18, 27)
+    assert schedule.counts == (3, 6, 9, 14)
+    assert schedule.alphas()[0] == pytest.approx(LookSchedule((5, 27)).alphas()[0])
+    assert LookSchedule((3, 5)).with_counts([3, 3]).counts == (3, 4)
+    assert LookSchedule((3, 5)).with_counts([0, 0]).counts == (2,)
+
+
+def test_later_looks_have_no_influence_on_the_level_of_the_present_look():
+    for later in ([3, 5, 8], [3, 4, 4], [3, 4, 7]):
+        assert SCHEDULE.with_counts([3, 4]).alphas()[:2] == pytest.approx(
+            SCHEDULE.with_counts([3, 4, *later[2:]]).alphas()[:2]
+        )
+
+
+def test_only_seeds_at_which_both_sides_have_learnt_are_compared():
+    rng = np.random.default_rng(9)
+    logs = 0.1 * rng.standard_normal((3, 12))
+    learnt = np.ones((3, 12), bool)
+    learnt[0, 1] = learnt[1, 6] = False
+    logs[0, 1] = logs[1, 6] = 3.0
+    logs[2, 4] = np.nan  # a run that is missing in another cell
+    found = looks_at(logs, 0, 1, SCHEDULE, learnt)
+    assert found is not None
+    assert [each.seeds for each in found.contrasts] == [2, 4, 6, 10]
+    assert found.schedule.seeds[:4] == (3, 5, 8, 12)
+    masked = np.where(learnt, logs, np.nan)
+    assert found.contrasts[-1] == contrast(masked, 0, 1, SCHEDULE.prior)
+    assert abs(found.contrasts[-1].difference) < 0.2
+    value = looks_at_value(logs, 0, 1.0, SCHEDULE, learnt)
+    assert value is not None
+    assert [each.seeds for each in value.contrasts] == [2, 4, 7, 11]
+    learnt[0, :] = False
+    assert looks_at(logs, 0, 1, SCHEDULE, learnt) is None
+
+
 def test_all_looks_together_have_the_level():
     rng, draws = np.random.default_rng(7), 100_000
     walk = rng.standard_normal((draws, 27)).cumsum(1)[:, np.array(SCHEDULE.seeds) - 1]

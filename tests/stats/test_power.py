@@ -17,6 +17,7 @@ from loopscale.stats.power import (
     ReplicateNoise,
     claim_power,
     law_power,
+    learnt_seeds,
     replicates_needed,
     simulate_law,
 )
@@ -86,30 +87,31 @@ def judged_studies(plan: PlannedClaim, draws: int) -> dict[str, float]:
     rng, means = np.random.default_rng(10), np.zeros(plan.cells)
     means[: plan.pairs] = plan.effect
     words: list[str] = []
-    for logs in plan.noise.draw(rng, means, plan.replicates, draws):
+    share = plan.learn[0] ** (1 / (plan.pairs * (2 if plan.paired else 1)))
+    for table in plan.noise.draw(rng, means, plan.replicates, draws):
+        logs = np.where(rng.random(table.shape) < share, table, np.nan)
         first, second = (range(n * plan.pairs, (n + 1) * plan.pairs) for n in (0, 1))
         ones = [1.0] * plan.pairs
         one = contrast(logs, first, second) if plan.paired else contrast_with_value(logs, first, ones)
-        assert one is not None
-        words.append(one.verdict(plan.rule, ALPHA / plan.claims))
+        words.append(one.verdict(plan.rule, ALPHA / plan.claims) if one else "undecided")
     return {word: words.count(word) / draws for word in plan.chances()}
 
 
 PLANS = {
-    "a pair": PlannedClaim(5, ReplicateNoise(0.1), -0.15, 6, 0.1),
-    "effects of seeds": PlannedClaim(5, ReplicateNoise(0.1, 0.3), -0.15, 6, 0.1),
-    "two cells": PlannedClaim(8, ReplicateNoise(0.1), -0.1, 2, 0.1),
-    "level": PlannedClaim(12, ReplicateNoise(0.05), 0.0, 4, 0.08),
+    "a pair": PlannedClaim(5, ReplicateNoise(0.1), -0.15, 6, VerdictRule.difference(0.1)),
+    "effects of seeds": PlannedClaim(5, ReplicateNoise(0.1, 0.3), -0.15, 6, VerdictRule.difference(0.1)),
+    "two cells": PlannedClaim(8, ReplicateNoise(0.1), -0.1, 2, VerdictRule.difference(0.1)),
+    "level": PlannedClaim(12, ReplicateNoise(0.05), 0.0, 4, VerdictRule.difference(0.08)),
     "one of five claims": PlannedClaim(5, ReplicateNoise(0.1), -0.2, 6, claims=5),
     "a cell and an algorithm": PlannedClaim(5, ReplicateNoise(0.1), -0.1, 6, paired=False),
-    "three pairs": PlannedClaim(4, ReplicateNoise(0.2), -0.2, 8, 0.1, pairs=3),
+    "three pairs": PlannedClaim(4, ReplicateNoise(0.2), -0.2, 8, VerdictRule.difference(0.1), pairs=3),
     "two cells and an algorithm": PlannedClaim(4, ReplicateNoise(0.2), -0.2, 5, paired=False, pairs=2),
     "two pairs that do not always learn": PlannedClaim(
-        6, ReplicateNoise(0.1, learnt=0.8, gap=1.0), -0.3, 5, pairs=2
+        8, ReplicateNoise(0.1), -0.3, 5, pairs=2, learn=(0.9**4, 0.9**8)
     ),
-    "runs that do not learn": PlannedClaim(6, ReplicateNoise(0.1, learnt=0.8, gap=1.0), -0.3, 4),
+    "runs that do not learn": PlannedClaim(6, ReplicateNoise(0.1), -0.3, 4, learn=(0.8**2, 0.8**4)),
     "the same and an algorithm": PlannedClaim(
-        6, ReplicateNoise(0.1, learnt=0.9, gap=1.0), -0.3, 4, paired=False
+        6, ReplicateNoise(0.1), -0.3, 4, paired=False, learn=(0.7, 0.7**2)
     ),
 }
 
@@ -131,10 +133,10 @@ def test_two_cells_have_the_power_of_the_paired_t_test():
 
 def test_runs_that_do_not_learn_cost_power():
     plan = PlannedClaim(5, ReplicateNoise(0.1), -0.3, 6)
-    mixed = replace(plan, noise=ReplicateNoise(0.1, learnt=0.7, gap=1.0))
+    mixed = replace(plan, learn=(0.7**2, 0.7**4))
     assert plan.chances()["less"] > 0.9
-    assert mixed.chances()["less"] < 0.3
-    assert mixed.all_learnt == pytest.approx(0.7**10)
+    assert mixed.chances()["less"] < 0.7
+    assert sum(mixed.chances().values()) == pytest.approx(1)
 
 
 def test_one_replicate_decides_nothing():
@@ -287,22 +289,29 @@ def test_the_search_finds_every_threshold_and_knows_its_end():
     assert replicates_needed(lambda count: float(count >= 100), most=100) == 100
 
 
-@pytest.mark.parametrize("cells", [2, 6])
-def test_a_claim_with_the_gate_has_the_power_of_simulated_studies(cells: int):
-    """The gate refuses a claim with a run on the plateau, and stuck runs of other cells widen its interval."""
-    noise, replicates, draws = ReplicateNoise(0.1, 0.05, learnt=0.85, gap=1.0, plateau_sd=0.1), 3, 4_000
-    plan = PlannedClaim(replicates, noise, -0.5, cells, gated=True)
-    rng, means, found = np.random.default_rng(1), np.zeros(cells), 0
-    means[0] = -0.5
-    for _ in range(draws):
-        learnt = rng.random((cells, replicates)) < noise.learnt
-        sd = np.where(learnt, noise.sd, noise.plateau_sd)
-        logs = means[:, None] + np.where(learnt, 0, noise.gap) + sd * rng.standard_normal((cells, replicates))
-        logs += noise.seed_sd * rng.standard_normal(replicates)
-        if learnt[:2].all():
-            found += contrast(logs, 0, 1).verdict() == "less"
-    chance = plan.all_learnt * plan.chances()["less"]
-    assert chance == pytest.approx(found / draws, abs=4 * math.sqrt(0.25 / draws))
-    if cells > 2:
-        every_run_learns = replace(plan, noise=replace(noise, learnt=1.0))
-        assert chance < plan.all_learnt * every_run_learns.chances()["less"] - 0.1
+@pytest.mark.parametrize(("once", "twice"), [(0.5, 0.25), (0.5, 0.3), (0.9, 0.82), (0.05, 0.01)])
+def test_the_number_of_seeds_at_which_nets_learn_has_the_given_chances(once: float, twice: float):
+    chances = learnt_seeds(20, once, twice)
+    counts = np.arange(21)
+    assert chances.sum() == pytest.approx(1)
+    assert chances @ counts == pytest.approx(20 * once)
+    assert chances @ (counts * (counts - 1)) == pytest.approx(20 * 19 * twice)
+    if twice == once**2:
+        assert chances == pytest.approx(stats.binom.pmf(counts, 20, once))
+    else:
+        total = (once - twice) / (twice - once**2)
+        assert chances == pytest.approx(stats.betabinom.pmf(counts, 20, once * total, (1 - once) * total))
+
+
+def test_sure_and_impossible_learning_have_one_number_of_seeds():
+    assert learnt_seeds(3, 1.0, 1.0).tolist() == [0, 0, 0, 1]
+    assert learnt_seeds(3, 0.0, 0.0).tolist() == [1, 0, 0, 0]
+
+
+def test_more_replicates_give_more_verdicts_although_some_runs_do_not_learn():
+    """A rule that needs every run to learn gives fewer verdicts with more replicates."""
+    plan = PlannedClaim(3, ReplicateNoise(0.2), -0.3, 4, learn=(0.6, 0.4))
+    chances = [replace(plan, replicates=count).chances()["less"] for count in (3, 8, 27)]
+    assert chances == sorted(chances)
+    assert chances[0] < 0.2
+    assert chances[2] > 0.8

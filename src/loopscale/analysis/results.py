@@ -195,6 +195,12 @@ class TrialResult:
         """Whether the net has learnt and its training is over. None without reports, or if no floor was computed."""
         return self._tables.learning(self.trial)
 
+    @property
+    def learnt(self) -> float:
+        """1 if the net has left the plateau, 0 if not; NaN without a state, or if the task has no room."""
+        emergence = self.learning.emergence if self.learning else None
+        return float(emergence.emerged) if emergence else math.nan
+
     def passed(self, milestone: Milestone) -> Emergence | None:
         """The two reports between which the training passed, in steps whatever the unit.
 
@@ -453,6 +459,11 @@ class Results:
     def _logs(self) -> dict[str, Array]:
         return {}
 
+    @cached_property
+    def learnt_by_seed(self) -> Array:
+        """1 for every run that has learnt, 0 for every other run, [cells, seeds]. NaN if the records do not say."""
+        return values_by_seed(self.cells, lambda _, trial: trial.learnt)
+
     def table_by_seed(self, value: Callable[[CellResult, TrialResult], float]) -> Array:
         """The logarithm of a value of every run, [cells, seeds], as `stats.contrasts` expects it.
 
@@ -463,6 +474,12 @@ class Results:
 
 def logs_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, TrialResult], float]) -> Array:
     """The table of `Results.table_by_seed` for these cells, which may come from several studies."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(values_by_seed(cells, value))
+
+
+def values_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, TrialResult], float]) -> Array:
+    """A value of every run, [cells, seeds]. NaN where a cell lacks the seed."""
     seeds = sorted({trial.seed for cell in cells for trial in cell.runs if trial.seed is not None})
     column = {seed: place for place, seed in enumerate(seeds)}
     table = np.full((len(cells), len(seeds)), np.nan)
@@ -470,8 +487,7 @@ def logs_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, Trial
         for trial in cell.runs:
             if trial.seed is not None:
                 table[row, column[trial.seed]] = value(cell, trial)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log(table)
+    return table
 
 
 def plain(value: Any) -> Any:

@@ -298,7 +298,7 @@ def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
             "expected learning. 80 % needs: replicates for a power of 80 % if all runs learn; – for no such number"
         )
         chances = _chances(power.all_learn for power in judged)
-        yield f"the chance that all runs of a law or claim learn, as its verdict demands: {chances}"
+        yield f"the chance that all runs of a law or claim learn, as the verdict on a law demands: {chances}"
     unjudged: dict[str, list[str]] = {}
     for family in asked:
         reasons = Counter(power.because for power in family.powers if power.because)

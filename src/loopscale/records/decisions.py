@@ -69,6 +69,8 @@ class Decision:
     unknown. Infinite above 1,000 replicates of a cell."""
     family: str
     """A hash of all claims and looks that were judged together."""
+    learnt: str = ""
+    """The learnt runs of each side of a claim, as in `5 of 6 and 6 of 6`. Empty if all have learnt."""
     steps_factor: int = 1
     """The steps of the judged runs over the steps of the study; see `until.steps`."""
     at: int = 0
@@ -93,9 +95,11 @@ class Decision:
     def end(self) -> str:
         """What this look meant for its question, in words."""
         ends: dict[Step, str] = {
-            "decided": f"decided at the look of {self.seeds} replicates",
+            "decided": f"decided at the look of {self.seeds} replicates"
+            + (f" (learnt: {self.learnt})" if self.learnt else ""),
             "futile": f"given up. {self.why_futile}",
-            "not learnt": f"stopped at {self.runs} replicates, because runs stand on the plateau",
+            "not learnt": f"stopped at {self.runs} replicates, because "
+            + (f"only {self.learnt} runs have learnt" if self.learnt else "runs stand on the plateau"),
             "most": f"stopped at {self.runs} replicates, the most that the study allows",
             "no data": "stopped, because too few runs have a value",
             "values": "the cells in reserve were ordered",
@@ -134,6 +138,7 @@ def recorded_decisions(tags: Mapping[str, str]) -> tuple[Decision, ...]:
             words = {
                 name: str(content[name]) for name in ("question", "kind", "text", "word", "step", "family")
             }
+            words["learnt"] = str(content.get("learnt", ""))
             found.append(Decision(**words, **numbers, **counts, cells=tuple(map(str, content["cells"]))))  # pyright: ignore[reportArgumentType]: texts stand for literals
         except (ValueError, KeyError, TypeError):
             continue

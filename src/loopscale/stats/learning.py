@@ -305,6 +305,11 @@ class Learnt:
         return 0 < self.of <= 2 * self.falling
 
     @property
+    def mostly_unfinished(self) -> bool:
+        """True if at least half of the trainings have not learnt, or are still falling."""
+        return 0 < self.of <= 2 * (self.falling + self.of - self.emerged)
+
+    @property
     def words(self) -> str:
         """The trainings on the plateau, in words; empty if no training has a state."""
         if not self.of:

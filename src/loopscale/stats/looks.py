@@ -11,12 +11,16 @@ confidence intervals; @jennison1989). An interval is thus valid for every reason
 The weight of the study's noise is 2 here and 6 for a single look, because many replicates of a noisy pair are known.
 With `prior=0`, each pair has its own variance. Use 0 if the noise is expected to differ between cells.
 
+A seed at which a compared net has not learnt gives no difference. The level is then spent by the seeds of the schedule,
+and the recursion runs over the differences that are there. The spent level may follow another clock than the
+information [@lan1989].
+
 The schedule is fixed before the first run. In particular, the results must not choose the largest number of seeds.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
@@ -35,6 +39,7 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule
 
+Mask = NDArray[np.bool_]
 NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
 """Gauss-Legendre quadrature between the bounds of a look."""
 LARGEST_BOUND = 10.0
@@ -54,22 +59,54 @@ class LookSchedule:
     parts: int = 1
     """The lengths of training at which a question may be judged. Each length gets an equal part of the level, because
     the results decide whether the next length is trained."""
+    counts: tuple[int, ...] = ()
+    """The observations at each look, ascending, if some seeds give none; see `with_counts`. By default the seeds."""
 
     def __post_init__(self) -> None:
         if not self.seeds or self.seeds[0] < 2 or list(self.seeds) != sorted(set(self.seeds)):
             given = ", ".join(map(str, self.seeds)) or "no number"
             raise ValueError(f"looks at {given} seeds; give ascending numbers from 2 on")
 
+    @property
+    def observations(self) -> tuple[int, ...]:
+        """The observations at each look."""
+        return self.counts or self.seeds
+
+    def with_counts(self, counts: Sequence[int]) -> "LookSchedule":
+        """The looks of a question with fewer observations than seeds.
+
+        A look with fewer than two observations, or without a new one, is no look. Its share of the level goes to the
+        next look. Later looks get observations at the rate so far. They have no influence on the present look.
+
+        Parameters
+        ----------
+        counts
+            The observations at each look so far.
+        """
+        reached = self.seeds[: len(counts)]
+        if tuple(counts) == reached:
+            return self
+        looks = list[tuple[int, int]]()
+        for seeds, count in zip(reached, counts, strict=True):
+            if count > max(1, looks[-1][1] if looks else 0):
+                looks.append((seeds, count))
+        share = counts[-1] / reached[-1]
+        for seeds in self.seeds[len(counts) :] or self.seeds[-1:]:
+            if not looks or looks[-1][0] < seeds:
+                looks.append((seeds, max(2, looks[-1][1] + 1 if looks else 0, round(share * seeds))))
+        seeds, observations = zip(*looks, strict=True)
+        return replace(self, seeds=seeds, counts=observations)
+
     def alphas(self, alpha: float = ALPHA) -> Array:
         """The two-sided level of each look. All looks, at all lengths, give a false verdict with chance `alpha`."""
-        return _alphas(self.seeds, alpha / self.parts)
+        return _alphas(self.seeds, self.observations, alpha / self.parts)
 
     def p(self, p_values: Array) -> Array:
         """One p-value from the p-values of the looks so far [..., looks]: the smallest alpha that gives a verdict.
 
         The relation of both is interpolated, with an error below 1 %. A value above .5 is given as 1.
         """
-        log_total, log_each = _inverse(self.seeds)
+        log_total, log_each = _inverse(self.seeds, self.observations)
         smallest = np.zeros(p_values.shape[:-1])
         for look in range(p_values.shape[-1]):
             log_p = np.log(np.maximum(p_values[..., look], 1e-300))
@@ -98,7 +135,7 @@ class LookSchedule:
         rule, alpha
             Of the claim, see `Contrast.verdict`.
         """
-        now, most = self.seeds[look], self.seeds[-1]
+        now, most = self.observations[look], self.observations[-1]
         difference, variance = np.asarray(difference), np.asarray(variance)
         spread = np.sqrt(np.maximum(variance * (1 / now - 1 / most), 1e-300))
         bar = half_widths(np.sqrt(variance / most), self.prior + most - 1, self.alphas(alpha)[-1])
@@ -144,7 +181,9 @@ class ClaimLooks:
         return self.verdict(rule, alpha) == "undecided" and self.chance(rule, alpha) < self.schedule.futile
 
 
-def looks_at(logs: Array, first: Rows, second: Rows, schedule: LookSchedule) -> ClaimLooks | None:
+def looks_at(
+    logs: Array, first: Rows, second: Rows, schedule: LookSchedule, learnt: Mask | None = None
+) -> ClaimLooks | None:
     """The looks at two cells of a study, or at several pairs of cells, that their shared seeds allow.
 
     Parameters
@@ -153,28 +192,31 @@ def looks_at(logs: Array, first: Rows, second: Rows, schedule: LookSchedule) -> 
         Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
     first, second
         The rows, see `contrasts.contrast`.
+    learnt
+        False for runs that have not learnt [cells, seeds]; None if all have. Only seeds at which both sides have learnt
+        are compared.
 
     Returns
     -------
     ClaimLooks or None
-        None before the first look.
+        None before the first look, and without two seeds to compare.
 
     Notes
     -----
     A look uses the columns up to the last shared seed of the look. A seed that failed in one cell is skipped, and the
     next seed takes its place.
     """
-    shared = _complete_seeds(logs, first, second)
-    reached = [seeds for seeds in schedule.seeds if seeds <= len(shared)]
-    found = [
-        contrast(logs[:, : int(shared[seeds - 1]) + 1], first, second, schedule.prior) for seeds in reached
-    ]
-    known = tuple(one for one in found if one is not None)
-    return ClaimLooks(schedule, known) if known else None
+    return _looks(
+        logs, (first, second), schedule, learnt, lambda table: contrast(table, first, second, schedule.prior)
+    )
 
 
 def looks_at_value(
-    logs: Array, cell: Rows, value: float | Sequence[float], schedule: LookSchedule
+    logs: Array,
+    cell: Rows,
+    value: float | Sequence[float],
+    schedule: LookSchedule,
+    learnt: Mask | None = None,
 ) -> ClaimLooks | None:
     """The looks at a cell and a value without seed noise, such as the error of a classical algorithm.
 
@@ -184,20 +226,38 @@ def looks_at_value(
         Log errors [cells, seeds] of the whole study, with the seeds in the order of training; NaN for missing runs.
     cell, value
         The row and the error, or the rows and their errors, see `contrasts.contrast_with_value`.
+    learnt
+        False for runs that have not learnt [cells, seeds], see `looks_at`.
 
     Returns
     -------
     ClaimLooks or None
-        None before the first look.
+        None before the first look, and without two seeds to compare.
     """
-    own = _complete_seeds(logs, cell)
-    reached = [seeds for seeds in schedule.seeds if seeds <= len(own)]
-    found = [
-        contrast_with_value(logs[:, : int(own[seeds - 1]) + 1], cell, value, schedule.prior)
-        for seeds in reached
-    ]
-    known = tuple(one for one in found if one is not None)
-    return ClaimLooks(schedule, known) if known else None
+    return _looks(
+        logs, (cell,), schedule, learnt, lambda table: contrast_with_value(table, cell, value, schedule.prior)
+    )
+
+
+def _looks(
+    logs: Array,
+    rows: Sequence[Rows],
+    schedule: LookSchedule,
+    learnt: Mask | None,
+    compare: Callable[[Array], Contrast | None],
+) -> ClaimLooks | None:
+    shared = _complete_seeds(logs, *rows)
+    ends = [int(shared[seeds - 1]) + 1 for seeds in schedule.seeds if seeds <= len(shared)]
+    if not ends:
+        return None
+    if learnt is not None:
+        logs = np.where(learnt, logs, np.nan)
+        known = np.intersect1d(shared, _complete_seeds(logs, *rows))
+        counts = [int((known < end).sum()) for end in ends]
+        schedule = schedule.with_counts(counts)
+        ends = [end for look, end in enumerate(ends) if counts[look] > max([1, *counts[:look]])]
+    found = tuple(one for end in ends if (one := compare(logs[:, :end])) is not None)
+    return ClaimLooks(schedule, found) if found else None
 
 
 def _complete_seeds(logs: Array, *rows: Rows) -> NDArray[np.intp]:
@@ -210,15 +270,15 @@ def _normal(z: Array | float) -> Array:
     return np.asarray(scipy.special.ndtr(z))
 
 
-@lru_cache(maxsize=256)
-def _alphas(seeds: tuple[int, ...], alpha: float) -> Array:
-    """The level of each look.
+@lru_cache(maxsize=1024)
+def _alphas(seeds: tuple[int, ...], observations: tuple[int, ...], alpha: float) -> Array:
+    """The level of each look. The share of the seeds is spent, and the observations are the information.
 
-    The estimate times the seeds is a Brownian motion W of the share t. `mass` is the chance to be at each of `points`
-    without a verdict so far. A bound is the root of: chance to cross = alpha(t) - alpha(t before).
+    The estimate times the observations is a Brownian motion W of their share t. `mass` is the chance to be at each of
+    `points` without a verdict so far. A bound is the root of: chance to cross = alpha(t) - alpha(t before).
     """
-    times = np.array(seeds) / seeds[-1]
-    spent = np.diff(alpha * np.log1p((math.e - 1) * times), prepend=0.0)
+    spent = np.diff(alpha * np.log1p((math.e - 1) * np.array(seeds) / seeds[-1]), prepend=0.0)
+    times = np.array(observations) / observations[-1]
     points, mass, before = np.zeros(1), np.ones(1), 0.0
     alphas: list[float] = []
     for share, time in zip(spent.tolist(), times.tolist(), strict=True):
@@ -242,8 +302,8 @@ def _bound(points: Array, mass: Array, pace: float, share: float) -> float:
     return cast(float, scipy.optimize.brentq(excess, 0.0, LARGEST_BOUND))
 
 
-@lru_cache(maxsize=16)
-def _inverse(seeds: tuple[int, ...]) -> tuple[Array, Array]:
+@lru_cache(maxsize=256)
+def _inverse(seeds: tuple[int, ...], observations: tuple[int, ...]) -> tuple[Array, Array]:
     """Logarithms of alpha [60], and of the levels of the looks [60, looks] at each alpha."""
     totals = np.geomspace(1e-9, 0.5, 60)
-    return np.log(totals), np.log([_alphas(seeds, float(total)) for total in totals])
+    return np.log(totals), np.log([_alphas(seeds, observations, float(total)) for total in totals])

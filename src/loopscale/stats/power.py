@@ -2,9 +2,9 @@
 
 The functions that judge a real study judge simulated studies here:
 
-- A claim: `contrasts.half_pooled` and `Contrasts.verdicts`. If every run learns, only the mean and the variances are
-  drawn, whose distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, whole
-  tables of log errors are drawn.
+- A claim: `contrasts.half_pooled` and `Contrasts.verdicts`. Only the mean and the variances are drawn, whose
+  distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, the number of seeds
+  with a difference is beta-binomial, because the chance to learn itself is not known exactly.
 - A law of two parameters: `fitting.judge_rates` on the interval of a straight line, with the noise of the replicates.
 - A law along a curve: `fitting.judge_rates` on Student's interval of the mean rate, because each run has a rate.
 - Any other law: `simulate_law` draws studies and hands the runs to the caller's judge, which fits forms and floors.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
 from loopscale.stats.contrasts import (
@@ -37,8 +38,8 @@ POWER = 0.8
 OFF = 0.25
 """The share by which theory is off in the second question of a plan."""
 DRAWS = 10_000
-MOST_RUNS = 8_000_000
-"""The largest number of simulated runs; the number of draws is reduced to this."""
+NEGLIGIBLE = 1e-6
+"""Chances below this are left out."""
 MOST_PLANNED = 4096
 
 
@@ -101,19 +102,13 @@ class ReplicateNoise:
         """Standard deviation between learnt replicates of one cell."""
         return math.hypot(self.sd, self.seed_sd)
 
-    def draw(
-        self, rng: np.random.Generator, means: Array, replicates: int, draws: int, all_learn: int = 0
-    ) -> Array:
-        """Log errors [draws, cells, replicates] of cells with these means [cells] of learnt runs.
-
-        All runs of the first `all_learn` cells learn.
-        """
+    def draw(self, rng: np.random.Generator, means: Array, replicates: int, draws: int) -> Array:
+        """Log errors [draws, cells, replicates] of cells with these means [cells] of learnt runs."""
         shape = draws, len(means), replicates
         logs = means[:, None] + self.sd * rng.standard_normal(shape)
         if self.learnt < 1:
             stuck = means[:, None] + self.gap + self.plateau_sd * rng.standard_normal(shape)
             learn = rng.random(shape) < self.learnt
-            learn[:, :all_learn] = True
             logs = np.where(learn, logs, stuck)
         if self.seed_sd:
             logs += self.seed_sd * rng.standard_normal((draws, 1, replicates))
@@ -127,7 +122,7 @@ class PlannedClaim:
     replicates: int
     """The replicates of each cell."""
     noise: ReplicateNoise
-    """The noise of one run."""
+    """The noise of one run that has learnt."""
     effect: float = 0.0
     """The true difference of log errors, first minus second, between learnt runs."""
     cells: int = 2
@@ -142,32 +137,30 @@ class PlannedClaim:
     """The pairs of cells over which the claim is a mean, or the cells beside an algorithm."""
     prior: float = PRIOR
     """Weight of the study's noise, see `contrasts.half_pooled`."""
-    gated: bool = False
-    """True if a claim with a run that does not learn gets no verdict. The chances are then those of the claims with a
-    verdict, so `all_learnt` is a factor. The runs of other cells, which lend their noise, may still not learn."""
-
-    @property
-    def all_learnt(self) -> float:
-        """The chance that all runs of the compared cells learn. Otherwise the verdict may be "not learnt"."""
-        return self.noise.learnt ** (self.replicates * (2 if self.paired else 1))
+    learn: tuple[float, float] = (1.0, 1.0)
+    """The chance that all compared cells learn at one seed, and the chance that they learn at two given seeds. A claim
+    compares the seeds at which all learn. The other cells, which lend their noise, have as many learnt runs."""
 
     def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
-        """The chance of each verdict."""
-        if self.replicates < 2:
-            return _always_undecided(JUDGEMENTS)
+        """The chance of each verdict. With fewer than two seeds to compare, the claim is undecided."""
         rng = np.random.default_rng(seed)
-        alike = self.noise.learnt == 1 or (self.gated and self.cells <= self._compared)
-        compared = self._drawn(rng, draws) if alike else self._tables(rng, draws)
-        return _shares(compared.verdicts(self.rule, ALPHA / self.claims), JUDGEMENTS)
+        found = _always_undecided(JUDGEMENTS)
+        for seeds, chance in enumerate(learnt_seeds(self.replicates, *self.learn).tolist()):
+            if seeds < 2 or chance < NEGLIGIBLE:
+                continue
+            words = self._drawn(rng, draws, seeds).verdicts(self.rule, ALPHA / self.claims)
+            for word, share in _shares(words, JUDGEMENTS).items():
+                found[word] += chance * (share - (word == "undecided"))
+        return found
 
     @property
     def _compared(self) -> int:
         """The number of compared cells."""
         return self.pairs * (2 if self.paired else 1)
 
-    def _drawn(self, rng: np.random.Generator, draws: int) -> Contrasts:
-        """Contrasts from the distributions of mean and variances."""
-        each = self.replicates - 1
+    def _drawn(self, rng: np.random.Generator, draws: int, seeds: int) -> Contrasts:
+        """Contrasts over some seeds, from the distributions of mean and variances."""
+        each = seeds - 1
         # Each pair has one contrast, and every other cell adds one. Without pairs every cell has one.
         contrasts_of_study = max(self.cells, self._compared) - (1 if self.paired else 0)
         variance_of_one = 2 * self.noise.sd**2 if self.paired else self.noise.total**2
@@ -182,29 +175,9 @@ class PlannedClaim:
         variance, freedom = half_pooled(
             of_mean * own / each, variance_of_one / self.pairs * (own + rest) / behind, each, behind, prior
         )
-        error = math.sqrt(of_mean / self.replicates)
+        error = math.sqrt(of_mean / seeds)
         difference = self.effect + error * rng.standard_normal(draws)
-        return Contrasts(difference, variance, np.broadcast_to(freedom, variance.shape), self.replicates)
-
-    def _tables(self, rng: np.random.Generator, draws: int) -> Contrasts:
-        """Contrasts of whole studies, whose runs learn or do not."""
-        cells, replicates = max(self.cells, self._compared), self.replicates
-        means = np.zeros(cells)
-        means[: self.pairs] = self.effect
-        sure = self._compared if self.gated else 0
-        logs = self.noise.draw(rng, means, replicates, _affordable(draws, cells * replicates), sure)
-        gaps = logs[:, : self.pairs].mean(1)
-        if self.paired:
-            gaps = gaps - logs[:, self.pairs : 2 * self.pairs].mean(1)
-            common, behind = common_noise(logs)
-            pooled = 2 * common
-        else:
-            pooled, behind = logs.var(-1, ddof=1).mean(1), cells * (replicates - 1)
-        prior = prior_of_mean(self.prior, self.pairs)
-        variance, freedom = half_pooled(
-            gaps.var(-1, ddof=1), pooled / self.pairs, replicates - 1, behind, prior
-        )
-        return Contrasts(gaps.mean(-1), variance, np.broadcast_to(freedom, variance.shape), replicates)
+        return Contrasts(difference, variance, np.broadcast_to(freedom, variance.shape), seeds)
 
 
 @dataclass(frozen=True)
@@ -368,6 +341,31 @@ def simulate_law(
     return {word: words.count(word) / draws for word in sorted({*RATE_VERDICTS, *words})}
 
 
+def learnt_seeds(seeds: int, once: float, twice: float) -> Array:
+    """The chance of each number of seeds at which nets learn [seeds + 1].
+
+    Parameters
+    ----------
+    seeds
+        The number of trained seeds.
+    once, twice
+        The chance that nets learn at one seed, and at two given seeds. With `twice` above the square of `once`, the
+        seeds have an unknown chance in common, and the number is beta-binomial.
+    """
+    if once >= 1 or once <= 0:
+        return np.eye(seeds + 1)[seeds if once >= 1 else 0]
+    counts = np.arange(seeds + 1)
+    log = -scipy.special.betaln(counts + 1, seeds - counts + 1) - math.log(seeds + 1)
+    spread = twice - once**2
+    if spread < NEGLIGIBLE * once * (1 - once):
+        return np.asarray(np.exp(log + counts * math.log(once) + (seeds - counts) * math.log1p(-once)))
+    total = max((once - twice) / spread, NEGLIGIBLE)
+    a, b = once * total, (1 - once) * total
+    return np.asarray(
+        np.exp(log + scipy.special.betaln(a + counts, b + seeds - counts) - scipy.special.betaln(a, b))
+    )
+
+
 def percent(chance: float) -> str:
     """A chance or a share in words: `0 %`, `<1 %`, `37 %`, `>99 %`."""
     if 1e-9 < chance < 0.005:
@@ -403,10 +401,6 @@ def _straight(kind: str) -> Form:
     if form.size != 2:
         raise ValueError(f"the form {kind} has {form.size} parameters; use simulate_law")
     return form
-
-
-def _affordable(draws: int, runs: int) -> int:
-    return max(min(draws, MOST_RUNS // runs), 100)
 
 
 def _always_undecided(words: tuple[str, ...]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar,
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from loopscale.core.config import Config, is_tree, leaves
+from loopscale.stats.learning_chances import LearningJudgement
 from loopscale.stats.milestones import KINDS, Milestone, Unit, check_regret, measure_of
 from loopscale.stats.verdict_rule import Judgement, VerdictRule
 from loopscale.studies.files import read_yaml
@@ -21,8 +22,17 @@ from loopscale.studies.mistakes import Mistakes, one_of, quoted
 from loopscale.studies.shares import NUMBER_OR_PERCENT, share_of
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Word = Literal["holds", "does not hold", "level", "undecided", "not learnt", "not run"]
-"""The verdict on a claim."""
+Word = Literal[
+    "holds",
+    "does not hold",
+    "level",
+    "learns more often",
+    "learns less often",
+    "undecided",
+    "not learnt",
+    "not run",
+]
+"""The verdict on a claim. `learns ..` is a verdict on the first side, if the runs that have learnt decide nothing."""
 WORDS: tuple[Word, ...] = get_args(Word)
 VERDICTS: dict[Judgement, Word] = {
     "less": "holds",
@@ -38,6 +48,13 @@ VERDICTS_OF_EQUALITY: dict[Judgement, Word] = {
     "undecided": "undecided",
 }
 """The verdict on a claim of equality."""
+VERDICTS_OF_LEARNING: dict[LearningJudgement, Word] = {
+    "more": "learns more often",
+    "less": "learns less often",
+}
+"""The verdict on the first side of a claim that learnt runs leave open."""
+DECIDED: tuple[Word, ...] = ("holds", "does not hold", "level", "learns more often", "learns less often")
+"""The verdicts that end a claim."""
 MARGIN = 0.05
 """The margin of equivalence of a claim that names none."""
 MOST_LEVEL = 10
@@ -222,9 +239,24 @@ class ClaimSpec(Config):
             return VerdictRule.difference(self.margin)
         return VerdictRule.equality(self.level)
 
-    def word(self, judgement: Judgement) -> Word:
-        """The verdict on the claim, by the judgement of the ratio."""
-        return (VERDICTS if self.level is None else VERDICTS_OF_EQUALITY)[judgement]
+    def word(self, judgement: Judgement | None, learning: LearningJudgement = "undecided") -> Word:
+        """The verdict on the claim.
+
+        Parameters
+        ----------
+        judgement
+            Of the ratio among learnt runs; None if too few runs have learnt for a ratio with an interval.
+        learning
+            Whether the first side learns more often.
+        """
+        of_ratio = VERDICTS if self.level is None else VERDICTS_OF_EQUALITY
+        word: Word = "not learnt" if judgement is None else of_ratio[judgement]
+        return word if word in DECIDED else VERDICTS_OF_LEARNING.get(learning, word)
+
+    @property
+    def gated(self) -> bool:
+        """True if only runs that have learnt are compared. A milestone counts the other runs by their last step."""
+        return Milestone.parse(self.measure) is None
 
     @property
     def names(self) -> tuple[str, str]:

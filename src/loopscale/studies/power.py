@@ -2,9 +2,9 @@
 
 The code that later judges computes the chances (`loopscale.stats.power`), with the noise of earlier runs. There are two
 questions: what if theory is exact, and what if theory is off by a quarter. Each question has two chances: if all runs
-learn, and with the expected learning within the steps of the study. A law or claim is not judged if one of its runs has
-not learnt. The chance that all runs learn is therefore a factor of the second chance. The noise of a claim comes from
-all cells, so runs of other cells that do not learn widen its interval.
+learn, and with the expected learning within the steps of the study. A law is not judged if one of its runs has not
+learnt, so the chance that all runs learn is a factor of the second chance. A claim compares the seeds at which its nets
+have learnt, so it has fewer replicates in effect.
 """
 
 import math
@@ -91,9 +91,8 @@ class QuestionPower:
     """The expected share of learnt runs, by task and model; empty if a run that has not learnt is judged too."""
     power: Power | None = None
     """The power if all runs of the study learn; None if there is no verdict."""
-    beside: tuple[float, float] | None = None
-    """The chances of the two right verdicts if these runs learn, and runs of other cells may not. None if other cells
-    have no effect."""
+    expected: tuple[float, float] | None = None
+    """The chances of the two right verdicts of a claim with the expected learning. None for a law, and if all learn."""
     half_width: float | None = None
     """Half the expected 95 % interval of the law's rate; None for a claim."""
     because: str = ""
@@ -121,8 +120,8 @@ class QuestionPower:
 
     @property
     def _expected(self) -> tuple[float, float]:
-        exact, off = self.beside or self.if_learnt
-        return self.all_learn * exact, self.all_learn * off
+        exact, off = self.if_learnt
+        return self.expected or (self.all_learn * exact, self.all_learn * off)
 
     @property
     def outlook(self) -> str:
@@ -243,13 +242,15 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
         pairs=len(pairs),
     )
     power = _power_of(plan)
-    others = [cell for cell in study.cells() if cell.key not in {each.key for each in cells}]
-    share = _share(_learning_of(study, others, claim.measure, noise)[1]) if others else 1.0
-    if share == 1:
+    if chance == 1:
         return replace(question, power=power)
-    mixture = _mixture([each.noise for each in of_runs], share)
-    exact, off = _power_of_mixture(replace(plan, noise=mixture, gated=True))
-    return replace(question, power=power, beside=(exact["level"], off["less"]))
+    planned = planned_runs(study, cells)
+    once, twice = (
+        round(chance_that_all_learn([replace(each, runs=count) for each in planned], noise.recorded), 4)
+        for count in (1, 2)
+    )
+    exact, off = _chances_of(replace(plan, learn=(once, twice)))
+    return replace(question, power=power, expected=(exact["level"], off["less"]))
 
 
 def planned_runs(study: Study, cells: Sequence[Cell]) -> list[PlannedRuns]:
@@ -276,26 +277,6 @@ def _learning_of(
     planned = [] if is_milestone(of) else planned_runs(study, cells)
     shares = tuple(expected_learning(planned, noise.recorded))
     return chance_that_all_learn(planned, noise.recorded), shares
-
-
-def _share(learning: Sequence[ExpectedLearning]) -> float:
-    """The mean expected share, rounded, so that cells of nearly equal shares are simulated once."""
-    return round(sum(each.share for each in learning) / len(learning), 2) if learning else 1.0
-
-
-def _mixture(noises: Sequence[ReplicateNoise], learnt: float) -> ReplicateNoise:
-    """The noise of a run that may not learn, of either side."""
-    gap, plateau = (
-        sum(values) / len(noises)
-        for values in ([each.gap for each in noises], [each.plateau_sd for each in noises])
-    )
-    return replace(_mean_noise(noises), gap=gap, plateau_sd=plateau, learnt=learnt)
-
-
-@cache
-def _power_of_mixture(plan: PlannedClaim) -> tuple[dict[str, float], dict[str, float]]:
-    """The chances of each verdict without an effect, and with an effect of a quarter."""
-    return plan.chances(DRAWS), replace(plan, effect=math.log1p(-OFF)).chances(DRAWS)
 
 
 def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:
@@ -358,6 +339,12 @@ def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise)
     else:
         plan = PlannedLaw(x, study.replicates, learnt, predicted, predicted, form)
     return replace(question, power=_power_of(plan))
+
+
+@cache
+def _chances_of(plan: PlannedClaim) -> tuple[dict[str, float], dict[str, float]]:
+    """The chances of each verdict without an effect, and with an effect of a quarter."""
+    return plan.chances(DRAWS), replace(plan, effect=math.log1p(-OFF)).chances(DRAWS)
 
 
 @cache

@@ -60,7 +60,7 @@ def cache_of_processor(folder: Path) -> Path:
     """The folder below `folder` with the compiled code of this processor.
 
     torch finds kept code by the net and the shapes, whatever processor the code was made for. A kernel for AVX-512
-    that a processor with AVX2 compiles again fills half of its results. The other half is whatever the memory held.
+    that a processor with AVX2 compiles again fills half of its results, and the other half keeps old memory.
     Hosts of a cluster can share the folder, and a virtual machine can move to another processor.
     """
     name = f"processor-{_processor()}"

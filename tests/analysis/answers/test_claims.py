@@ -358,10 +358,13 @@ def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
 def test_a_claim_on_runs_that_stand_on_the_plateau_is_not_learnt():
     chains = find_results("algoformer/reduced/figure2c", DATA / "figure2c")
     (found,) = judged_claims(chains, [ClaimSpec(text="a", first=kind("algoformer"), second=kind("looped"))])
-    assert (found.word, found.alone, found.learnt_in_words) == ("not learnt", "holds", "3 of 6")
-    assert found.remarks == ["3 of 6 runs stand on the plateau"]
+    assert (found.word, found.sides.ratio, found.learnt_in_words) == ("not learnt", None, "3 of 3 and 0 of 3")
+    assert found.remarks == [
+        "Runs that have learnt: 3 of 3 and 0 of 3",
+        "Too few runs have learnt at the same seeds to compare them",
+    ]
     assert found.replicates is None
-    assert claims_table([found])["learnt"].tolist() == ["3 of 6"]
+    assert claims_table([found])["learnt"].tolist() == ["3 of 3 and 0 of 3"]
 
 
 def test_at_equal_flops_a_claim_reads_the_histories_and_is_indicative():
@@ -434,7 +437,7 @@ def test_a_claim_over_several_pairs_is_the_geometric_mean_of_their_ratios():
     spread = f"The ratios of single pairs lie between {min(ratios):.3g} and {max(ratios):.3g}"
     assert spread in over.remarks
     assert len(over.sides.cells) == 8
-    assert over.learnt_in_words == "32 of 32"
+    assert over.learnt_in_words == "16 of 16 and 16 of 16"
 
 
 def test_several_pairs_decide_what_single_pairs_leave_open():

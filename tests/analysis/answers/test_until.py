@@ -29,6 +29,7 @@ from tests.runner.decide.test_until import (
     LEARNT,
     PLATEAU,
     SAME,
+    Sometimes,
     Trained,
     claim,
     deciding,
@@ -140,6 +141,30 @@ def test_a_claim_whose_nets_have_not_learnt_has_the_same_word_everywhere(tmp_pat
     results, store, _ = results_of(tmp_path, deciding(CLEAR), Trained(1, means={1: -2.0}, learning=PLATEAU))
     assert words(judged_claims(results)) == {"1 beats 2": "not learnt"}
     assert store.decisions()[-1].word == "not learnt"
+
+
+def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(tmp_path: Path):
+    made = deciding(
+        CLEAR,
+        SAME,
+        claim(1, {"solver": "least_squares"}, of="error"),
+        claim(4, 4, text="more loops") | {"first": {"training.loops": 4, "loop": 8}},
+        claim(2, 8),
+        until={"looks": [3, 5, 8]},
+    )
+    stuck = {1: (2, 5), 4: (1,), 8: range(1, 40)}
+    results, store, _ = results_of(tmp_path, made, Sometimes(1, means={1: -2.0}, stuck=stuck))
+    decided = {each.text: each for each in store.decisions()}
+    judged = {each.text: each for each in judged_claims(results)}
+    assert {text: each.word for text, each in judged.items()} == {
+        text: each.word for text, each in decided.items()
+    }
+    assert judged["1 beats 2"].verdict == "holds among learnt runs"
+    assert judged["4 beats 8"].word in ("not learnt", "learns more often")
+    assert decided["1 beats 2"].learnt == "2 of 3 and 3 of 3"
+    last = decided["2 beats 8"]  # later looks of other claims train no cell of this claim
+    assert judged["2 beats 8"].learnt_in_words == last.learnt
+    assert f"Runs that have learnt: {last.learnt}" in judged["2 beats 8"].remarks
 
 
 def test_claims_that_were_changed_after_the_study_are_judged_anew(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -166,6 +167,63 @@ def test_a_claim_whose_nets_have_not_learnt_gets_no_replicates():
     complete(made, Trained(1, means={1: -2.0}, learning=PLATEAU), store)
     assert set(replicates(made, store).values()) == {3}
     assert {(each.word, each.step) for each in store.decisions()} == {("not learnt", "not learnt")}
+
+
+@dataclass
+class Sometimes(Trained):
+    """Workers whose nets stay on the plateau at some seeds, with an error that is far from those of learnt nets."""
+
+    stuck: Mapping[int, Collection[int]] = field(default_factory=dict[int, Collection[int]])
+    """The seeds without learning, by the loops of the cell."""
+
+    def _is_stuck(self, job: Job) -> bool:
+        return isinstance(job.work, Trial) and job.seed in self.stuck.get(job.work.training.loops, ())
+
+    @override
+    def error_at(self, job: Job, step: int) -> float:
+        return 0.95 if self._is_stuck(job) else super().error_at(job, step)
+
+    @override
+    def log_error(self, work: Trial) -> float:
+        return super().log_error(work) + 3.0 * (self.learning is PLATEAU)
+
+    @override
+    def _evaluate(self, job: Job) -> Report:
+        kept = self.learning
+        self.learning = PLATEAU if self._is_stuck(job) else kept
+        try:
+            return super()._evaluate(job)
+        finally:
+            self.learning = kept
+
+
+def test_one_run_that_has_not_learnt_blocks_no_claim():
+    made, store = deciding(CLEAR), Store()
+    complete(made, Sometimes(1, means={1: -2.0}, stuck={1: (2,)}), store)
+    last = store.decisions()[-1]
+    assert (last.word, last.step) == ("holds", "decided")
+    assert last.estimate == pytest.approx(math.exp(-2.0), rel=0.3)
+    assert last.learnt == f"{last.runs - 1} of {last.runs} and {last.runs} of {last.runs}"
+    assert f"learnt: {last.learnt}" in last.end
+
+
+def test_learnt_runs_that_differ_little_leave_the_counts_to_decide():
+    made, store = deciding(CLEAR), Store()
+    complete(made, Sometimes(1, stuck={2: range(2, 40)}), store)
+    last = store.decisions()[-1]
+    assert (last.word, last.step) == ("learns more often", "decided")
+    assert last.learnt == f"{last.runs} of {last.runs} and 1 of {last.runs}"
+    assert 3 < last.seeds < 27
+
+
+def test_a_claim_goes_on_while_enough_runs_learn_and_ends_if_no_side_does():
+    made, store = deciding(SAME), Store()
+    complete(made, Sometimes(3, stuck={4: range(1, 40, 4), 8: range(2, 40, 4)}), store)
+    assert store.decisions()[-1].seeds > 3
+    neither = Store()
+    complete(made, Sometimes(3, stuck={4: range(1, 40), 8: range(1, 40)}), neither)
+    assert steps(neither) == [("4 beats 8", 3, "not learnt", "not learnt")]
+    assert "only 0 of 3 and 0 of 3 runs have learnt" in neither.decisions()[-1].end
 
 
 def test_a_replicate_that_diverges_is_replaced_by_another_seed():

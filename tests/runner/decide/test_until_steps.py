@@ -80,7 +80,7 @@ def said(store: Store) -> list[tuple[str, int, int, str, str]]:
 
 def test_nets_on_the_plateau_are_trained_again_at_twice_the_steps_and_then_decided():
     made, store = deciding(CLEAR, until={"steps": 4}), Store()
-    complete(made, Longer(1, means={1: -2.0}), store)
+    complete(made, Longer(1, means={1: -2.0}, only=(1, 2)), store)
     assert said(store) == [
         ("1 beats 2", 1, 3, "not learnt", "longer"),
         ("1 beats 2", 2, 3, "holds", "decided"),

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from loopscale.analysis.answers.comparisons import EXACT
-from loopscale.analysis.learning import on_plateau
+from loopscale.analysis.learning import learnt
 from loopscale.analysis.looks import length_words, schedule_of
 from loopscale.analysis.milestones import passages
 from loopscale.analysis.results import Array, CellResult, Results, TrialResult, mean
@@ -19,7 +19,8 @@ from loopscale.stats.contrasts import (
     why_none,
 )
 from loopscale.stats.learning import MeanFloor
-from loopscale.stats.looks import ClaimLooks, looks_at, looks_at_value
+from loopscale.stats.learning_chances import LearningLooks, looks_at_learning
+from loopscale.stats.looks import ClaimLooks, Mask, looks_at, looks_at_value
 from loopscale.stats.milestones import Milestone
 from loopscale.studies.claims import BASES, OF_CURVES, CellSide, ClaimSpec, SolverSide
 
@@ -56,8 +57,12 @@ class Sides:
     """The looks of a study with `until: decided`. The last one gives `contrast`."""
     ratio_is: RatioIs = "known"
     """What the ratio says of the true ratio, if runs have never passed the milestone."""
-    gated: bool = True
-    """Whether the claim is not learnt if runs stand on the plateau."""
+    learning: LearningLooks | None = None
+    """The counts of learnt runs of both sides; None if all have learnt, or if there are no two sides of nets."""
+    among_learnt: bool = False
+    """True if runs that have not learnt are left out of the ratio."""
+    blocked: bool = False
+    """True if so few runs have learnt that no ratio counts."""
 
     @property
     def cells(self) -> tuple[CellResult, ...]:
@@ -78,12 +83,16 @@ class Sides:
         return f"{self.ratio:.3g} ({low:.3g} to {high:.3g})"
 
     @property
-    def plateau(self) -> str:
-        """The runs on the plateau, in words; empty if all have left the plateau, or if their states are unknown.
+    def replicates(self) -> int:
+        """The replicates that every cell has, whether they have learnt or not."""
+        return min((len(cell.runs) for cell in self.cells), default=0)
 
-        Also empty if runs on the plateau are part of the answer.
-        """
-        return on_plateau(self.runs) if self.gated else ""
+    @property
+    def learnt_words(self) -> str:
+        """The learnt runs of each side, as in `5 of 6 and 6 of 6`. Empty if the records do not say."""
+        sides = zip(*self.pairs, strict=True)
+        counts = [learnt([run for cell in side for run in cell.runs]) for side in sides]
+        return " and ".join(f"{count.emerged} of {count.of}" for count in counts if count.of)
 
 
 def compare_sides(results: Results, spec: ClaimSpec) -> Sides:
@@ -195,10 +204,10 @@ class _Compared:
             ratio_is = "unknown" if all(late) else "at least" if late[0] else "at most"
             bound = f", so the true ratio is {ratio_is} this ratio" if ratio_is != "unknown" else ""
             notes = (f"Runs that never {milestone.verb} count with their last step{bound}",)
-        # If both sides have runs that never emerged, the claim says nothing of nets that learn.
-        gated = milestone.regret is None and ratio_is in ("known", "unknown")
         sides = self._contrast(logs, notes)
-        return replace(sides, of=milestone.words, ratio_is=ratio_is, gated=gated)
+        # If both sides have runs that never emerged, the claim says nothing of nets that learn.
+        blocked = milestone.regret is None and ratio_is == "unknown"
+        return replace(sides, of=milestone.words, ratio_is=ratio_is, blocked=blocked)
 
     @property
     def _rows(self) -> list[list[int]]:
@@ -225,11 +234,24 @@ class _Compared:
     def _contrast(self, logs: Array, notes: tuple[str, ...]) -> Sides:
         """Pairs of cells, seed by seed, from the logarithms of all cells [cells, seeds]."""
         firsts, others = self._rows
-        if schedule := schedule_of(self.results):
-            compared = looks_at(logs, firsts, others, schedule)
+        schedule, of_learnt = schedule_of(self.results), self._of_learnt(logs)
+        if schedule:
+            compared = looks_at(logs, firsts, others, schedule, self._comparable)
         else:
-            compared = contrast(logs, firsts, others)
-        return self._sides(self.spec.names, compared, logs, notes=notes)
+            compared = contrast(of_learnt, firsts, others)
+        learning = looks_at_learning(
+            self.results.learnt_by_seed[firsts], self.results.learnt_by_seed[others], schedule
+        )
+        return replace(self._sides(self.spec.names, compared, logs, notes=notes), learning=learning)
+
+    @property
+    def _comparable(self) -> Mask | None:
+        """False for runs that have not learnt [cells, seeds]. None for a milestone, which counts these runs too."""
+        return self.results.learnt_by_seed != 0 if self.spec.gated else None
+
+    def _of_learnt(self, logs: Array) -> Array:
+        """The logarithms [cells, seeds] without those of runs that have not learnt."""
+        return logs if self._comparable is None else np.where(self._comparable, logs, np.nan)
 
     @property
     def _why_unknown(self) -> str:
@@ -291,8 +313,8 @@ class _Compared:
         self, logs: Array, rows: list[int], values: list[float]
     ) -> Contrast | ClaimLooks | None:
         if schedule := schedule_of(self.results):
-            return looks_at_value(logs, rows, values, schedule)
-        return contrast_with_value(logs, rows, values)
+            return looks_at_value(logs, rows, values, schedule, self._comparable)
+        return contrast_with_value(self._of_learnt(logs), rows, values)
 
     def _with_itself(self, of: str) -> Sides:
         """Cells after two numbers of loops, run by run. The noise is that of all cells after as many times T loops.
@@ -315,7 +337,7 @@ class _Compared:
         logs = self.results.table_by_seed(change)
         labels = self.spec.names
         [rows] = self._rows
-        if np.isposinf(logs[rows]).any():
+        if np.isposinf(self._of_learnt(logs)[rows]).any():
             return Sides(*labels, pairs=self.pairs, ratio=math.inf, why="a net overflows", whole=True)
         return self._sides(labels, self._compare_with_values(logs, rows, [1.0] * len(rows)), logs)
 
@@ -329,8 +351,12 @@ class _Compared:
     ) -> Sides:
         """The data of a claim from the logarithms of all cells [cells, seeds] and of the algorithm's values [pairs]."""
         sides = Sides(*labels, pairs=self.pairs)
+        logs = self._of_learnt(logs)
         rows = [logs[cell.index] for cell in sides.cells]
-        runs = [sum(run.seed is not None for run in cell.runs) for cell in sides.cells]
+        runs = [
+            sum(run.seed is not None and (not self.spec.gated or run.learnt != 0) for run in cell.runs)
+            for cell in sides.cells
+        ]
         whole = all(np.isfinite(row).sum() == count for row, count in zip(rows, runs, strict=True))
         if length := length_words(sides.cells):
             notes = (*notes, length)
@@ -347,7 +373,9 @@ class _Compared:
             spread = math.exp(min(of_pairs)), math.exp(max(of_pairs))
             over = " and ".join(self.spec.over)
             notes = (*notes, f"The ratio is the geometric mean over {len(of_pairs)} values of {over}")
-        sides = replace(sides, notes=notes, whole=whole, spread=spread)
+        among = self.spec.gated and not learnt(sides.runs).all
+        blocked = among and compared is None
+        sides = replace(sides, notes=notes, whole=whole, spread=spread, among_learnt=among, blocked=blocked)
         if isinstance(compared, ClaimLooks):
             present = compared.contrasts[-1]
             return replace(sides, ratio=present.ratio()[0], contrast=present, looks=compared)

@@ -5,9 +5,12 @@ whole interval of the ratio lies below 1, and *does not hold* if the interval li
 the interval lies within the margin. Otherwise the claim is *undecided*. These intervals have the level of the family.
 Beside the verdict stands the 95 % interval of the claim alone.
 
-A claim is *not learnt* if a run of its cells has not left the plateau. Runs on the plateau say which seeds learn. They
-do not say which net is better. A claim of `emerged_at` asks which net leaves the plateau first. Runs on the plateau
-belong to its answer, if only one side has them.
+Only runs that have left the plateau are compared. A verdict that leaves out other runs holds *among learnt runs*, and
+names how many runs of each side have learnt. If learnt runs decide nothing, the counts may show that one side *learns
+more often*. A claim is *not learnt* if too few runs have learnt for a ratio, and the counts decide nothing either.
+
+A claim of `emerged_at` asks which net leaves the plateau first. Runs on the plateau belong to its answer, if only one
+side has them.
 """
 
 import math
@@ -20,7 +23,7 @@ import pandas as pd
 
 from loopscale.analysis.answers.claim_sides import RatioIs, Sides, compare_sides
 from loopscale.analysis.answers.comparisons import family_notes
-from loopscale.analysis.learning import NOT_LEARNT, learnt
+from loopscale.analysis.learning import NOT_LEARNT
 from loopscale.analysis.looks import decisions_of
 from loopscale.analysis.results import Results, mean
 from loopscale.analysis.table import Column, Interval, frame
@@ -29,11 +32,14 @@ from loopscale.stats.contrasts import (
     ALPHA,
     deciding_replicates,
 )
+from loopscale.stats.learning_chances import LearningJudgement, judge_learning
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.stats.verdict_rule import JUDGEMENTS, Judgement
 from loopscale.studies.claims import OF_CURVES, WORDS, CellSide, ClaimSpec, Word
 from loopscale.studies.until import family_hash
 
+OF_RATIOS: tuple[Word, ...] = ("holds", "does not hold", "level", "undecided")
+"""The verdicts on the ratio of both sides."""
 EQUAL_COST = 1.1
 """Trainings whose FLOPs differ by less than this factor cost the same."""
 
@@ -88,13 +94,19 @@ class JudgedClaim:
         """The trainings that would decide an undecided claim."""
         if self.replicates is None or self.sides.contrast is None:
             return None
-        return len(self.sides.cells) * (self.replicates - self.sides.contrast.seeds)
+        trained = self.sides.replicates if self.sides.among_learnt else self.sides.contrast.seeds
+        return len(self.sides.cells) * (self.replicates - trained)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words, as in `holds among learnt runs`."""
+        among = self.sides.among_learnt and self.word in OF_RATIOS
+        return f"{self.word} among learnt runs" if among else self.word
 
     @property
     def learnt_in_words(self) -> str | None:
-        """The runs that have learnt, as in `4 of 6`; None if the records do not say."""
-        counted = learnt(self.sides.runs)
-        return f"{counted.emerged} of {counted.of}" if counted.of else None
+        """The runs of each side that have learnt, as in `2 of 3 and 3 of 3`; None if the records do not say."""
+        return self.sides.learnt_words or None
 
     @property
     def ratio_in_words(self) -> str:
@@ -109,7 +121,7 @@ class JudgedClaim:
     @property
     def sentence(self) -> str:
         """The claim with its verdict, the ratio, and what would decide the claim."""
-        verdict = f"{self.statement}: {self.word} (“{self.text}”)"
+        verdict = f"{self.statement}: {self.verdict} (“{self.text}”)"
         if self.sides.ratio is None:
             return f"{verdict}."
         ratio = f"The ratio is {self.ratio_in_words}"
@@ -118,7 +130,11 @@ class JudgedClaim:
     @property
     def remarks(self) -> list[str]:
         """Sentences beside the verdict, without their full stops."""
-        remarks = [self.sides.plateau] if self.word == NOT_LEARNT else []
+        remarks = list[str]()
+        if self.sides.among_learnt or self.word == NOT_LEARNT:
+            remarks.append(f"Runs that have learnt: {self.sides.learnt_words}")
+        if self.sides.blocked:
+            remarks.append("Too few runs have learnt at the same seeds to compare them")
         remarks += self.sides.notes
         if self.sides.spread:
             low, high = self.sides.spread
@@ -144,7 +160,7 @@ class JudgedClaim:
 CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("claim",), "in the words of its author", lambda claim: claim.text),
     Column(("statement",), "statement", lambda claim: claim.statement),
-    Column(("verdict",), "verdict", lambda claim: claim.word),
+    Column(("verdict",), "verdict", lambda claim: claim.verdict),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
     Column(("low", "high"), "95 % interval", lambda claim: claim.interval),
     Column(("learnt",), "learnt", lambda claim: claim.learnt_in_words),
@@ -178,10 +194,11 @@ def judged_claims(results: Results, specs: Sequence[ClaimSpec] | None = None) ->
     specs = results.claim_specs if specs is None else specs
     sides = [compare_sides(results, spec) for spec in specs]
     verdicts = judge_claims([data.looks or data.contrast for data in sides], [spec.rule for spec in specs])
+    learning = judge_learning([data.learning for data in sides])
     decisions = _last_decisions(results, specs)
     return tuple(
-        _judged(spec, data, verdict, len(specs), decisions.get(spec.text))
-        for spec, data, verdict in zip(specs, sides, verdicts, strict=True)
+        _judged(spec, data, verdict, of_learning, len(specs), decisions.get(spec.text))
+        for spec, data, verdict, of_learning in zip(specs, sides, verdicts, learning, strict=True)
     )
 
 
@@ -196,13 +213,19 @@ def _last_decisions(results: Results, specs: Sequence[ClaimSpec]) -> dict[str, D
 
 
 def _judged(
-    spec: ClaimSpec, sides: Sides, verdict: ClaimVerdict, family: int, decision: Decision | None
+    spec: ClaimSpec,
+    sides: Sides,
+    verdict: ClaimVerdict,
+    learning: LearningJudgement,
+    family: int,
+    decision: Decision | None,
 ) -> JudgedClaim:
-    word = "not run" if sides.ratio is None else spec.word(_possible(verdict.verdict, sides.ratio_is))
+    word: Word = "not run"
     if sides.ratio == math.inf:
         word = "does not hold"
-    if sides.ratio is not None and sides.plateau:
-        word = NOT_LEARNT
+    elif sides.ratio is not None or sides.blocked:
+        judgement = None if sides.blocked else _possible(verdict.verdict, sides.ratio_is)
+        word = spec.word(judgement, learning)
     needed = None
     if word == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds for all results of the other claims.
@@ -210,6 +233,8 @@ def _judged(
         if sides.looks:
             alpha = float(sides.looks.schedule.alphas(alpha)[-1])
         needed = deciding_replicates(sides.contrast, spec.rule, 1 - alpha)
+        if needed and sides.among_learnt:
+            needed = math.ceil(needed * sides.replicates / sides.contrast.seeds)
     if decision and decision.steps_factor != max((run.steps_factor for run in sides.runs), default=1):
         decision = None  # of shorter trainings
     if decision and decision.step == "decided":

@@ -43,6 +43,8 @@ OF_CLAIMS = {
     "holds": ("holds", "hold"),
     "does not hold": ("does not hold", "do not hold"),
     "level": ("is level", "are level"),
+    "learns more often": ("learns more often", "learn more often"),
+    "learns less often": ("learns less often", "learn less often"),
     "undecided": UNDECIDED,
     NOT_LEARNT: PLATEAU,
 }

@@ -54,7 +54,10 @@ studies on two cores. Every section has the claims and the laws of one study.
   the margin. Otherwise the claim is **undecided**.
 - A claim of equality **holds** if the interval lies within its margin, and **does not hold** if the whole interval lies
   outside.
-- A claim is **not learnt** if a run of its nets has not left the plateau.
+- Only runs that have left the plateau are compared. If other runs exist, the verdict says **among learnt runs**.
+- If learnt runs decide nothing, Fisher's exact test of the counts may show that the first side **learns more often** or
+  **less often**. A claim is **not learnt** if the counts decide nothing either, and too few runs have learnt for a
+  ratio.
 - Verdicts are corrected for the number of claims of the study. The printed interval is the 95 % interval of a claim
   alone.
 - The column *at equal FLOPs* has the ratio after equal FLOPs, if equal steps of both nets cost different FLOPs. The
@@ -62,7 +65,8 @@ studies on two cores. Every section has the claims and the laws of one study.
   there.
 - A claim over several pairs of cells has the geometric mean of their ratios. *pairs* are the smallest and the largest
   ratio.
-- The column *learnt* counts the runs that have left the plateau. A dash marks a task without a known floor.
+- The column *learnt* counts the runs of each side that have left the plateau. A dash marks a task without a known
+  floor.
 - The column *held-out test* has the score of a prediction that was made before the runs: the continuous ranked
   probability score of log errors, beside the scores of two guesses. Less is better. The law of a row with *none* made
   no prediction.
@@ -177,7 +181,7 @@ def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
     equal = at_equal_flops(results, claim)
     flops = equal.ratio_in_words if equal else "–"
     learnt = claim.learnt_in_words or "–"
-    return [text, f"**{claim.word}**", _ratio(claim), flops, learnt, cost]
+    return [text, f"**{claim.verdict}**", _ratio(claim), flops, learnt, cost]
 
 
 def _ratio(claim: JudgedClaim) -> str:

@@ -1,6 +1,7 @@
 """What the records of a running study say about its claims, and the verdicts of a look.
 
-The claims are one family: Holm's correction, or Bonferroni's if a claim has a margin.
+The claims are one family: Holm's correction, or Bonferroni's if a claim has a margin. Only runs that have learnt are
+compared. The counts of learnt runs are a family of their own.
 """
 
 import math
@@ -14,9 +15,24 @@ from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Baseline, Job
 from loopscale.runner.decide.question import MOST_NEEDED, Judged, learnt
 from loopscale.stats.contrasts import ALPHA, Array, deciding_replicates
-from loopscale.stats.looks import ClaimLooks, LookSchedule, looks_at, looks_at_value
+from loopscale.stats.learning_chances import (
+    PRIOR_COUNT,
+    LearningJudgement,
+    LearningLooks,
+    judge_learning,
+    looks_at_learning,
+)
+from loopscale.stats.looks import ClaimLooks, LookSchedule, Mask, looks_at, looks_at_value
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.studies.claims import OF_CURVES, CellSide, ClaimSpec, SolverSide
+from loopscale.studies.claims import (
+    DECIDED,
+    OF_CURVES,
+    VERDICTS_OF_LEARNING,
+    CellSide,
+    ClaimSpec,
+    SolverSide,
+    Word,
+)
 from loopscale.studies.spec import Study
 from loopscale.studies.until import question_hash
 from loopscale.training.trial import Trial
@@ -42,12 +58,19 @@ class ClaimData:
         True if a net overflows after more loops, so that the ratio is infinite.
     valued
         The number of seeds with a value on both sides.
+    compared
+        The number of these seeds at which all nets have learnt.
+    learning
+        The counts of learnt runs of both sides. None before the first look, if all have learnt, and without two sides
+        of nets.
     """
 
     cells: tuple[CellRun, ...]
     looks: ClaimLooks | None = None
     overflows: bool = False
     valued: int = 0
+    compared: int = 0
+    learning: LearningLooks | None = None
 
 
 class ClaimQuestions:
@@ -79,10 +102,11 @@ class ClaimQuestions:
         data = [self._data(*each) for each in zip(self.study.claims, self._pairs, strict=True)]
         evidence = [None if each.overflows else each.looks for each in data]
         verdicts = judge_claims(evidence, [claim.rule for claim in self.study.claims])
-        alpha = self._alpha(verdicts)
+        learning = judge_learning([each.learning for each in data])
+        alphas = self._alpha(verdicts), ALPHA / max(1, sum(each == "undecided" for each in learning))
         return [
-            self._judged(number, each, verdict, alpha)
-            for number, (each, verdict) in enumerate(zip(data, verdicts, strict=True))
+            self._judged(number, each, verdict, of_learning, *alphas)
+            for number, (each, verdict, of_learning) in enumerate(zip(data, verdicts, learning, strict=True))
         ]
 
     def _alpha(self, verdicts: Sequence[ClaimVerdict]) -> float:
@@ -92,37 +116,69 @@ class ClaimQuestions:
             left -= sum(verdict.verdict != "undecided" for verdict in verdicts)
         return ALPHA / max(left, 1)
 
-    def _judged(self, number: int, data: ClaimData, verdict: ClaimVerdict, alpha: float) -> Judged:
-        claim, looks = self.study.claims[number], data.looks
-        word = "does not hold" if data.overflows else claim.word(verdict.verdict) if looks else "not run"
-        if looks and not learnt(data.cells).all:
-            word = "not learnt"
+    def _judged(
+        self,
+        number: int,
+        data: ClaimData,
+        verdict: ClaimVerdict,
+        of_learning: LearningJudgement,
+        alpha: float,
+        alpha_of_learning: float,
+    ) -> Judged:
+        claim, looks, learning = self.study.claims[number], data.looks, data.learning
+        counted = learnt(data.cells)
+        few = looks is None and not counted.all and claim.gated and data.valued >= self.schedule.seeds[0]
+        word: Word = "not run"
+        if data.overflows:
+            word = "does not hold"
+        elif looks or few:
+            word = claim.word(verdict.verdict if looks else None, of_learning)
         low, high = looks.interval() if looks else (math.nan, math.nan)
         present = looks.contrasts[-1] if looks else None
-        needed = math.nan
-        if present and word == "undecided":
-            level = 1 - float(self.schedule.alphas(alpha)[-1])
+        chances, needed = [math.nan], [math.nan]
+        if looks:
+            chances.append(looks.chance(claim.rule, alpha))
+        if looks and present and word == "undecided":
+            level = 1 - float(looks.schedule.alphas(alpha)[-1])
             seeds = deciding_replicates(present, claim.rule, level, MOST_NEEDED)
-            needed = len(data.cells) * (seeds - present.seeds) if seeds else math.inf
+            rate = present.seeds / data.valued
+            needed.append(len(data.cells) * (math.ceil(seeds / rate) - data.valued) if seeds else math.inf)
+        if learning and word in ("undecided", "not learnt"):
+            chances.append(learning.chance(alpha_of_learning))
+            more = learning.deciding_runs(alpha_of_learning) - learning.runs[-1]
+            needed.append(2 * math.ceil(more) if math.isfinite(more) else math.inf)
+        ratio_over = looks.is_futile(claim.rule, alpha) if looks else not self._promises_a_ratio(data)
         return Judged(
             identity=self.identities[number],
             kind="claim",
             text=claim.text,
             cells=data.cells,
             valued=data.valued,
-            looked=looks is not None,
+            looked=looks is not None or few,
             word=word,
-            decided=word in ("holds", "does not hold", "level"),
-            futile=bool(looks and looks.is_futile(claim.rule, alpha)),
-            falling=learnt(data.cells).mostly_falling,
-            chance=looks.chance(claim.rule, alpha) if looks else math.nan,
+            # Learnt runs may still decide the ratio after the counts of learnt runs are decided.
+            decided=word in DECIDED and (word not in VERDICTS_OF_LEARNING.values() or ratio_over),
+            futile=ratio_over and (not learning or learning.is_futile(alpha_of_learning)),
+            falling=counted.mostly_unfinished,
+            chance=float(np.fmax.reduce(chances)),
             estimate=math.exp(present.difference) if present else math.nan,
             low=_exp(low),
             high=_exp(high),
             p=verdict.p,
             adjusted_p=verdict.adjusted_p,
-            needed=needed,
+            needed=float(np.fmin.reduce(needed)),
+            learnt="" if counted.all or not claim.gated else self._learnt_words(number),
         )
+
+    def _promises_a_ratio(self, data: ClaimData) -> bool:
+        """True if a net of each side has learnt at a seed, and the most replicates will probably give a ratio."""
+        share = (data.compared + PRIOR_COUNT) / (data.valued + 2 * PRIOR_COUNT)
+        return data.compared > 0 and share * self.schedule.seeds[-1] >= self.schedule.seeds[0]
+
+    def _learnt_words(self, number: int) -> str:
+        """The learnt runs of each side, as in `5 of 6 and 6 of 6`."""
+        counts = [learnt(dict.fromkeys(side)) for side in zip(*self._pairs[number], strict=True)]
+        return " and ".join(f"{count.emerged} of {count.of}" for count in counts if count.of)
 
     def _paired(self, claim: ClaimSpec) -> Pairs:
         pairs = claim.pairs([run.cell for run in self._cell_runs.values()])
@@ -140,9 +196,9 @@ class ClaimQuestions:
         """The data of a claim by one measure, and whether every run has a value above 0."""
         one, other = claim.sides
         if isinstance(other, SolverSide):
-            return self._with_solver(of, one, pairs, other)
+            return self._with_solver(claim, of, one, pairs, other)
         if len(pairs[0]) == 1:
-            return self._with_itself(of, one, other, pairs)
+            return self._with_itself(claim, of, one, other, pairs)
         logs = self._logs(lambda _, job: job.measure(of))
         for side, cell_runs in zip((one, other), zip(*pairs, strict=True), strict=True):
             for cell_run in cell_runs if side.loop else ():
@@ -152,15 +208,34 @@ class ClaimQuestions:
         firsts, others = (
             [self._row(cell_run) for cell_run in of_side] for of_side in zip(*pairs, strict=True)
         )
-        return self._compared(pairs, logs, looks_at(logs, firsts, others, self.schedule))
+        comparable, table = self._comparable(claim), self._values(_learnt_number)
+        learning = looks_at_learning(table[firsts], table[others], self.schedule)
+        looks = looks_at(logs, firsts, others, self.schedule, comparable)
+        return self._compared(pairs, logs, looks, comparable, learning)
 
-    def _compared(self, pairs: Pairs, logs: Array, looks: ClaimLooks | None) -> tuple[ClaimData, bool]:
-        """The data of a claim with these looks, and whether every run has a value above 0."""
+    def _comparable(self, claim: ClaimSpec) -> Mask | None:
+        """False for runs that have not learnt [cells, seeds]. None for a milestone, which counts these runs too."""
+        return self._values(_learnt_number) != 0 if claim.gated else None
+
+    def _compared(
+        self,
+        pairs: Pairs,
+        logs: Array,
+        looks: ClaimLooks | None,
+        comparable: Mask | None,
+        learning: LearningLooks | None = None,
+    ) -> tuple[ClaimData, bool]:
+        """The data of a claim with these looks, and whether every compared run has a value above 0."""
         cells = _cells(pairs)
-        valued = np.isfinite(logs[[self._row(cell_run) for cell_run in cells]]).all(axis=0).sum()
-        return ClaimData(cells, looks, False, int(valued)), self._whole(logs, cells)
+        rows = [self._row(cell_run) for cell_run in cells]
+        valued = np.isfinite(logs[rows]).all(axis=0)
+        compared = valued if comparable is None else valued & comparable[rows].all(axis=0)
+        data = ClaimData(cells, looks, False, int(valued.sum()), int(compared.sum()), learning)
+        return data, self._whole(logs, cells, comparable)
 
-    def _with_solver(self, of: str, one: CellSide, pairs: Pairs, other: SolverSide) -> tuple[ClaimData, bool]:
+    def _with_solver(
+        self, claim: ClaimSpec, of: str, one: CellSide, pairs: Pairs, other: SolverSide
+    ) -> tuple[ClaimData, bool]:
         logs, values = self._logs(lambda _, job: job.measure(of)), list[float]()
         for (cell_run,) in pairs:
             steps = other.step or one.loop or _trained_loops(cell_run)
@@ -170,9 +245,13 @@ class ClaimQuestions:
         if not all(math.isfinite(value) and value > EXACT for value in values):
             return ClaimData(_cells(pairs)), False
         rows = [self._row(cell_run) for (cell_run,) in pairs]
-        return self._compared(pairs, logs, looks_at_value(logs, rows, values, self.schedule))
+        comparable = self._comparable(claim)
+        looks = looks_at_value(logs, rows, values, self.schedule, comparable)
+        return self._compared(pairs, logs, looks, comparable)
 
-    def _with_itself(self, of: str, one: CellSide, other: CellSide, pairs: Pairs) -> tuple[ClaimData, bool]:
+    def _with_itself(
+        self, claim: ClaimSpec, of: str, one: CellSide, other: CellSide, pairs: Pairs
+    ) -> tuple[ClaimData, bool]:
         """Cells after two numbers of loops. The noise is that of all cells after as many times T loops."""
         of_claim = {cell_run.cell.key: _trained_loops(cell_run) for (cell_run,) in pairs}
         usual = next(iter(of_claim.values()))
@@ -188,16 +267,23 @@ class ClaimQuestions:
 
         logs = self._logs(change)
         rows = [self._row(cell_run) for (cell_run,) in pairs]
-        if np.isposinf(logs[rows]).any():
+        comparable = self._comparable(claim)
+        of_learnt = logs if comparable is None else np.where(comparable, logs, np.nan)
+        if np.isposinf(of_learnt[rows]).any():
             valued = (~np.isnan(logs[rows])).all(axis=0).sum()
             return ClaimData(_cells(pairs), None, True, int(valued)), True
-        return self._compared(pairs, logs, looks_at_value(logs, rows, [1.0] * len(rows), self.schedule))
+        looks = looks_at_value(logs, rows, [1.0] * len(rows), self.schedule, comparable)
+        return self._compared(pairs, logs, looks, comparable)
 
-    def _whole(self, logs: Array, cells: Iterable[CellRun]) -> bool:
+    def _whole(self, logs: Array, cells: Iterable[CellRun], comparable: Mask | None) -> bool:
+        table = logs if comparable is None else np.where(comparable, logs, np.nan)
         counts = [
             (
-                np.isfinite(logs[self._row(cell_run)]).sum(),
-                sum(job.seed is not None for job in cell_run.answers),
+                np.isfinite(table[self._row(cell_run)]).sum(),
+                sum(
+                    job.seed is not None and (comparable is None or job.learnt is not False)
+                    for job in cell_run.answers
+                ),
             )
             for cell_run in cells
         ]
@@ -208,6 +294,11 @@ class ClaimQuestions:
 
     def _logs(self, value: Callable[[CellRun, Job], float]) -> Array:
         """The logarithm of a value of every run [cells, seeds], as in the analysis. NaN marks a missing value."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(self._values(value))
+
+    def _values(self, value: Callable[[CellRun, Job], float]) -> Array:
+        """A value of every run [cells, seeds]. NaN marks a missing value."""
         answers = {key: cell_run.answers for key, cell_run in self._cell_runs.items()}
         seeds = sorted({job.seed for jobs in answers.values() for job in jobs if job.seed is not None})
         column = {seed: place for place, seed in enumerate(seeds)}
@@ -216,8 +307,7 @@ class ClaimQuestions:
             for job in jobs:
                 if job.seed is not None:
                     table[self._rows[key], column[job.seed]] = value(self._cell_runs[key], job)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(table)
+        return table
 
     def _logs_after(self, cell_run: CellRun, loop: int, of: str) -> Array:
         """The logarithms of a measure after a number of loops, [cells, seeds], of the cells that run so many loops.
@@ -258,6 +348,11 @@ class ClaimQuestions:
         values = grid[min(step, len(grid)) - 1]
         known = values[~np.isnan(values)]
         return float(values[-1]) if of.endswith("_last") else float(known.mean()) if len(known) else math.nan
+
+
+def _learnt_number(_: CellRun, job: Job) -> float:
+    """1 for a run that has learnt, 0 for one that has not; NaN if the records do not say."""
+    return math.nan if job.learnt is None else float(job.learnt)
 
 
 def _cells(pairs: Pairs) -> tuple[CellRun, ...]:

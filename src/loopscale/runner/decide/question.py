@@ -28,7 +28,9 @@ class Judged:
     futile
         True if more replicates will probably not decide the question.
     falling
-        True if the errors of at least half of the runs still fall.
+        True if at least half of the runs have not learnt, or still improve.
+    learnt
+        The learnt runs of each side of a claim, as in `5 of 6 and 6 of 6`. Empty if all have learnt.
     wants_values
         True if the cells in reserve would decide the law for fewer FLOPs than replicates.
     """
@@ -50,6 +52,7 @@ class Judged:
     p: float
     adjusted_p: float
     needed: float
+    learnt: str = ""
     wants_values: bool = False
 
 

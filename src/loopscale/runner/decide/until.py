@@ -7,10 +7,13 @@ The rules are:
 - A question with a verdict gets no more replicates. A claim holds, does not hold or is level. A law agrees with theory,
   or is faster or slower.
 - A futile question gets no more replicates. Replicates that another question orders may still decide it.
-- A question is "not learnt" if a run of its cells stands on the plateau. The question gets no more replicates: only
-  longer training helps such a run.
+- A claim compares the runs that have learnt, seed by seed. The counts of learnt runs are a question of their own, with
+  looks at the same seeds. The claim is decided if the ratio is, and otherwise if the counts show that one side learns
+  more often. The claim is futile if neither will probably be decided.
+- A claim is "not learnt" while too few runs have learnt for a ratio. A law is "not learnt" if a run of its cells stands
+  on the plateau: without this run its cells would be selected. Such a law gets no more replicates.
 - `until.steps` permits longer trainings. A question that is not learnt orders them. An open question orders them too if
-  the errors of at least half of its runs still fall.
+  at least half of its runs have not learnt, or still improve.
 - A longer training has twice the steps, and starts anew with a complete schedule. All cells that questions connect are
   trained for longer together, so that each question compares equal steps. All questions of these cells are judged
   again, from the first look on, and only on the longer trainings.
@@ -269,8 +272,10 @@ class StudyLooks:
         goal, may_be_longer = self._goal(group), group.steps_factor < self._longest
         if judged.decided:
             return "decided"
-        if judged.word == "not learnt":
-            return "longer" if may_be_longer else "not learnt"
+        if judged.word == "not learnt" and may_be_longer:
+            return "longer"
+        if judged.word == "not learnt" and (judged.kind == "law" or judged.futile):
+            return "not learnt"
         if not judged.looked or judged.valued < goal:
             return "no data"
         if judged.falling and may_be_longer:
@@ -311,6 +316,7 @@ class StudyLooks:
             ordered=sum(max(0, replicates - count) for count in present.values()) + searches,
             needed=judged.needed,
             family=self._family,
+            learnt=judged.learnt,
             steps_factor=group.steps_factor,
         )
 
