@@ -437,7 +437,7 @@ def test_a_claim_over_several_pairs_is_the_geometric_mean_of_their_ratios():
     spread = f"The ratios of single pairs lie between {min(ratios):.3g} and {max(ratios):.3g}"
     assert spread in over.remarks
     assert len(over.sides.cells) == 8
-    assert over.learnt_in_words == "16 of 16 and 16 of 16"
+    assert over.learnt_in_words == "32 of 32"
 
 
 def test_several_pairs_decide_what_single_pairs_leave_open():
@@ -485,7 +485,13 @@ def test_a_claim_over_pairs_that_lack_a_cell_is_not_run():
 
 
 def test_a_claim_over_pairs_at_equal_flops_gives_each_pair_its_own_budget():
-    results = find_results("scaling/reduced/compute", DATA / "scaling_compute")
+    recorded = find_results("scaling/reduced/compute", DATA / "scaling_compute")
+    # Half of these runs stand on the plateau. Without floors the records do not say so, and all runs are compared.
+    results = replace(
+        recorded,
+        known_floors=Floors(compute=False),
+        trials=recorded.trials.drop(columns="regret", errors="ignore"),
+    )
     widths = list(dict.fromkeys(cell.values["model.width"] for cell in results.cells))
     loops = {"training.loops": 8}, {"training.loops": 2}
     over = judged(results, *loops, over=("model.width",), basis="flops")

@@ -23,7 +23,7 @@ import pandas as pd
 
 from loopscale.analysis.answers.claim_sides import RatioIs, Sides, compare_sides
 from loopscale.analysis.answers.comparisons import family_notes
-from loopscale.analysis.learning import NOT_LEARNT
+from loopscale.analysis.learning import NOT_LEARNT, learnt
 from loopscale.analysis.looks import decisions_of
 from loopscale.analysis.results import Results, mean
 from loopscale.analysis.table import Column, Interval, frame
@@ -105,8 +105,14 @@ class JudgedClaim:
 
     @property
     def learnt_in_words(self) -> str | None:
-        """The runs of each side that have learnt, as in `2 of 3 and 3 of 3`; None if the records do not say."""
-        return self.sides.learnt_words or None
+        """The runs that have learnt, as in `6 of 6`, or as in `2 of 3 and 3 of 3` if some have not.
+
+        None if the records do not say.
+        """
+        counted = learnt(self.sides.runs)
+        if not counted.of:
+            return None
+        return f"{counted.of} of {counted.of}" if counted.all else self.sides.learnt_words
 
     @property
     def ratio_in_words(self) -> str:

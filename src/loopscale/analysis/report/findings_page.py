@@ -65,8 +65,8 @@ studies on two cores. Every section has the claims and the laws of one study.
   there.
 - A claim over several pairs of cells has the geometric mean of their ratios. *pairs* are the smallest and the largest
   ratio.
-- The column *learnt* counts the runs of each side that have left the plateau. A dash marks a task without a known
-  floor.
+- The column *learnt* counts the runs that have left the plateau, for each side if some have not. A dash marks a task
+  without a known floor.
 - The column *held-out test* has the score of a prediction that was made before the runs: the continuous ranked
   probability score of log errors, beside the scores of two guesses. Less is better. The law of a row with *none* made
   no prediction.
