@@ -38,7 +38,7 @@ POWER = 0.8
 OFF = 0.25
 """The share by which theory is off in the second question of a plan."""
 DRAWS = 10_000
-NEGLIGIBLE = 1e-6
+UNLIKELY = 1e-6
 """Chances below this are left out."""
 MOST_PLANNED = 4096
 
@@ -146,7 +146,7 @@ class PlannedClaim:
         rng = np.random.default_rng(seed)
         found = _always_undecided(JUDGEMENTS)
         for seeds, chance in enumerate(learnt_seeds(self.replicates, *self.learn).tolist()):
-            if seeds < 2 or chance < NEGLIGIBLE:
+            if seeds < 2 or chance < UNLIKELY:
                 continue
             words = self._drawn(rng, draws, seeds).verdicts(self.rule, ALPHA / self.claims)
             for word, share in _shares(words, JUDGEMENTS).items():
@@ -357,9 +357,9 @@ def learnt_seeds(seeds: int, once: float, twice: float) -> Array:
     counts = np.arange(seeds + 1)
     log = -scipy.special.betaln(counts + 1, seeds - counts + 1) - math.log(seeds + 1)
     spread = twice - once**2
-    if spread < NEGLIGIBLE * once * (1 - once):
+    if spread < UNLIKELY * once * (1 - once):
         return np.asarray(np.exp(log + counts * math.log(once) + (seeds - counts) * math.log1p(-once)))
-    total = max((once - twice) / spread, NEGLIGIBLE)
+    total = max((once - twice) / spread, UNLIKELY)
     a, b = once * total, (1 - once) * total
     return np.asarray(
         np.exp(log + scipy.special.betaln(a + counts, b + seeds - counts) - scipy.special.betaln(a, b))

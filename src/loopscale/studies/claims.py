@@ -53,7 +53,7 @@ VERDICTS_OF_LEARNING: dict[LearningJudgement, Word] = {
     "less": "learns less often",
 }
 """The verdict on the first side of a claim that learnt runs leave open."""
-DECIDED: tuple[Word, ...] = ("holds", "does not hold", "level", "learns more often", "learns less often")
+FINAL_WORDS: tuple[Word, ...] = ("holds", "does not hold", "level", "learns more often", "learns less often")
 """The verdicts that end a claim."""
 MARGIN = 0.05
 """The margin of equivalence of a claim that names none."""
@@ -251,7 +251,7 @@ class ClaimSpec(Config):
         """
         of_ratio = VERDICTS if self.level is None else VERDICTS_OF_EQUALITY
         word: Word = "not learnt" if judgement is None else of_ratio[judgement]
-        return word if word in DECIDED else VERDICTS_OF_LEARNING.get(learning, word)
+        return word if word in FINAL_WORDS else VERDICTS_OF_LEARNING.get(learning, word)
 
     @property
     def gated(self) -> bool:

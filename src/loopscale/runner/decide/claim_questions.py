@@ -5,6 +5,7 @@ compared. The counts of learnt runs are a family of their own.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from loopscale.stats.learning_chances import (
 from loopscale.stats.looks import ClaimLooks, LookSchedule, Mask, looks_at, looks_at_value
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.studies.claims import (
-    DECIDED,
+    FINAL_WORDS,
     OF_CURVES,
     VERDICTS_OF_LEARNING,
     CellSide,
@@ -157,7 +158,7 @@ class ClaimQuestions:
             looked=looks is not None or few,
             word=word,
             # Learnt runs may still decide the ratio after the counts of learnt runs are decided.
-            decided=word in DECIDED and (word not in VERDICTS_OF_LEARNING.values() or ratio_over),
+            decided=word in FINAL_WORDS and (word not in VERDICTS_OF_LEARNING.values() or ratio_over),
             futile=ratio_over and (not learning or learning.is_futile(alpha_of_learning)),
             falling=counted.mostly_unfinished,
             chance=float(np.fmax.reduce(chances)),
@@ -276,18 +277,14 @@ class ClaimQuestions:
         return self._compared(pairs, logs, looks, comparable)
 
     def _whole(self, logs: Array, cells: Iterable[CellRun], comparable: Mask | None) -> bool:
-        table = logs if comparable is None else np.where(comparable, logs, np.nan)
-        counts = [
-            (
-                np.isfinite(table[self._row(cell_run)]).sum(),
-                sum(
-                    job.seed is not None and (comparable is None or job.learnt is not False)
-                    for job in cell_run.answers
-                ),
-            )
-            for cell_run in cells
-        ]
-        return all(valued == runs for valued, runs in counts)
+        """Whether every run has a value. If some runs have learnt, only these count."""
+        asked = [(cell_run, job) for cell_run in cells for job in cell_run.answers if job.seed is not None]
+        compared = [each for each in asked if comparable is None or each[1].learnt is not False] or asked
+        counts = Counter(cell_run.cell.key for cell_run, _ in compared)
+        table = logs if comparable is None or compared is asked else np.where(comparable, logs, np.nan)
+        return all(
+            np.isfinite(table[self._row(cell_run)]).sum() == counts[cell_run.cell.key] for cell_run in cells
+        )
 
     def _row(self, cell_run: CellRun) -> int:
         return self._rows[cell_run.cell.key]
