@@ -8,6 +8,7 @@ from rich.console import Console
 from loopscale.runner.callbacks import Callbacks
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.progress import NotebookProgress, ProgressDisplay, StudyProgress
+from tests.runner.decide.test_until import CLEAR, Trained, deciding
 from tests.runner.simulated_study import Store, Workers, study
 
 
@@ -85,6 +86,19 @@ def test_a_display_of_an_interrupted_run_says_that_the_run_has_ended_early():
     display.on_end()
     assert display.line().endswith("ended early")
     assert "left" not in display.line()
+
+
+@pytest.mark.parametrize(("until", "words"), [("decided", "to the next look"), (None, "left")])
+def test_the_time_of_a_study_with_an_open_question_ends_at_the_next_look(until: str | None, words: str):
+    """A look may order as many trials again, and the time that is left would jump."""
+    conductor = Conductor(deciding(CLEAR, until=until), [], Store())
+    display = ProgressDisplay()
+    display.on_start(conductor)
+    workers = Trained(2, means={1: -2.0})
+    assert not workers.drive(conductor, dies_after=30)
+    display.line()  # the first progress
+    assert not workers.drive(conductor, dies_after=30)
+    assert display.line().endswith(words)
 
 
 def test_a_notebook_gets_one_bar_that_changes(monkeypatch: pytest.MonkeyPatch):

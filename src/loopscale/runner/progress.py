@@ -107,7 +107,10 @@ class ProgressDisplay(Callback):
         self.stage, self.ended = "", True
 
     def time_left(self, progress: StudyProgress) -> str:
-        """Time left at the speed since the first progress, so that the start of the workers does not count."""
+        """Time left at the speed since the first progress, so that the start of the workers does not count.
+
+        The trials that a look may order are not planned yet. So with an open question this is the time to the look.
+        """
         if self.first_progress is None and self.initial and progress.work > self.initial.work:
             self.first_progress = (time.monotonic(), progress.work)
         if self.first_progress is None or progress.work >= 1 or self.ended:
@@ -116,7 +119,8 @@ class ProgressDisplay(Callback):
         if progress.work - initial_work < MIN_WORK:
             return ""
         seconds = (time.monotonic() - start) / (progress.work - initial_work) * (1 - progress.work)
-        return f"about {_clock(seconds)} left"
+        looks = self.conductor.looks if self.conductor else None
+        return f"about {_clock(seconds)} {'left' if looks is None or looks.is_over else 'to the next look'}"
 
     def line(self) -> str:
         waiting = f"waits for {self.stage}" if self.stage else ""
