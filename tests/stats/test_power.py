@@ -10,6 +10,7 @@ from scipy import stats
 from loopscale.analysis.laws.law import compare_rates, fit_law
 from loopscale.stats.contrasts import ALPHA, Array, contrast, contrast_with_value
 from loopscale.stats.fitting import judge_rates
+from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.stats.power import (
     DRAWS,
     PlannedClaim,
@@ -287,6 +288,31 @@ def test_the_search_finds_every_threshold_and_knows_its_end():
         assert replicates_needed(lambda count, least=threshold: float(count >= least)) == threshold
     assert replicates_needed(lambda count: float(count >= 100), most=99) is None
     assert replicates_needed(lambda count: float(count >= 100), most=100) == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.8])
+@pytest.mark.parametrize("effect", [0.0, -0.15, -0.5])
+def test_a_claim_with_looks_has_the_chances_of_studies_that_look(share: float, effect: float):
+    """The other cells keep the replicates of the first look, as in a study with `until: decided`."""
+    schedule, draws, rng = LookSchedule((3, 5, 8, 12)), 600, np.random.default_rng(6)
+    plan = PlannedClaim(
+        12, ReplicateNoise(0.15), effect, 4, learn=(share**2, share**4), looks=schedule, prior=2.0
+    )
+    words = list[str]()
+    for _ in range(draws):
+        logs = 0.15 * rng.standard_normal((4, 12)) + np.array([effect, 0, 0, 0])[:, None]
+        logs[2:, 3:] = np.nan
+        learnt = rng.random((4, 12)) < np.array([share, share, 1, 1])[:, None]
+        word = "undecided"
+        for seeds in schedule.seeds:
+            looks = looks_at(logs[:, :seeds], 0, 1, schedule, learnt[:, :seeds])
+            word = looks.verdict() if looks else "undecided"
+            if word != "undecided" or (looks and looks.is_futile()):
+                break
+        words.append(word)
+    for word, chance in plan.chances().items():
+        assert close(words.count(word) / draws, chance, draws), word
 
 
 @pytest.mark.parametrize(("once", "twice"), [(0.5, 0.25), (0.5, 0.3), (0.9, 0.82), (0.05, 0.01)])

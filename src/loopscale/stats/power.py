@@ -31,6 +31,7 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, judge_rates
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.looks import LookSchedule
 from loopscale.stats.verdict_rule import DIFFERENCE, JUDGEMENTS, VerdictRule, Words
 
 POWER = 0.8
@@ -140,10 +141,15 @@ class PlannedClaim:
     learn: tuple[float, float] = (1.0, 1.0)
     """The chance that all compared cells learn at one seed, and the chance that they learn at two given seeds. A claim
     compares the seeds at which all learn. The other cells, which lend their noise, have as many learnt runs."""
+    looks: LookSchedule | None = None
+    """The looks of a study with `until: decided`; None for a study that is judged once, after `replicates`. A claim
+    ends at its first verdict, or if it is futile. The other cells keep the replicates of the first look."""
 
     def chances(self, draws: int = DRAWS, seed: int = 0) -> dict[str, float]:
         """The chance of each verdict. With fewer than two seeds to compare, the claim is undecided."""
         rng = np.random.default_rng(seed)
+        if self.looks:
+            return self._chances_at_looks(rng, self.looks, draws)
         found = _always_undecided(JUDGEMENTS)
         for seeds, chance in enumerate(learnt_seeds(self.replicates, *self.learn).tolist()):
             if seeds < 2 or chance < UNLIKELY:
@@ -158,19 +164,60 @@ class PlannedClaim:
         """The number of compared cells."""
         return self.pairs * (2 if self.paired else 1)
 
+    @property
+    def _variances(self) -> tuple[float, float]:
+        """The variance of one pair at one seed, and of the mean over the pairs."""
+        variance_of_one = 2 * self.noise.sd**2 if self.paired else self.noise.total**2
+        if self.paired:
+            return variance_of_one, variance_of_one / self.pairs
+        # An effect of a seed is the same in all cells.
+        return variance_of_one, self.noise.sd**2 / self.pairs + self.noise.seed_sd**2
+
+    @property
+    def _others(self) -> int:
+        """The contrasts of the study beside the claim's. Each pair has one, and every other cell adds one."""
+        return max(self.cells, self._compared) - (1 if self.paired else 0) - 1
+
+    def _chances_at_looks(
+        self, rng: np.random.Generator, schedule: LookSchedule, draws: int
+    ) -> dict[str, float]:
+        """The chance of each verdict at the first look that has one. A look has the level of its planned seeds."""
+        most, alpha = schedule.seeds[-1], ALPHA / self.claims
+        variance_of_one, of_mean = self._variances
+        gaps = self.effect + math.sqrt(of_mean) * rng.standard_normal((draws, most))
+        learnt = rng.random((draws, most)) < _drawn_chances(rng, draws, *self.learn)[:, None]
+        others = self._others * (schedule.seeds[0] - 1)
+        rest = (
+            variance_of_one / self.pairs * (rng.chisquare(others, draws) if others > 0 else np.zeros(draws))
+        )
+        words, ended = np.full(draws, "undecided", dtype=object), np.zeros(draws, bool)
+        prior = prior_of_mean(schedule.prior, self.pairs)
+        for look, seeds in enumerate(schedule.seeds):
+            known = learnt[:, :seeds]
+            counts = known.sum(1)
+            there = np.maximum(counts, 2)
+            mean = np.where(known, gaps[:, :seeds], 0.0).sum(1) / there
+            square = np.where(known, (gaps[:, :seeds] - mean[:, None]) ** 2, 0.0).sum(1)
+            behind = others + there - 1
+            variance, freedom = half_pooled(
+                square / (there - 1), (square + rest) / behind, there - 1, behind, prior
+            )
+            half = half_widths(np.sqrt(variance / there), freedom, float(schedule.alphas(alpha)[look]))
+            judged = np.where(counts < 2, "undecided", self.rule.judge_all(mean - half, mean + half))
+            now = ~ended & (judged != "undecided")
+            words[now] = judged[now]
+            share = there / seeds
+            futile = schedule.chance(mean, variance / share, look, self.rule, alpha) < schedule.futile
+            ended |= now | (futile & (counts >= 2))
+        return _shares(words, JUDGEMENTS)
+
     def _drawn(self, rng: np.random.Generator, draws: int, seeds: int) -> Contrasts:
         """Contrasts over some seeds, from the distributions of mean and variances."""
-        each = seeds - 1
-        # Each pair has one contrast, and every other cell adds one. Without pairs every cell has one.
-        contrasts_of_study = max(self.cells, self._compared) - (1 if self.paired else 0)
-        variance_of_one = 2 * self.noise.sd**2 if self.paired else self.noise.total**2
-        of_mean = variance_of_one / self.pairs
-        if not self.paired:  # an effect of a seed is the same in all cells
-            of_mean = self.noise.sd**2 / self.pairs + self.noise.seed_sd**2
+        each, others = seeds - 1, self._others
+        variance_of_one, of_mean = self._variances
         own = rng.chisquare(each, draws)
-        others = contrasts_of_study - 1
         rest = rng.chisquare(others * each, draws) if others > 0 else np.zeros(draws)
-        behind = contrasts_of_study * each
+        behind = (others + 1) * each
         prior = prior_of_mean(self.prior, self.pairs)
         variance, freedom = half_pooled(
             of_mean * own / each, variance_of_one / self.pairs * (own + rest) / behind, each, behind, prior
@@ -364,6 +411,15 @@ def learnt_seeds(seeds: int, once: float, twice: float) -> Array:
     return np.asarray(
         np.exp(log + scipy.special.betaln(a + counts, b + seeds - counts) - scipy.special.betaln(a, b))
     )
+
+
+def _drawn_chances(rng: np.random.Generator, draws: int, once: float, twice: float) -> Array:
+    """The chance of each simulated study that its nets learn at a seed [draws], see `learnt_seeds`."""
+    spread = twice - once**2
+    if once >= 1 or once <= 0 or spread < UNLIKELY * once * (1 - once):
+        return np.full(draws, once)
+    total = max((once - twice) / spread, UNLIKELY)
+    return rng.beta(once * total, (1 - once) * total, draws)
 
 
 def percent(chance: float) -> str:

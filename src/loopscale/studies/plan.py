@@ -245,13 +245,11 @@ def plan_study(
     cores, gpus = (_over(seconds, 3600, held) for held in (study.resources.cpu, study.resources.gpu))
     largest = max(c.memory_bytes for c in cells)
     gpu_memory = offer.gpu_memory if offer else None
-    # A study with looks is judged at its last look at the latest.
     most = study.until.schedule(study.replicates).seeds[-1] if study.until else study.replicates
     offered = offer.hosts if offer else ()
     held = held_hosts(offered, _work(cells, 0), _work(cells, 1), workers, START_SECONDS)
-    at_most = study.model_copy(update={"replicates": most})
     least = LEAST_EFFECT if least_effect is None else least_effect
-    rooms, power = study_room(study, least), study_power(at_most, noise or Noise())
+    rooms, power = study_room(study, least), study_power(study, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
     if derived_here:
         remarks.append(

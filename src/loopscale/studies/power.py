@@ -19,6 +19,7 @@ from loopscale.core.config import leaves
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone
 from loopscale.stats.power import (
     OFF,
@@ -168,7 +169,13 @@ def families(powers: Sequence[QuestionPower]) -> list[QuestionFamily]:
 
 
 def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[str]:
-    """Yield one sentence for the laws, and one for the claims, that cannot be decided, or that may stay undecided."""
+    """Yield one sentence for the laws, and one for the claims, that cannot be decided, or that may stay undecided.
+
+    Parameters
+    ----------
+    replicates
+        The replicates of a cell; with `until: decided` the most.
+    """
     groups = dict[tuple[str, str], list[QuestionPower]]()
     for family in families(powers):
         likely = family.likeliest
@@ -211,12 +218,19 @@ def _learning(questions: Sequence[QuestionPower]) -> str:
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
-    """The power of every law and claim of a study, in the order of the file. Equal plans are computed once."""
+    """The power of every law and claim of a study, in the order of the file. Equal plans are computed once.
+
+    With `until: decided` a claim has the power of all looks together, and a law the power of the last look.
+    """
+    schedule = study.until.schedule(study.replicates) if study.until else None
+    study = study.model_copy(update={"replicates": schedule.seeds[-1]}) if schedule else study
     laws = (power for spec in study.laws for power in _law_powers(study, spec, noise))
-    return *laws, *(_claim_power(study, claim, noise) for claim in study.claims)
+    return *laws, *(_claim_power(study, claim, noise, schedule) for claim in study.claims)
 
 
-def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
+def _claim_power(
+    study: Study, claim: ClaimSpec, noise: Noise, schedule: LookSchedule | None
+) -> QuestionPower:
     pairs = claim.pairs(study.cells())
     cells = list({cell.key: cell for pair in pairs for cell in pair}.values())
     of_runs = [_noise_of(study, cell, claim.measure, noise) for cell in cells or study.cells()[:1]]
@@ -242,6 +256,10 @@ def _claim_power(study: Study, claim: ClaimSpec, noise: Noise) -> QuestionPower:
         pairs=len(pairs),
     )
     power = _power_of(plan)
+    if schedule:
+        plan = replace(plan, looks=schedule)
+        exact, off = _chances_of(plan)
+        power = replace(power, exact=exact, off=off, chance_exact=exact["level"], chance_off=off["less"])
     if chance == 1:
         return replace(question, power=power)
     planned = planned_runs(study, cells)
