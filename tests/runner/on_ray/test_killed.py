@@ -79,11 +79,10 @@ def test_a_finished_study_trains_nothing_and_a_larger_study_only_the_new_trials(
 
 DECIDED: dict[str, Any] = {
     # Without room in the task, no training stands on a plateau, so the looks judge short trainings too. Two cells with
-    # two replicates save at least 20 checkpoints for every kill. Small batches and a high rate make the replicates
-    # differ, so that the first look orders more replicates.
+    # two replicates save at least 20 checkpoints for every kill.
     "fixed": SURVIVAL["fixed"]
     | {"task": {"kind": "linear_regression", "dim": 2, "points": 5, "noise": 4.0}}
-    | {"training": {"steps": max(160, 50 * KILLS), "lr": 1e-2, "batch_size": 4, "eval_every": 10}},
+    | {"training": {"steps": max(800, 250 * KILLS), "batch_size": 16, "eval_every": 50}},
     "scientific": {"training.loops": [1, 4], "training.window": [1]},
     "nuisance": {},
     "search": {"kind": "random", "trials": 1},
