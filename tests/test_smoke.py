@@ -11,7 +11,7 @@ import pytest
 from tests.runner.drivers import SURVIVAL, Driver, survival_driver
 
 SMALL = {
-    "fixed": SURVIVAL["fixed"] | {"training": SURVIVAL["fixed"]["training"] | {"steps": 120}},
+    "fixed": SURVIVAL["fixed"] | {"training": SURVIVAL["fixed"]["training"] | {"steps": 40}},
     "scientific": {},
     "search": {"kind": "random", "trials": 2},
 }

@@ -45,6 +45,7 @@ def test_every_reader_answers_on_a_read_only_mount(copy: Path):
     done = program("report", "tiny", "--store", str(copy), "--out", "page.html", before=mount)
     assert "Traceback" not in done.stderr
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1), "the page cannot be attached"
+    assert "it cannot be written" in done.stderr, "a retry is useless"
     assert Path("page.html").exists()
 
 

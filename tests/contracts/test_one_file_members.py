@@ -100,7 +100,7 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
     members.write_text(MEMBERS)
     (tmp_path / "outside.yaml").write_text(STUDY)
     (tmp_path / "here.yaml").write_text("plugins: [members/outside_members.py]\nkind: outside_cluster\n")
-    driver = Driver(tmp_path / "outside.yaml", tmp_path)
+    driver = Driver(tmp_path / "outside.yaml", tmp_path, workers=1)
     code, _, errors = driver.finish()
     assert code == 0, errors
 

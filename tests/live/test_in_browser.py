@@ -152,7 +152,7 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
     browser: Browser, tmp_path: Path
 ):
     driver = survival_driver(tmp_path, budget={"core_hours": 50})
-    driver.overrides = ("training.steps=900", "training.eval_every=10")
+    driver.overrides = ("training.steps=180", "training.eval_every=2", "search.trials=2", "replicates=1")
     with ExitStack() as stack:
         slow = stack.enter_context(ExitStack())
         slow.enter_context(driver.slow_saves(1.0))  # a trial lasts longer than the look at the page
@@ -167,11 +167,11 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
         assert page.locator("#question").inner_text() == "Does a study survive?"
         wait_for(page, f"document.getElementById('curve-plot').data && {POINTS} > 4")
         assert "of 50 core-hours left" in page.locator("#facts").inner_text()
-        page.evaluate("Plotly.relayout('curve-plot', {'xaxis.range[0]': 5, 'xaxis.range[1]': 800})")
+        page.evaluate("Plotly.relayout('curve-plot', {'xaxis.range[0]': 1, 'xaxis.range[1]': 160})")
         page.evaluate("window.scrollTo(0, 500)")
         drawn = page.evaluate(POINTS)
         wait_for(page, f"{POINTS} > {drawn} + 4")
-        assert page.evaluate("document.getElementById('curve-plot').layout.xaxis.range") == [5, 800]
+        assert page.evaluate("document.getElementById('curve-plot').layout.xaxis.range") == [1, 160]
         assert page.evaluate("window.scrollY") == 500
         wait_for(page, "document.getElementById('worker-rows').innerText.includes('trains')")
         wait_until(lambda: len(driver.saves()) > 3, process)

@@ -82,12 +82,15 @@ OTHER_FLOORS = {"clustering_broken", "clustering_snr", "clustering_tables"}
 @every_study
 def test_an_independent_program_finds_the_same_states_of_the_recorded_trainings(folder: Path):
     study, histories = recorded(folder), list[History]()
+    levels = dict[str, tuple[float, float]]()  # by task: some studies have more tasks than `floor` remembers
     for trial in study.trained:
         if trial.role == "replicate" and trial.outcome == "finished":
             steps, error = trial.history("error")
-            known = floor(task_of(trial.settings))
-            least, ignorance = float(known.error.mean()), float(known.ignorance.mean())
-            histories.append(History(steps.astype(float), error, least, ignorance))
+            task = task_of(trial.settings)
+            if (name := task.model_dump_json()) not in levels:
+                known = floor(task)
+                levels[name] = float(known.error.mean()), float(known.ignorance.mean())
+            histories.append(History(steps.astype(float), error, *levels[name]))
     words = Counter(state.word for state in learning_states(histories))
     found = tuple(words[word] for word in ("no room", "not learnt", "falling", "over", "unclear"))
     expected = LEARNT[folder.name]

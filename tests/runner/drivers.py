@@ -28,7 +28,7 @@ SURVIVAL: dict[str, Any] = {
     "fixed": {
         "task": {"kind": "linear_regression", "dim": 2, "points": 5},
         "model": {"kind": "looped", "width": 16, "heads": 2},
-        "training": {"steps": 360, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 30},
+        "training": {"steps": 120, "loops": 4, "window": 2, "batch_size": 16, "eval_every": 10},
     },
     "scientific": {"training.window": [1, 4]},
     "nuisance": {"training.lr": {"real": [1e-4, 1e-1], "scale": "log"}},
@@ -37,13 +37,15 @@ SURVIVAL: dict[str, Any] = {
     "evaluate": {"loops": 6, "prompts": 128},
     "baselines": ["least_squares"],
 }
-"""A study that takes about twenty seconds, for tests that kill parts of the system."""
+"""A study that takes about fifteen seconds, for tests that kill parts of the system."""
 TRIALS, BASELINES = 2 * (3 + 2), 1
 """Trials and baselines of SURVIVAL."""
-SAVES = TRIALS * 360 // 30
+SAVES = TRIALS * 120 // 10
 """Checkpoints that SURVIVAL saves."""
 HELD = 1e6
 """Seconds of a save that waits for the end of `slow_saves`."""
+SPARE_SAVES = 8
+"""Saves between the event that a test waits for and the hold of all workers. The test acts within them, or later."""
 RAY_SECONDS = 60.0
 """Seconds until a test itself ends the processes that a killed Ray has left."""
 
@@ -86,6 +88,7 @@ class Driver:
             "OMP_NUM_THREADS": "1",
             "TRACE_SAVES": str(self.folder / "saves"),
             "SAVE_SECONDS": str(self._save_seconds),
+            "MOST_SAVES": str(self._most_saves),
             "PYTHONPATH": python_path(TRACING),
         }
         return processes.start([*command, *options], os.environ | environment | self.environment)
@@ -97,16 +100,25 @@ class Driver:
     @contextmanager
     def slow_saves(self, seconds: float = HELD) -> Iterator[None]:
         """Each save takes so many seconds more, or until the end of the context. By default saves wait for the end."""
-        (whole := self._save_seconds.with_suffix(".new")).write_text(str(seconds))
-        whole.replace(self._save_seconds)
-        try:
+        with _written(self._save_seconds, seconds):
             yield
-        finally:
-            self._save_seconds.unlink()
+
+    @contextmanager
+    def held_after(self, saves: int) -> Iterator[None]:
+        """Hold the workers after this number of saves by all drivers, until the end of the context.
+
+        A study thereby does not end before the test acts, on a machine of any speed.
+        """
+        with _written(self._most_saves, saves):
+            yield
 
     @property
     def _save_seconds(self) -> Path:
         return self.folder / "save-seconds"
+
+    @property
+    def _most_saves(self) -> Path:
+        return self.folder / "most-saves"
 
     def kill_when(self, condition: Callable[[], bool], pause: float = 0.0) -> None:
         """Start, and kill driver and Ray together without warning, `pause` seconds after the condition holds.
@@ -127,9 +139,13 @@ class Driver:
         processes.end(process)
 
     def kill_after_saves(self, number: int, pause: float = 0.0) -> None:
-        """Start, and kill as `kill_when` does after so many new checkpoints."""
+        """Start, and kill as `kill_when` does after `number` new checkpoints.
+
+        The workers go on after the last of them. If the kill is late, the workers wait for the kill.
+        """
         enough = self.saves().total() + number
-        self.kill_when(lambda: self.saves().total() >= enough, pause)
+        with self.held_after(enough + SPARE_SAVES):
+            self.kill_when(lambda: self.saves().total() >= enough, pause)
 
     def saves(self) -> Counter[tuple[str, int]]:
         """Number of saves of each (trial, step), by all processes."""
@@ -165,6 +181,17 @@ class Driver:
                 "WHERE t.key = 'trial' AND o.key = 'outcome' GROUP BY 1, 2"
             )
         )
+
+
+@contextmanager
+def _written(file: Path, number: float) -> Iterator[None]:
+    """The file holds the number in the context. The file appears as a whole."""
+    (whole := file.with_suffix(".new")).write_text(str(number))
+    whole.replace(file)
+    try:
+        yield
+    finally:
+        file.unlink()
 
 
 def survival_driver(folder: Path, storage: str = "", **changes: object) -> Driver:

@@ -147,10 +147,13 @@ def _attach(store: "Store", study: str, page: bytes) -> bool:
     from loopscale.records.model import REPORT, STUDY, Note
     from loopscale.records.writing.mlflow_writer import MlflowWriter
 
-    with MlflowWriter(store, study, {}) as writer:
-        writer.write(Note(STUDY, artifacts=((REPORT, page),)))
-        if writer.flush(60) and not writer.refused:
-            return True
-        reason = writer.refused[0][1] if writer.refused else "it does not answer"
+    if store.forbids_writing():  # the writer would try again for a minute
+        reason = "it cannot be written"
+    else:
+        with MlflowWriter(store, study, {}) as writer:
+            writer.write(Note(STUDY, artifacts=((REPORT, page),)))
+            if writer.flush(60) and not writer.refused:
+                return True
+            reason = writer.refused[0][1] if writer.refused else "it does not answer"
     tell(f"the report was not attached to the study in {store.name}: {reason}")
     return False

@@ -16,8 +16,10 @@ LOOPS = [1, 2, 3, 4, 5]
 FIXED = {
     "task": {"kind": "linear_regression", "dim": 2, "points": 5},
     "model": {"kind": "looped", "width": 8, "heads": 1},
-    "training": {"steps": 300, "window": 1, "batch_size": 8, "eval_every": 50},
+    "training": {"steps": 120, "window": 1, "batch_size": 8, "eval_every": 20},
 }
+FITTED_SAVES = (len(LOOPS) - 1) * 2 * 120 // 20
+"""Checkpoints of the trials that the prediction needs."""
 CHANGES = {
     "fixed": FIXED,
     "scientific": {"training.loops": LOOPS},
@@ -47,10 +49,11 @@ def held_out_started(driver: Driver) -> list[tuple]:
 @pytest.mark.timeout(1200)
 def test_a_killed_study_keeps_the_prediction_that_it_made_before_its_held_out_trials(tmp_path: Path):
     driver = survival_driver(tmp_path / "study", **CHANGES)
-    driver.kill_when(lambda: bool(predictions(driver)))
-    before = predictions(driver)
-    [text] = before.values()
-    driver.kill_when(lambda: bool(held_out_started(driver)))
+    with driver.held_after(FITTED_SAVES + 1):  # no held-out trial ends before the kills
+        driver.kill_when(lambda: bool(predictions(driver)))
+        before = predictions(driver)
+        [text] = before.values()
+        driver.kill_when(lambda: bool(held_out_started(driver)))
     assert predictions(driver) == before
     code, _, problems = driver.finish()
     assert code == 0, problems

@@ -32,7 +32,7 @@ def kill_at_random_moments(driver: Driver, seed: int, saves: int) -> None:
         driver.kill_after_saves(moments.randint(1, saves), moments.uniform(0, 0.1))
 
 
-STEPS = 120 * KILLS
+STEPS = 40 * KILLS
 """Steps of a trial that is killed. The study of ten trials then saves 40 checkpoints for every kill."""
 
 

@@ -47,10 +47,10 @@ def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_stud
 
 def test_the_first_start_fixes_the_steps_of_a_budget_of_seconds(tmp_path: Path):
     driver = survival_driver(tmp_path, **EQUAL_COST)
-    driver.overrides = ("training.seconds=2",)
+    driver.overrides = ("training.seconds=0.5",)
     driver.kill_after_saves(1)
     begun = {trial for trial, _ in driver.saves()}
-    code, _, err = driver.finish("--rate", "1e3")  # at this rate no step fits into 2 s
+    code, _, err = driver.finish("--rate", "1e3")  # at this rate no step fits into half a second
     assert code == 0, err
     assert "has fixed the speed of its trials, so --rate changes nothing" in err
     driver.check(TRIALS, BASELINES)

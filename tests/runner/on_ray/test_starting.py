@@ -17,7 +17,8 @@ def test_a_study_of_two_workers_starts_only_two_workers(tmp_path: Path):
       this happens again and again.
     - When the cell's last trial opens the replicates, Tune stops the trial's worker before it asks for them.
     """
-    fixed = SURVIVAL["fixed"] | {"training": SURVIVAL["fixed"]["training"] | {"steps": 400, "window": 1}}
+    training = SURVIVAL["fixed"]["training"] | {"steps": 200, "window": 1, "eval_every": 50}
+    fixed = SURVIVAL["fixed"] | {"training": training}
     tree = SURVIVAL | {"fixed": fixed, "scientific": {}, "search": {"kind": "random", "trials": 12}}
     (study := tmp_path / "short.yaml").write_text(yaml.safe_dump(tree))
     starts, processes = tmp_path / "starts", tmp_path / "processes"

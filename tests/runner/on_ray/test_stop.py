@@ -32,7 +32,7 @@ def stop(driver: Driver, key: str) -> str:
 
 def test_a_trial_of_a_running_study_is_stopped_and_trained_again_on_request(tmp_path: Path):
     driver = one_cell(tmp_path)
-    driver.overrides = ("training.steps=900",)
+    driver.overrides = ("training.steps=300",)
     process = driver.start()
     with driver.slow_saves(10.0):  # the trial would take five minutes: time for the driver to see the request
         wait_until(lambda: driver.saves().total() >= 1, process)

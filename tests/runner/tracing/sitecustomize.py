@@ -1,7 +1,8 @@
 """On PYTHONPATH of the kill tests: each checkpoint that any process saves writes a line to $TRACE_SAVES.
 
 The tests therefore count repeated work. While the file $SAVE_SECONDS exists, each save takes as many seconds more as
-the file says, at most until the file is gone. A test thereby keeps a trial from its end, on a machine of any speed.
+the file says, at most until the file is gone. While the file $MOST_SAVES exists, a save waits if there are at least as
+many saves as the file says. A test thereby keeps a trial from its end, on a machine of any speed.
 Python imports this file at its start. The file itself does not import torch.
 """
 
@@ -28,6 +29,20 @@ def wait_as_told() -> None:
         time.sleep(0.05)
 
 
+def wait_after_most_saves() -> None:
+    with open(os.environ["TRACE_SAVES"]) as file:
+        saves = file.read().count("\n")
+    while True:
+        try:
+            with open(os.environ["MOST_SAVES"]) as file:
+                most = int(file.read())
+        except (KeyError, OSError, ValueError):
+            return
+        if saves < most:
+            return
+        time.sleep(0.05)
+
+
 class Loader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self.loader = loader
@@ -44,6 +59,7 @@ class Loader(importlib.abc.Loader):
             with open(os.environ["TRACE_SAVES"], "a") as file:
                 file.write(f"{key} {checkpoint.state.step} {store.url}\n")
             wait_as_told()
+            wait_after_most_saves()
 
         module.save = traced_save
 

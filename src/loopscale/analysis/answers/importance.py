@@ -12,7 +12,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from loopscale.analysis.answers.best_cells import tuned_ranges
 from loopscale.analysis.results import Results, TrialResult, plain
@@ -73,6 +72,9 @@ def _shares(trials: list[TrialResult], space: Mapping[str, BaseDistribution]) ->
         study.add_trials([_optuna_trial(trial, space) for trial in trials])
     except ValueError:  # recorded under an older study file with other ranges
         return {}, "some trials lie outside the study's present ranges"
+    # Few studies tune two settings, and Optuna's module imports scikit-learn for another measure: a second.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(BETTER, 2 / count))
     with warnings.catch_warnings():
         # The evaluator is marked as experimental, and divides by the spread of a setting with one value.

@@ -100,6 +100,10 @@ class Store(ABC):
         """A text that changes with every change of the records; None if only a search can tell."""
         return None
 
+    def forbids_writing(self) -> bool:
+        """True if a file system or its permissions forbid this user to write records, so that no retry helps."""
+        return False
+
     @property
     def mirror_name(self) -> str:
         """The mirror's folder in the storage, because several stores may share a storage."""

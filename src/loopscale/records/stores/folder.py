@@ -76,6 +76,10 @@ class FolderStore(TrackingStore):
         return "own" if self.storage == self.root else super().mirror_name  # also after the folder is moved
 
     @override
+    def forbids_writing(self) -> bool:
+        return not os.access(self.root / DATABASE, os.W_OK)
+
+    @override
     def change_stamp(self) -> str:
         """Size and time of the database and its log, and SQLite's count of changes (bytes 24 to 28 of the file).
 
