@@ -333,4 +333,4 @@ def test_a_bound_never_decides_a_claim_of_emergence_in_its_own_direction():
 
 def test_runs_that_never_emerge_on_both_sides_decide_nothing():
     found = sooner(SOME, 6, 8)
-    assert (found.word, found.remarks[0]) == ("not learnt", "4 of 6 runs stand on the plateau")
+    assert (found.word, found.remarks[0]) == ("not learnt", "Runs that have learnt: 2 of 3 and 0 of 3")
