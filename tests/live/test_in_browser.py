@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,15 @@ def test_a_choice_shows_one_cell_and_an_opened_reason_stays_open(
         assert faults == []
 
 
+def page_processes(driver: int) -> list[psutil.Process]:
+    """The processes of the pages of a driver. A process that has just started has no command line for a moment."""
+    found = list[psutil.Process]()
+    for child in psutil.Process(driver).children():
+        with suppress(psutil.Error):
+            found += [child] if "loopscale.live.process" in child.cmdline() else []
+    return found
+
+
 @pytest.mark.timeout(4500)
 def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
     browser: Browser, tmp_path: Path
@@ -159,8 +168,8 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
         process = driver.start("--watch")
         assert process.stderr
         url = process.stderr.readline().rpartition(" ")[2].strip()
-        children = psutil.Process(process.pid).children()
-        (server,) = [each for each in children if "loopscale.live.process" in each.cmdline()]
+        wait_until(lambda: page_processes(process.pid), process)
+        (server,) = page_processes(process.pid)
         page, faults = stack.enter_context(opened(browser, url))
         phone, phone_faults = stack.enter_context(opened(browser, url, 390))
         wait_for(page, "document.querySelectorAll('#cell-rows tr').length === 2")
