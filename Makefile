@@ -54,7 +54,7 @@ lint: $(READY)  ## check format, style, import contracts and types
 test: lint  ## run lint and every quick test (6 minutes)
 	@$(STAGE) "quick tests" $(BIN)/pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
-shapes: $(READY)  ## run the contracts and the reference tests with checked shapes and types of tensors (2 minutes)
+shapes: $(READY)  ## run the contracts and the reference tests with checked shapes and types of tensors (a minute)
 	@$(STAGE) "checked shapes" $(BIN)/pytest tests/contracts tests/reference tests/models -m "not slow and not cuda" \
 	  -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype
 

@@ -20,12 +20,15 @@ def test_a_graph_changes_neither_the_key_nor_the_steps_on_a_cpu(make):
         assert torch.equal(here.learn(step), there.learn(step))
 
 
-def test_the_record_names_settings_that_no_gpu_has_run(make):
+def test_the_record_says_how_a_gpu_takes_its_steps(make):
     there = execution(make(graph="auto", data="device").training, "cuda")
-    assert there.startswith("float32 on cuda, prompts drawn there, a step is one CUDA graph; not verified: ")
-    assert there.endswith("training.data device; not verified: training.graph auto")
+    assert there == "float32 on cuda, prompts drawn there, a step is one CUDA graph"
     assert execution(make(graph="auto").training, "cpu") == "float32 on cpu"
     assert execution(make().training, "cuda") == "float32 on cuda"
+    assert (
+        execution(make().training, "cuda", compiled=True)
+        == "float32 on cuda, compiled; not verified: compiled code"
+    )
 
 
 def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

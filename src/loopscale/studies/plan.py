@@ -27,7 +27,6 @@ from loopscale.studies.study_speed import measured_for
 from loopscale.studies.training_budget import Prices, shape
 from loopscale.studies.until import in_reserve
 from loopscale.studies.until_checks import concerned_cells
-from loopscale.training.device import unverified
 from loopscale.training.trial import Trial
 
 START_SECONDS = 20.0
@@ -530,13 +529,6 @@ def _gpu(study: Study) -> Iterator[str]:
         yield (
             f"trials with {study.resources.gpu:g} of a GPU run by turns unless its machine runs MPS; start "
             f"nvidia-cuda-mps-control -d there, also not verified"
-        )
-    trials = [trial for corners in study.layout.corners.values() for trial in corners]
-    settings = {setting for trial in trials for setting in unverified(trial.training)}
-    if study.resources.gpu and settings:
-        yield (
-            f"not verified: no GPU has run {', '.join(sorted(settings))} yet; run pytest -m cuda first, and compare a "
-            f"short trial with one at the default"
         )
 
 

@@ -89,12 +89,6 @@ def _set_tf32(on: bool) -> None:
     torch.backends.cudnn.allow_tf32 = on
 
 
-def unverified(options: Training) -> list[str]:
-    """The settings of a trial on a GPU that no GPU has run yet."""
-    new = {"precision": "tf32", "data": "device", "graph": "auto"}
-    return [f"training.{name} {value}" for name, value in new.items() if getattr(options, name) == value]
-
-
 def shares_by_mps() -> bool:
     """Whether processes of this machine share a GPU through NVIDIA's Multi-Process Service.
 
@@ -122,8 +116,7 @@ def execution(options: Training, device: str, compiled: bool = False, gpu: float
         words += f", {gpu:g} of a GPU {'through MPS' if shares_by_mps() else 'by turns'}"
     if options.graph == "auto":
         words += ", a step is one CUDA graph"
-    new = unverified(options) + ["compiled code"] * compiled
-    return words + "".join(f"; not verified: {setting}" for setting in new)
+    return words + "; not verified: compiled code" * compiled
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:
