@@ -52,3 +52,11 @@ def test_generated_pages_have_sound_tables_and_defaults_as_a_study_has_them():
         assert not re.search(r"^- [\w ]+: (None|False|True)$", text, flags=re.M)
         assert "{'" not in text
     assert "{kind: tpe, trials: 8, seeds: 1, objectives: [error]}" in texts[0]
+
+
+def test_the_navigation_names_every_page_of_the_site_once():
+    written = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    generated = [*generator().COPIES, *(f"reference/{family}.md" for family in generator().FAMILIES)]
+    generated += [f"reference/{name}.md" for name in ("command_line", "study_file", "tables")]
+    navigation = (ROOT / ".mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert sorted(re.findall(r": (\S+\.md)$", navigation, flags=re.M)) == sorted(written + generated)
