@@ -60,14 +60,15 @@ class Board:
             version, parts = self.since(0)
             yield f"event: state\nid: {version}\ndata: {parts}\n\n"
             while not self.closed:
-                with suppress(TimeoutError):
+                try:
                     await asyncio.wait_for(changed.wait(), QUIET_SECONDS)
+                except TimeoutError:
+                    yield ": no change\n\n"
+                    continue
                 changed.clear()
                 newest, parts = self.since(version)
-                if newest > version:
+                if newest > version:  # else a change woke this reader after it had sent the change
                     yield f"id: {newest}\ndata: {parts}\n\n"
-                elif not self.closed:
-                    yield ": no change\n\n"
                 version = newest
             newest, parts = self.since(version)
             yield f"event: end\nid: {newest}\ndata: {parts}\n\n"
