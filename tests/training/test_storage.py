@@ -97,7 +97,7 @@ def test_check_leaves_no_file_behind(store: CheckpointStore):
 
 
 def test_readers_always_see_a_whole_file_during_writes(store: CheckpointStore):
-    """Versions grow, because a bucket knows by its size that a file was replaced. No checkpoint returns to an old one."""
+    """Versions grow, because a bucket knows by its size that a file was replaced. Checkpoints never return."""
     store.put("a.safetensors", version(0))
     over, torn, read = threading.Event(), [], []
 
