@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopscale.stats.contrasts import Array
-from loopscale.stats.fitting import Fit, clean
+from loopscale.stats.fitting import Fit, clean, descend
 from loopscale.stats.forms.base import variants
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
@@ -78,3 +78,15 @@ def test_scatter_beyond_the_noise_of_replicates_is_found_and_widens_the_interval
         high - low for low, high in (wild.interval(), calm.interval()) if low is not None and high is not None
     ]
     assert widths[0] > 3 * widths[1]
+
+
+def test_a_row_of_a_batch_descends_to_where_it_descends_alone():
+    form = variants("power_floor")[-1]
+    logs = np.log(np.stack([LAWS[kind][0](X) for kind in LAWS]))
+    t, _, _ = form.coordinate(X)
+    starts = np.stack([form.starts(t, row)[0] for row in logs])
+    together, losses = descend(form, t, logs, starts, 1e6)
+    for row, start, end, loss in zip(logs, starts, together, losses, strict=True):
+        alone, its_loss = descend(form, t, row[None], start[None], 1e6)
+        np.testing.assert_allclose(form.value(alone, t), form.value(end[None], t), atol=1e-6)
+        assert its_loss[0] == pytest.approx(loss, rel=1e-6, abs=1e-12)

@@ -35,6 +35,10 @@ TUNING = 1.345
 EFFICIENCY = 0.95
 """Of Huber's loss at this threshold, relative to least squares with normal noise."""
 STEPS = 40
+LAST_GAIN, LAST_MOVE = 1e-9, 1e-5
+"""A descent ends when a step lowers the loss by a smaller share, and moves every parameter by less. A small gain alone
+is no sign of the end: along the valley of a floor far below the errors, every step gains little.
+"""
 LOSS_PER_VARIANCE = 0.865
 """E[ψ²]/E[ψ'] of Huber's loss at 1.345 for normal noise: the rise of twice the loss per squared standard error."""
 REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
@@ -99,7 +103,7 @@ def solve(form: Form, t: Array, y: Array, noise: float | None) -> tuple[Array, f
 def descend(
     form: Form, t: Array, y: Array, start: Array, threshold: float, hold: int | None = None
 ) -> tuple[Array, Array]:
-    """Levenberg-Marquardt steps on Huber's loss, for a batch.
+    """Levenberg-Marquardt steps on Huber's loss, for a batch. The end of a row does not depend on the other rows.
 
     Parameters
     ----------
@@ -115,12 +119,14 @@ def descend(
     theta, loss
         Parameters [batch, size] and losses [batch].
     """
-    theta, damping = start.copy(), np.full(len(start), 1e-2)
-    residual = y - form.value(theta, t)
+    theta, least = start.copy(), np.empty(len(start))
+    rows = np.arange(len(start))  # of the batch that still descend
+    current, damping = theta, np.full(len(start), 1e-2)
+    residual = y - form.value(current, t)
     loss: Array = huber(residual, threshold).sum(1)
     for _ in range(STEPS):
         weight = np.minimum(1, threshold / np.maximum(np.abs(residual), 1e-300))
-        slope = form.jacobian(theta, t)
+        slope = form.jacobian(current, t)
         if hold is not None:
             slope[:, :, hold] = 0
         # With the batch as the fastest axis, einsum takes a tenth of the time for the same sums.
@@ -131,18 +137,25 @@ def descend(
         ridge = np.maximum(scale, 1e-12) * damping[:, None] + 1e-14
         damped = normal + ridge[:, :, None] * np.eye(form.size)
         step = cast(Array, np.linalg.solve(damped, pull[:, :, None]))[:, :, 0]
-        trial = theta + np.clip(step, -5, 5)
-        trial_residual = y - form.value(trial, t)
+        trial = current + np.clip(step, -5, 5)
+        trial_residual = y[rows] - form.value(trial, t)
         trial_loss: Array = huber(trial_residual, threshold).sum(1)
         better = trial_loss < loss
-        settled = np.where(better, loss - trial_loss < 1e-9 * loss, damping > 10)
-        theta = np.where(better[:, None], trial, theta)
+        gained_little = np.where(better, loss - trial_loss < LAST_GAIN * loss, damping > 10)
+        settled = gained_little & (np.abs(step).max(1) < LAST_MOVE)
+        current = np.where(better[:, None], trial, current)
         residual = np.where(better[:, None], trial_residual, residual)
         loss = np.where(better, trial_loss, loss)
         damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
-        if settled.all():
-            break
-    return theta, loss
+        if settled.any():
+            theta[rows], least[rows] = current, loss
+            rows, current, residual, loss, damping = (
+                part[~settled] for part in (rows, current, residual, loss, damping)
+            )
+            if not len(rows):
+                break
+    theta[rows], least[rows] = current, loss
+    return theta, least
 
 
 def _crossing(rise: Array, allowed: float) -> float:
