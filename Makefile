@@ -60,7 +60,7 @@ shapes: $(READY)  ## run the contracts and the reference tests with checked shap
 
 PART ?=
 slow: $(ALL) shapes  ## run tests with real Ray, kills, servers, training, and coverage of intervals (PART=stats: one folder)
-	@$(STAGE) "slow tests" $(BIN)/pytest tests/$(PART) -m "slow and not hosts and not cuda and not long" -n 2 --dist worksteal --durations 15
+	@$(STAGE) "slow tests" $(BIN)/pytest tests/$(PART) -m "slow and not hosts and not cuda and not long" -n 3 --dist worksteal --durations 15
 
 hosts: $(ALL)  ## run tests on clusters of several hosts: walk-through, Slurm, random faults (minutes each, as root)
 	$(BIN)/pytest -m "hosts and not long" -n 2 --dist worksteal -v --durations 0

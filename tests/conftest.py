@@ -61,6 +61,20 @@ def _keep_quick_cases(items: list[pytest.Item]) -> None:
                 case.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(autouse=True)
+def _own_plugins() -> Iterator[None]:
+    """Forget the plugins that a test has loaded. Their members would join the families of the next tests."""
+    # Pytest reads this file before jaxtyping can check the modules of the package.
+    from loopscale.core import plugins
+
+    before = set(plugins.loaded)
+    yield
+    for name in set(plugins.loaded) - before:
+        if plugin := plugins.loaded.get(name):
+            plugins._unload(plugin)
+    plugins.unloadable.clear()
+
+
 def pytest_runtest_teardown() -> None:
     """End the programs of a test that has failed, so that they do not run beside the next tests."""
     processes.end_all()

@@ -11,7 +11,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loopscale.cli.schema import study_schema
-from loopscale.core import plugins
 from loopscale.models.base import Model
 from loopscale.solvers.base import Solver
 from loopscale.studies.files import read_yaml
@@ -122,5 +121,5 @@ def test_the_schema_has_own_members_beside_those_of_the_package(
     loopscale("new", "model", "own_net")
     schema = json.loads(loopscale("schema", "own_net.py").out)
     kinds = schema["properties"]["fixed"]["properties"]["model"]["properties"]["kind"]["enum"]
-    plugins._unload(plugins.loaded["own_net.py"])
-    assert sorted(kinds) == sorted([*Model.choices(), "own_net"])
+    assert "own_net" in kinds
+    assert sorted(kinds) == sorted(Model.choices())

@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,14 +57,6 @@ nuisance: {{training.lr: {{real: [1e-3, 1e-2], scale: log}}}}
 search: {{trials: 2}}
 baselines: [outside_squares]
 """
-
-
-@pytest.fixture(autouse=True)
-def _forget_plugins() -> Iterator[None]:
-    yield
-    for plugin in list(plugins.loaded.values()):
-        plugins._unload(plugin)
-    plugins.unloadable.clear()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What a study does with plugins: further measures, packages for clusters, and clusters' files."""
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from loopscale.cluster.base import Request
 from loopscale.cluster.files import load_cluster
 from loopscale.cluster.package import build_package, unpack
-from loopscale.core import plugins
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.records.tables import decode_curve, encode_curve
 from loopscale.solvers.base import Solver
@@ -48,14 +46,6 @@ evaluate:
   measures: [MEASURE]
 claims: [{text: the largest miss is small, first: {}, of: largest_miss, below: 1}]
 """
-
-
-@pytest.fixture(autouse=True)
-def _forget_plugins() -> Iterator[None]:
-    yield
-    for plugin in list(plugins.loaded.values()):
-        plugins._unload(plugin)
-    plugins.unloadable.clear()
 
 
 @pytest.fixture
