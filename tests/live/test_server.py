@@ -16,7 +16,7 @@ from loopscale.errors import UsageError
 from loopscale.live.board import Board
 from loopscale.live.server import PageServer, bind, live_page, make_app, url_of
 
-SECONDS = 60
+SECONDS = 300
 """Longest wait for an answer, on a loaded machine."""
 
 

@@ -334,7 +334,9 @@ def _learning_lines(powers: "list[QuestionPower]") -> Iterator[str]:
         )
         studies = "1 study" if first.studies == 1 else f"{first.studies} studies"
         own = f"{plural(first.own, 'net')} of this study, and on " if first.own else ""
-        beyond = "; no recorded training is as long" if any(each.beyond for each in group) else ""
+        beyond = "".join(
+            f"; {words}" for words in dict.fromkeys(w for each in group for w in each.extrapolations)
+        )
         yield (
             f"expected to learn within {steps} steps: {_chances(shares)} of {first.source}. The share rests on "
             f"{own}{studies}, where {recorded} have learnt{beyond}"

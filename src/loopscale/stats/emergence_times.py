@@ -1,8 +1,9 @@
 """How many steps trainings stay on the plateau: a model of recorded trainings that predicts planned ones.
 
-log T = level + study + cell + run. The three effects are normal, and each has a standard deviation. Runs of one study
-share an effect, and so do the replicates of one cell. A planned study therefore learns as a whole, or hardly at all:
-the chance that all its runs learn is far above the share of learnt runs to the power of their number.
+log T = level + slopes · covariates + study + cell + run. Covariates are settings of a cell, such as the dimension. The
+last three effects are normal, and each has a standard deviation. Runs of one study share an effect, and so do the
+replicates of one cell. A planned study therefore learns as a whole, or hardly at all: the chance that all its runs
+learn is far above the share of learnt runs to the power of their number.
 
 A training that emerged between two reports adds the probability of this interval to the likelihood. A training that
 never emerged adds the probability of a later emergence. Few trainings leave parts of the model open, for instance if
@@ -18,16 +19,27 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it 
 
 from loopscale.stats.contrasts import Array
 
-Cell = Sequence[tuple[float, float]]
-"""The runs of a cell: each emerged after the first step, and not later than the second (inf if never)."""
-
-SCORES = np.linspace(-4, 4, 81)
-"""Values of a standard normal effect."""
+SCORES = np.linspace(-8, 8, 161)
+"""Values of a standard normal effect. A study may lie far from all recorded ones, and its own records say how far."""
 WEIGHTS = np.exp(-(SCORES**2) / 2) / np.exp(-(SCORES**2) / 2).sum()
 USUAL_SD, FACTOR = 0.5, 0.7
 """The prior of a standard deviation: its logarithm is normal around log `USUAL_SD`, with this standard deviation."""
 GRID = np.linspace(-4, 20, 481)
 """Log steps at which the likelihood of a cell is computed. Between them it is interpolated."""
+LEVEL, LEVEL_SD = math.log(1000), 3.0
+"""The prior of the level, where no more general model is known."""
+SLOPE_SD = 0.5
+"""The standard deviation of a slope's prior, whose mean is 0."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Recorded runs with the same settings."""
+
+    runs: Sequence[tuple[float, float]] = ()
+    """Each run emerged after the first step, and not later than the second (inf if never)."""
+    covariates: Sequence[float] = ()
+    """One value for each slope of the model."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +53,12 @@ class EmergenceTimes:
     study_sd: float
     cell_sd: float
     run_sd: float
+    slopes: tuple[float, ...] = ()
+    """The change of log T for each unit of a covariate."""
 
-    def share(self, steps: int) -> float:
+    def share(self, steps: int, covariates: Sequence[float] = ()) -> float:
         """The expected share of runs of a planned study that emerge within these steps."""
-        return self.chance([PlannedCell(steps, 1)])
+        return self.chance([PlannedCell(steps, 1, Cell((), covariates))])
 
     def chance(self, planned: "Sequence[PlannedCell]", recorded: Sequence[Cell] = ()) -> float:
         """The chance that all planned runs of one study emerge.
@@ -52,7 +66,7 @@ class EmergenceTimes:
         Parameters
         ----------
         recorded
-            The recorded runs of other cells of this study. They tell the effect of the study.
+            Other cells of this study with recorded runs. They tell the effect of the study.
         """
         logs = self.level + math.hypot(self.study_sd, self.level_error) * SCORES[:, None]
         logs = logs + self.cell_sd * SCORES
@@ -66,6 +80,7 @@ class EmergenceTimes:
 
     def _log_likelihood(self, cell: Cell, logs: Array, planned: "PlannedCell | None" = None) -> Array:
         """The log probability of a cell's recorded runs, and that all its planned runs emerge [study effects]."""
+        logs = logs + _shift(self.slopes, cell)
         each = _of_runs(cell, self.run_sd, logs)
         if planned and planned.runs:
             z = (math.log(planned.steps) - logs) / self.run_sd
@@ -81,53 +96,74 @@ class PlannedCell:
     """Steps of each training."""
     runs: int
     """The number of planned trainings."""
-    recorded: Cell = ()
-    """Earlier trainings of the same cell."""
+    recorded: Cell = Cell()
+    """Earlier trainings of the same cell, if there are any, and its covariates."""
 
 
 def fit_emergence_times(
-    studies: Sequence[Sequence[Cell]], level: float = math.log(1000), level_sd: float = 3.0
+    studies: Sequence[Sequence[Cell]], general: EmergenceTimes | None = None
 ) -> EmergenceTimes:
     """The most probable model.
 
     Parameters
     ----------
     studies
-        The cells of each study.
-    level, level_sd
-        The normal prior of the level, for instance from trainings of other models.
+        The cells of each study. All cells have the same number of covariates.
+    general
+        The model of more records, for instance of all models on a task. Its slopes stay, and its level and the spread
+        between its studies are the prior of the level.
     """
+    level, level_sd = LEVEL, LEVEL_SD
+    free = 0 if general else len(studies[0][0].covariates)
+    if general:
+        level, level_sd = general.level, math.hypot(general.study_sd, general.level_error)
+
+    def slopes_of(theta: Array) -> tuple[float, ...]:
+        return general.slopes if general else tuple(float(slope) for slope in theta[4:])
 
     def loss(theta: Array) -> float:
-        sds = np.exp(theta[1:])
-        prior = ((theta[0] - level) / level_sd) ** 2 + (
-            ((theta[1:] - math.log(USUAL_SD)) / FACTOR) ** 2
-        ).sum()
-        logs: Array = theta[0] + sds[0] * SCORES[:, None] + sds[1] * SCORES
+        logs_of_sds, sds = theta[1:4], np.exp(theta[1:4])
+        slopes = slopes_of(theta)
+        prior = ((theta[0] - level) / level_sd) ** 2 + ((theta[4:] / SLOPE_SD) ** 2).sum()
+        prior += (((logs_of_sds - math.log(USUAL_SD)) / FACTOR) ** 2).sum()
+        logs: Array = theta[0] + sds[0] * SCORES
         total = 0.0
         for cells in studies:
             of_study = np.zeros(len(SCORES))
             for cell in cells:
-                curve = _of_runs(cell, float(sds[2]), GRID)
-                of_study += _mean_over_cells(np.interp(logs, GRID, curve))
+                curve = _smooth(_of_runs(cell, float(sds[2]), GRID), float(sds[1]))
+                of_study += np.interp(logs + _shift(slopes, cell), GRID, curve)
             total += _log_mean(of_study)
         return prior / 2 - total
 
-    start = np.array([level, *[math.log(USUAL_SD)] * 3])
-    simplex = start + np.vstack([np.zeros(4), np.diag([0.5, 0.4, 0.4, 0.4])])
-    options = {"initial_simplex": simplex, "xatol": 3e-3, "fatol": 1e-4, "maxfev": 1000}
+    start = np.array([level, *[math.log(USUAL_SD)] * 3, *[0.0] * free])
+    moves = np.diag([0.5, 0.4, 0.4, 0.4, *[0.3] * free])
+    options = {
+        "initial_simplex": start + np.vstack([np.zeros(len(start)), moves]),
+        "xatol": 3e-3,
+        "fatol": 1e-4,
+        "maxfev": 1500,
+        "adaptive": free > 0,
+    }
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options=options)
     # The curvature by the level, at the fitted deviations.
-    step = np.array([0.1, 0.0, 0.0, 0.0])
+    step = np.zeros(len(start))
+    step[0] = 0.1
     curvature = (loss(best.x + step) + loss(best.x - step) - 2 * best.fun) / 0.1**2
     error = min(level_sd, 1 / math.sqrt(max(curvature, 1e-6)))
-    return EmergenceTimes(float(best.x[0]), error, *(float(sd) for sd in np.exp(best.x[1:])))
+    study_sd, cell_sd, run_sd = (float(sd) for sd in np.exp(best.x[1:4]))
+    return EmergenceTimes(float(best.x[0]), error, study_sd, cell_sd, run_sd, slopes_of(best.x))
+
+
+def _shift(slopes: Sequence[float], cell: Cell) -> float:
+    """The effect of a cell's covariates on its mean log step."""
+    return sum(slope * value for slope, value in zip(slopes, cell.covariates, strict=True))
 
 
 def _of_runs(cell: Cell, sd: float, logs: Array) -> Array:
     """The log probability of a cell's runs, by the mean log step of the cell."""
     total = np.zeros_like(logs)
-    for after, by in cell:
+    for after, by in cell.runs:
         low = (math.log(after) - logs) / sd if after > 0 else np.full_like(logs, -np.inf)
         high = (math.log(by) - logs) / sd if math.isfinite(by) else np.full_like(logs, np.inf)
         # Differences cancel far in the upper tail, so the lower tail of the mirrored interval is used there.
@@ -137,6 +173,16 @@ def _of_runs(cell: Cell, sd: float, logs: Array) -> Array:
         with np.errstate(invalid="ignore"):
             total += near + np.log1p(-np.exp(np.minimum(far - near, -1e-12)))
     return np.maximum(total, -1e6)
+
+
+def _smooth(logs: Array, sd: float) -> Array:
+    """The log of the mean over the effect of the cell, at all of `GRID`: a convolution with the normal density."""
+    step = GRID[1] - GRID[0]
+    reach = int(min(4 * sd / step + 1, len(GRID)))
+    density = np.exp(-((np.arange(-reach, reach + 1) * step / sd) ** 2) / 2)
+    top = logs.max()
+    means = np.convolve(np.exp(np.pad(logs, reach, mode="edge") - top), density / density.sum(), mode="valid")
+    return top + np.log(np.maximum(means, 1e-300))
 
 
 def _mean_over_cells(logs: Array) -> Array:

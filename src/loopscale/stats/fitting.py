@@ -122,7 +122,7 @@ def descend(
     theta, least = start.copy(), np.empty(len(start))
     rows = np.arange(len(start))  # of the batch that still descend
     current, damping = theta, np.full(len(start), 1e-2)
-    residual = y - form.value(current, t)
+    residual: Array = y - form.value(current, t)
     loss: Array = huber(residual, threshold).sum(1)
     for _ in range(STEPS):
         weight = np.minimum(1, threshold / np.maximum(np.abs(residual), 1e-300))
@@ -149,9 +149,9 @@ def descend(
         damping = np.clip(np.where(better, damping / 8, damping * 6), 1e-12, 1e8)
         if settled.any():
             theta[rows], least[rows] = current, loss
-            rows, current, residual, loss, damping = (
-                part[~settled] for part in (rows, current, residual, loss, damping)
-            )
+            moving = ~settled
+            rows, current, damping = rows[moving], current[moving], damping[moving]
+            residual, loss = residual[moving], loss[moving]
             if not len(rows):
                 break
     theta[rows], least[rows] = current, loss

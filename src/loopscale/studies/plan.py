@@ -15,7 +15,7 @@ from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
 from loopscale.studies.held_out import UNSUITED, held_out_tests, held_out_values
-from loopscale.studies.learning_times import recipe_remarks, unknown_learning
+from loopscale.studies.learning_times import shipped_times
 from loopscale.studies.noise import Noise
 from loopscale.studies.power import QuestionPower, planned_runs, power_remarks, study_power
 from loopscale.studies.recipes import RECIPE_SETTINGS
@@ -459,9 +459,9 @@ def _learning(study: Study, noise: Noise) -> Iterator[str]:
 
     A study that compares recipes has no remarks on recipes.
     """
-    yield from unknown_learning(planned_runs(study, study.cells()), noise.recorded)
+    yield from shipped_times().unknown_learning(planned_runs(study, study.cells()), noise.recorded)
     if not any(path.startswith(RECIPE_SETTINGS) for path in (*study.scientific, *study.nuisance)):
-        yield from recipe_remarks(planned_runs(study, study.cells()), noise.recorded)
+        yield from shipped_times().recipe_remarks(planned_runs(study, study.cells()), noise.recorded)
 
 
 def _held_out(study: Study) -> Iterator[str]:

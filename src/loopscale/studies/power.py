@@ -35,12 +35,12 @@ from loopscale.stats.power import (
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
 from loopscale.studies.claims import ClaimSpec, SolverSide
+from loopscale.studies.covariates import Covariates
 from loopscale.studies.held_out import place_of_cell
 from loopscale.studies.learning_times import (
     ExpectedLearning,
     PlannedRuns,
-    chance_that_all_learn,
-    expected_learning,
+    shipped_times,
 )
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
 from loopscale.studies.recipes import Recipe
@@ -264,7 +264,12 @@ def _claim_power(
         return replace(question, power=power)
     planned = planned_runs(study, cells)
     once, twice = (
-        round(chance_that_all_learn([replace(each, runs=count) for each in planned], noise.recorded), 4)
+        round(
+            shipped_times().chance_that_all_learn(
+                [replace(each, runs=count) for each in planned], noise.recorded
+            ),
+            4,
+        )
         for count in (1, 2)
     )
     exact, off = _chances_of(replace(plan, learn=(once, twice)))
@@ -282,6 +287,7 @@ def planned_runs(study: Study, cells: Sequence[Cell]) -> list[PlannedRuns]:
             trials[cell.key].training.steps,
             study.replicates,
             Recipe.of_trial(trials[cell.key]),
+            Covariates.of_trial(trials[cell.key]),
         )
         for cell in cells
         if tasks[cell.key].floor_rule is not None
@@ -293,8 +299,8 @@ def _learning_of(
 ) -> tuple[float, tuple[ExpectedLearning, ...]]:
     """The chance that all replicates of some cells learn, and the expected shares. 1 if the verdict needs none."""
     planned = [] if is_milestone(of) else planned_runs(study, cells)
-    shares = tuple(expected_learning(planned, noise.recorded))
-    return chance_that_all_learn(planned, noise.recorded), shares
+    shares = tuple(shipped_times().expected_learning(planned, noise.recorded))
+    return shipped_times().chance_that_all_learn(planned, noise.recorded), shares
 
 
 def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:

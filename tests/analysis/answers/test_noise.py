@@ -11,7 +11,7 @@ from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise
 from loopscale.analysis.load import load_results
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import pool
-from loopscale.studies.learning_times import emergence_rows
+from loopscale.studies.learning_times import EmergenceTable
 from loopscale.studies.learning_times import shipped_times as known_times
 from loopscale.studies.noise import ALONG_LOOP, NoiseTable, shipped_noise
 
@@ -65,10 +65,9 @@ def test_recorded_cells_have_the_intervals_of_their_replicates():
 
 @pytest.mark.slow
 def test_the_shipped_times_equal_the_times_of_the_recorded_studies():
-    rows = emergence_rows(cell for results in exported_studies(DATA) for cell in recorded_cells(results))
-    assert [(row.task, row.model, row.recipe) for row in rows] == list(known_times())
-    for row in rows:
-        known = known_times()[row.task, row.model, row.recipe]
+    table = EmergenceTable.of(cell for results in exported_studies(DATA) for cell in recorded_cells(results))
+    assert list(table.by_kinds) == list(known_times().by_kinds)
+    for row, known in zip(table.rows, known_times().rows, strict=True):
         for field in fields(row):
             value, expected = getattr(row, field.name), getattr(known, field.name)
             assert value == (pytest.approx(expected, abs=0.01) if isinstance(value, float) else expected), (

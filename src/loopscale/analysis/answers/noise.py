@@ -20,8 +20,8 @@ from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.milestones import REACHED
 from loopscale.stats.power import ReplicateNoise
-from loopscale.studies.csv_rows import write_rows
-from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceRow, RecordedCell, emergence_rows
+from loopscale.studies.covariates import Covariates
+from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceTable, RecordedCell
 from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
 from loopscale.studies.recipes import Recipe
 
@@ -66,8 +66,8 @@ def recorded_cells(results: Results) -> Iterator[RecordedCell]:
         if runs := [(state.after, state.by) for state in states if state]:
             kinds = str(first.task["task.kind"]), str(first.settings["model.kind"])
             steps = int(first.settings["training.steps"])
-            recipe = Recipe.of(first.settings)
-            yield RecordedCell(results.name, cell.label, *kinds, steps, tuple(runs), recipe)
+            recipe, covariates = Recipe.of(first.settings), Covariates.of(first.task | first.settings)
+            yield RecordedCell(results.name, cell.label, *kinds, steps, tuple(runs), recipe, covariates)
 
 
 def _learnt(_: CellResult, run: TrialResult) -> float:
@@ -126,8 +126,8 @@ def main(folder: str, file: str) -> None:
     """Write the tables of all studies below a folder."""
     studies = list(exported_studies(Path(folder)))
     Path(file).write_text(noise_table(studies).text(), encoding="utf-8")
-    rows = emergence_rows(cell for results in studies for cell in recorded_cells(results))
-    Path(file).with_name(EMERGENCE_FILE).write_text(write_rows(EmergenceRow, rows), encoding="utf-8")
+    table = EmergenceTable.of(cell for results in studies for cell in recorded_cells(results))
+    Path(file).with_name(EMERGENCE_FILE).write_text(table.text, encoding="utf-8")
 
 
 if __name__ == "__main__":
