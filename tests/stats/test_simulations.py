@@ -26,7 +26,7 @@ def test_the_page_has_the_quick_tables(name: str):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name == "predictions" else ())
+        pytest.param(name, marks=pytest.mark.long if name in ("predictions", "far-predictions") else ())
         for name in TABLES
         if name not in ("level", "margins", "equality")
     ],

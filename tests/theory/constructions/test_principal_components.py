@@ -146,13 +146,13 @@ def test_unsuitable_prompts_raise(construction: PowerIterations, prompt: Prompt,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("polish", "components"), [(0, 2), (1, 2), (2, 3)])
-def test_the_order_of_simultaneous_iteration_is_two_on_thirty_random_problems(polish: int, components: int):
+def test_the_order_of_simultaneous_iteration_is_two_on_ten_random_problems(polish: int, components: int):
     """With the distance after the last step alone and four knot counts, the order of polish 1 was biased (2.2 to
     2.5)."""
     construction = ParallelComponents(polish=polish, components=components)
     orders = [
-        order(construction.limit, approach(construction, construction.limit, seed)) for seed in range(30)
+        order(construction.limit, approach(construction, construction.limit, seed)) for seed in range(10)
     ]
     assert all(each.agrees(construction.limit) for each in orders)
     covered = [each.low <= 2 <= each.high for each in orders]
-    assert sum(covered) >= 24, "the 95 % interval over prompts holds the order in nearly all problems"
+    assert sum(covered) >= 8, "the 95 % interval over prompts holds the order in nearly all problems"
