@@ -220,19 +220,14 @@ def test_a_claim_about_an_algorithm_is_unpaired_and_one_about_loops_has_no_known
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["compute", "conditioning", "dimension", "prompts"])
-def test_the_laws_of_todays_reduced_scaling_studies_cannot_be_decided(name: str):
+@pytest.mark.parametrize(("name", "outlook"), [("compute", "no verdict"), ("prompts", "cannot be decided")])
+def test_a_law_without_theory_or_with_few_noisy_values_gets_no_verdict(name: str, outlook: str):
     loaded = Study.load(STUDIES / f"scaling/reduced/{name}.yaml")
     planned = study_power(loaded, Noise())
     laws = [family.likeliest for family in families(planned) if family.first.kind == "law"]
-    outlooks = {law.question: law.outlook for law in laws}
-    assert "decidable" not in outlooks.values()
-    assert {outlooks[law] for law in outlooks if not law.endswith("loop")} <= {
-        "cannot be decided",
-        "no verdict",
-    }
+    assert laws[0].outlook == outlook
     text = "\n".join(power_remarks(planned, loaded.replicates))
-    assert "cannot be decided" in text or "no verdict" in text
+    assert {"no verdict": "get no verdict", "cannot be decided": "cannot be decided"}[outlook] in text
 
 
 def test_percent_writes_chances_in_words():

@@ -6,6 +6,7 @@ come in here, and tables go out to users.
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -442,11 +443,10 @@ class Results:
         tasks = [(cell, cell.runs[0].task) for cell in self.answered]
         if len({settings_key(task) for _, task in tasks}) > 1:
             tasks = [(cell, _effective(task)) for cell, task in tasks]
-        paths = dict.fromkeys(path for _, task in tasks for path in task)
-        varied = [path for path in paths if len({repr(task.get(path)) for _, task in tasks}) > 1]
+        names = _task_names([task for _, task in tasks])
         groups: dict[str, list[CellResult]] = {}
-        for cell, task in tasks:
-            groups.setdefault(", ".join(f"{path}={task.get(path)}" for path in varied), []).append(cell)
+        for (cell, _), name in zip(tasks, names, strict=True):
+            groups.setdefault(name, []).append(cell)
         return groups
 
     def logs(self, of: str = "error") -> Array:
@@ -515,6 +515,28 @@ def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
         for name, value in parts.items()
     }
+
+
+def _task_names(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each task its kind, if kinds differ, and the settings in which tasks of this kind differ."""
+    kinds = defaultdict[Any, list[Mapping[str, Any]]](list)
+    for task in tasks:
+        kinds[task.get("task.kind")].append(task)
+    varied = {
+        kind: [
+            *(["task.kind"] if len(kinds) > 1 else []),
+            *(
+                path
+                for path in dict.fromkeys(path for task in of_kind for path in task)
+                if len({repr(task.get(path)) for task in of_kind}) > 1
+            ),
+        ]
+        for kind, of_kind in kinds.items()
+    }
+    return [
+        ", ".join(f"{path}={task[path]}" for path in varied[task.get("task.kind")] if path in task)
+        for task in tasks
+    ]
 
 
 def _effective(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,24 @@ def test_tasks_that_differ_only_in_settings_without_effect_are_one_task():
     } == {"": ["cell0", "cell1"]}
 
 
+def test_a_task_is_named_by_its_kind_and_by_what_varies_within_this_kind():
+    planted = Planted()
+    for kind, settings in (
+        ("linear_regression", {"task.condition": 16.0, "task.spectrum_levels": 4}),
+        ("linear_regression", {"task.condition": 1.0, "task.spectrum_levels": 2}),
+        ("sparse_recovery", {"task.nonzero": 2}),
+    ):
+        settings = settings | {"task.kind": kind}
+        planted.replicated(planted.cell(f"{kind}, {settings}", **settings), 0.2)
+    trials = planted.tables[0].drop(columns="task.points")
+    linear = "task.kind=linear_regression, task.condition"
+    assert list(planted.changed(trials=trials).tasks) == [
+        f"{linear}=16, task.spectrum_levels=4",
+        f"{linear}=1, task.spectrum_levels=2",
+        "task.kind=sparse_recovery",
+    ]
+
+
 def test_an_undecided_algorithm_is_an_open_question_and_an_exact_algorithm_is_not():
     """Net and algorithm are 5 % apart, with 8 % noise. With known noise, (1.96 s / log 1.05)² runs decide."""
     findings = findings_of(_two_tasks(noise=0.08))

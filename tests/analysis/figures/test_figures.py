@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.axes import independent_axes
-from loopscale.analysis.figures.cells import heat_map
+from loopscale.analysis.figures.cells import heat_map, replicates
 from loopscale.analysis.figures.curves import (
     MEDIANS,
     against_loops,
@@ -28,6 +28,16 @@ def crossed() -> Planted:
             cell = planted.cell(f"{heads} {layers}", **{"model.heads": heads, "model.layers": layers})
             planted.replicated(cell, 1 / (heads * layers))
     return planted
+
+
+def test_rows_are_named_by_what_tells_the_shown_cells_apart():
+    planted = Planted(noise=0.01)
+    for depth in (1, 2):
+        planted.replicated(planted.cell(f"pca, looped, loops={depth}", **{"training.loops": depth}), 0.1)
+    cells = planted.results.cells
+    assert list(replicates(planted.results, cells).layout.yaxis.categoryarray) == ["loops=1", "loops=2"]
+    [alone] = replicates(planted.results, cells[:1]).layout.yaxis.categoryarray
+    assert alone == "pca<br>looped<br>loops=1"
 
 
 def test_a_heat_map_shows_every_cells_error_and_on_hover_its_interval():

@@ -26,15 +26,16 @@ def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     """The mean of every cell with its 95 % interval, and the single runs."""
     answers = {answer.cell: answer for answer in best(results)}
     cells = [cell for cell in cells if cell.runs]
-    figure = named_rows(ERROR_TITLE, [wrapped(cell.label) for cell in cells])
-    for cell in cells:
+    names = [wrapped(name) for name in _without_shared_parts([cell.label for cell in cells])]
+    figure = named_rows(ERROR_TITLE, names)
+    for cell, name in zip(cells, names, strict=True):
         answer = answers[cell.key]
         low, high = answer.error_low, answer.error_high
         bars = None
         if answer.error is not None and low is not None and high is not None:
             ends = (np.array([value]) for value in (answer.error, low, high))
             bars = interval_bars(*ends, width=8) | {"thickness": 2.5}
-        name, colour = wrapped(cell.label), colour_of(cell.index)
+        colour = colour_of(cell.index)
         marker = {"size": 12, "color": colour, "symbol": symbol_of(cell.index)}
         scatter(
             figure, x=[answer.error], y=[name], error_x=bars, mode="markers", marker=marker, showlegend=False
@@ -51,6 +52,14 @@ def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
             hovertemplate="one run: %{x:.4g}<extra></extra>",
         )
     return figure
+
+
+def _without_shared_parts(labels: Sequence[str]) -> Sequence[str]:
+    """The labels without the parts that all of them have, such as the task of a figure of one task."""
+    parts = [label.split(", ") for label in labels]
+    shared = set.intersection(*map(set, parts)) if len(labels) > 1 else set[str]()
+    short = [", ".join(part for part in of_label if part not in shared) for of_label in parts]
+    return short if all(short) and len(set(short)) == len(short) else labels
 
 
 def heat_map(results: Results, x: str, y: str) -> go.Figure:
