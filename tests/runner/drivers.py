@@ -120,13 +120,13 @@ class Driver:
     def _most_saves(self) -> Path:
         return self.folder / "most-saves"
 
-    def kill_when(self, condition: Callable[[], bool], pause: float = 0.0) -> None:
+    def kill_when(self, condition: Callable[[], bool], pause: float = 0.0, *options: str) -> None:
         """Start, and kill driver and Ray together without warning, `pause` seconds after the condition holds.
 
         Fails if the study ends before. Returns after the last process of Ray has noticed, because a worker that still
         saves would disturb the next driver.
         """
-        process = self.start()
+        process = self.start(*options)
         wait_until(condition, process)
         with suppress(subprocess.TimeoutExpired):
             process.wait(pause)
@@ -138,14 +138,14 @@ class Driver:
             time.sleep(0.1)
         processes.end(process)
 
-    def kill_after_saves(self, number: int, pause: float = 0.0) -> None:
+    def kill_after_saves(self, number: int, pause: float = 0.0, *options: str) -> None:
         """Start, and kill as `kill_when` does after `number` new checkpoints.
 
         The workers go on after the last of them. If the kill is late, the workers wait for the kill.
         """
         enough = self.saves().total() + number
         with self.held_after(enough + SPARE_SAVES):
-            self.kill_when(lambda: self.saves().total() >= enough, pause)
+            self.kill_when(lambda: self.saves().total() >= enough, pause, *options)
 
     def saves(self) -> Counter[tuple[str, int]]:
         """Number of saves of each (trial, step), by all processes."""

@@ -48,7 +48,7 @@ def test_a_study_at_equal_flops_killed_and_resumed_equals_the_uninterrupted_stud
 def test_the_first_start_fixes_the_steps_of_a_budget_of_seconds(tmp_path: Path):
     driver = survival_driver(tmp_path, **EQUAL_COST)
     driver.overrides = ("training.seconds=0.5",)
-    driver.kill_after_saves(1)
+    driver.kill_after_saves(1, 0.0, "--rate", "2e10")  # 1e10 FLOPs a trial, on a machine of any speed
     begun = {trial for trial, _ in driver.saves()}
     code, _, err = driver.finish("--rate", "1e3")  # at this rate no step fits into half a second
     assert code == 0, err
