@@ -73,6 +73,8 @@ LEARNT = {
     "sparse_layers": (0, 2, 35, 0, 8),
     "sparse_matrices": (0, 11, 25, 0, 0),
     "sparse_noise": (0, 0, 30, 2, 10),
+    "training_initial_weights": (0, 27, 73, 0, 0),
+    "training_optimisers": (0, 47, 241, 3, 9),
 }
 OTHER_FLOORS = {"clustering_broken", "clustering_snr", "clustering_tables"}
 """The bound of separable clusters is 0 here, and below 0 in that program. A few endings are therefore less clear."""

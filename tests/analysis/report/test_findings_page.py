@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STUDIES = study_files(ROOT)
+AMONG = " among learnt runs"
+"""What a verdict adds if some runs have not learnt."""
 REMEDY = "`make findings` writes it again"
 every_study = pytest.mark.parametrize("name", STUDIES)
 
@@ -68,7 +70,8 @@ def test_the_readme_counts_the_verdicts_of_the_page():
     verdicts = [
         line.split(" | ")[1] for line in PAGE.splitlines() if line.startswith("| ") and " | **" in line
     ]
-    words = [word for word in WORDS for verdict in verdicts if verdict == f"**{word}**"]
+    found = [verdict.strip("*").removesuffix(AMONG) for verdict in verdicts]
+    words = [word for word in found if word in WORDS]
     studies = sum("| claim |" in text for text in page_sections().values())
     assert readme_total(words, studies) in README, REMEDY
 
