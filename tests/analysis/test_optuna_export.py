@@ -174,3 +174,19 @@ def _response(url: str, patience: float = 180) -> Any:
             if time.monotonic() > until:
                 raise
             time.sleep(0.3)
+
+
+def test_values_of_a_range_that_was_a_choice_are_choices(tmp_path: Path):
+    range_now = TINY.replace(
+        "training.lr: {real: [1.0e-3, 1.0e-2], scale: log}", "training.clip: {real: [0.5, 2]}"
+    )
+    (tmp_path / "tiny.yaml").write_text(range_now)
+    study = Study.load(tmp_path / "tiny.yaml")
+    with record(tmp_path / "records", study) as made:
+        made.parent()
+        for number, clip in enumerate([None, 1, 0.75]):
+            made.trial(study.cells()[0], "tuning", number, 0, {"training.clip": clip}, 0.9)
+    to_optuna(open_store(tmp_path / "records"), "tiny", str(tmp_path / "tuning.db"))
+    with opened(tmp_path / "tuning.db") as storage:
+        tried = optuna.load_study(study_name=NAMES[0], storage=storage).trials
+        assert [trial.params["training.clip"] for trial in tried] == [None, 1, 0.75]

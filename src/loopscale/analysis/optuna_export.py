@@ -145,17 +145,21 @@ def _frozen(
 
 
 def _widened(kind: BaseDistribution, values: Iterable[Any]) -> BaseDistribution:
-    """The range with all values that were tried. The study's file may have narrowed the range since."""
+    """The range with all values that were tried. The study's file may have another range since.
+
+    Values of several types are choices, because Optuna has one distribution for a setting.
+    """
     values = list(values)
-    match kind:
-        case CategoricalDistribution():
-            more = (value for value in dict.fromkeys(values) if value not in kind.choices)
-            return CategoricalDistribution((*kind.choices, *more))
-        case IntDistribution():
-            return IntDistribution(min([kind.low, *values]), max([kind.high, *values]), log=kind.log)
-        case FloatDistribution():
-            return FloatDistribution(min([kind.low, *values]), max([kind.high, *values]), log=kind.log)
-    return kind
+    if isinstance(kind, CategoricalDistribution):
+        more = (value for value in dict.fromkeys(values) if value not in kind.choices)
+        return CategoricalDistribution((*kind.choices, *more))
+    assert isinstance(kind, IntDistribution | FloatDistribution)
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+        return CategoricalDistribution(tuple(dict.fromkeys(values)))
+    low, high = min([kind.low, *values]), max([kind.high, *values])
+    whole = isinstance(kind, IntDistribution) and all(isinstance(value, int) for value in values)
+    log = kind.log and low > 0
+    return IntDistribution(int(low), int(high), log=log) if whole else FloatDistribution(low, high, log=log)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.sampler import MAX_ATTEMPTS, Exhausted, Sampler, TriedPoint
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
-from loopscale.studies.space import contains
+from loopscale.studies.space import held_point
 from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
@@ -148,6 +148,8 @@ class CellRun:
         """The tuned points by identity, in the order of their numbers."""
         self._best: TunedPoint | None = None
         self.exhausted = False
+        self.outside: set[str] = set()
+        """Keys of the earlier trials whose point lies outside the ranges. Their records stay, and do not count."""
         for record in records:
             self._restore(record)
         points = list(self.points.values())
@@ -406,9 +408,11 @@ class CellRun:
             return
         if record.role == "tuning" and record.seed not in self._seeds:
             return  # the study has lowered the number of seeds
-        if not contains(self.space, record.point) or not self.study.feasible(self.cell, record.point):
+        point = held_point(self.space, record.point)
+        if point is None or not self.study.feasible(self.cell, point):
+            self.outside.add(record.key)
             return
-        job = self._make_job(record.point, record.seed, record.role, record.number, record.steps_factor)
+        job = self._make_job(point, record.seed, record.role, record.number, record.steps_factor)
         if job.key != record.key:
             return
         job.restore(record)

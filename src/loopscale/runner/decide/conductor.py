@@ -364,6 +364,17 @@ class Conductor:
             f"run, more than {self.study.stop.failure_share:.3g} of them{last}"
         )
 
+    def outside(self) -> str:
+        """One line on the earlier trials whose points lie outside the ranges of the study; empty if there are none."""
+        left = sum(len(run.outside) for run in self.cell_runs.values())
+        if not left:
+            return ""
+        counting = sum(job.recorded for run in self.cell_runs.values() for job in run.jobs.values())
+        return (
+            f"{left:,} of {left + counting:,} earlier trials lie outside the ranges or the condition of the study; "
+            "their records stay, and the search does not count them"
+        )
+
     def ended_early(self) -> list[str]:
         """What the rules of `stop` have ended, one line each."""
         rule, lines = self.study.stop, list[str]()

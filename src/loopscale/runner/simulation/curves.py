@@ -195,7 +195,9 @@ def point_distance(
     for path, axis in space.items():
         if path not in point_a or path not in point_b:
             total += 1
-        elif isinstance(axis, Choice):
+        elif isinstance(axis, Choice) or not all(
+            isinstance(point[path], int | float) for point in (point_a, point_b)
+        ):  # recorded when the range was a choice
             total += point_a[path] != point_b[path]
         else:
             total += (_scaled(axis, point_a[path]) - _scaled(axis, point_b[path])) ** 2
