@@ -13,7 +13,7 @@ from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.sampler import MAX_ATTEMPTS, Exhausted, Sampler, TriedPoint
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
-from loopscale.studies.space import held_point
+from loopscale.studies.space import MOST_LISTED, held_point
 from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial
@@ -328,7 +328,7 @@ class CellRun:
             self._update_best(point)
 
     def _ask_point(self) -> Job | None:
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS + MOST_LISTED):  # every proposal leaves one point fewer
             try:
                 asked, point = self.sampler.ask(self._next_number, attempt)
             except Exhausted:

@@ -4,9 +4,11 @@ The Optuna study is asked and told, and never run. A point is one Optuna trial, 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import optuna
@@ -14,10 +16,10 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from loopscale.studies.searches.base import Feasible, Point, Search, distribution, trial_state
-from loopscale.studies.space import Axis, draws
+from loopscale.studies.space import Axis, draws, finite_points
 
 MAX_ATTEMPTS = 16
-"""Number of known points in a row from the sampler after which the cell's space counts as exhausted."""
+"""Number of rejected proposals in a row after which points are drawn at random from the points that are left."""
 
 FIXED = "fixed_params"
 """Optuna's attribute with the settings of a waiting trial."""
@@ -96,7 +98,7 @@ class Sampler:
 
         A list gives its first point that has not been tried, for every number. Values that were added to the study
         later may stand anywhere in the list. Known points come before the points of the search. A point that is not
-        feasible is rejected: after MAX_ATTEMPTS of them points are drawn at random from the ranges.
+        feasible is rejected. After MAX_ATTEMPTS rejected points or attempts, a random point that is left is drawn.
         """
         if self.listed is not None:
             while self._next < len(self.listed) and self._identity(self.listed[self._next]) in self._tried:
@@ -110,6 +112,8 @@ class Sampler:
                     with suppress(Exhausted):  # no feasible point has these settings
                         return self._drawn(number, attempt, known)
                 self.known = self.known[1:]
+        if attempt >= MAX_ATTEMPTS:
+            return self._left_over(number, attempt, {})
         return self._drawn(number, attempt, {})
 
     def _drawn(self, number: int, attempt: int, known: Point) -> tuple[optuna.Trial, Point]:
@@ -134,10 +138,24 @@ class Sampler:
                 return trial, point
             self.study.tell(trial, state=TrialState.FAIL)
         self._forget_rejected()
-        for point in draws(self.ranges, f"{self.name}/{number}/{attempt}"):
+        return self._left_over(number, attempt, known)
+
+    def _left_over(self, number: int, attempt: int, known: Point) -> tuple[optuna.Trial, Point]:
+        """A random point that nobody has tried. Raises Exhausted if there seems to be none.
+
+        The last points of a small space are rare among random points, so all its points are listed after them.
+        """
+        name = f"{self.name}/{number}/{attempt}"
+        for point in chain(draws(self.ranges, name), self._listed_points(name)):
             if self.feasible(point | known) and self._identity(point | known) not in self._tried:
                 return self._adopted(point | known)
         raise Exhausted
+
+    def _listed_points(self, name: str) -> Iterator[Point]:
+        """All points of a small space, in a random order that `name` names; nothing for a large space."""
+        points = list(finite_points(self.ranges) or ())
+        random.Random(name).shuffle(points)
+        yield from points
 
     def again(self, key: str, point: dict[str, Any], memory: Mapping[str, Any]) -> None:
         """Tell the sampler of a point that is being trained, so that other points keep away from it."""
