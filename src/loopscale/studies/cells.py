@@ -5,6 +5,7 @@ The layout holds the cells, and the valid trials at the ends of every range of e
 
 import copy
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -183,6 +184,10 @@ SAMPLED = 8
 """Further feasible points that are validated and priced if an end of the ranges is infeasible."""
 
 
+ALL_TRIED, MOST_TRIED = 2_000, 64
+"""Random points that are validated besides the ends: in all cells together, and at most in each cell."""
+
+
 @dataclass
 class Layout:
     """The cells of a study, the tuned ranges and trials of each cell by the cell's key, and all faults."""
@@ -312,6 +317,36 @@ def _add(
         layout.relations[key] = Relation(relation, tree)
     corners = (_valid_trial(combination, point, ranges, layout) for point in ends[1:])
     layout.corners[key] = [trial, *filter(None, corners)]
+    if ranges and len(layout.corners[key]) == len(ends):
+        layout.faults += _faults_inside(combination, ranges, layout.relations.get(key), layout.prices)
+
+
+def _faults_inside(
+    combination: Combination, ranges: Mapping[str, Axis], relation: Relation | None, prices: Prices
+) -> list[Fault]:
+    """The faults of the first impossible point among random points of the cell, drawn as a search draws them.
+
+    The ends of a range may be possible and points between them impossible, as widths that the heads do not divide.
+    """
+    cells = math.prod(map(len, combination.axes.values()))
+    count = min(MOST_TRIED, max(1, ALL_TRIED // cells))
+    listed = finite_points(ranges) if math.prod(axis.size for axis in ranges.values()) <= count else None
+    for point in itertools.islice(draws(ranges, "inside"), count) if listed is None else listed:
+        if relation and not relation.feasible(point):
+            continue
+        tree = combination.tree(point)
+        try:
+            _, wrong = _trial_or_faults(tree, prices)
+        except WrongBudget:  # a matter of prices, which the ends show
+            continue
+        if wrong:
+            remedy = "write step: n or choice: [...] for the range, or exclude such points by where"
+            faults = (_in_study(fault, combination, ranges, tree) for fault in wrong)
+            return [
+                fault._replace(what=f"a point between the ends is impossible: {fault.what}", remedy=remedy)
+                for fault in faults
+            ]
+    return []
 
 
 def _feasible(

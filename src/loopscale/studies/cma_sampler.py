@@ -84,11 +84,14 @@ def _setting(kind: Range, share: float) -> int | float:
     low, high = _ends(kind)
     value = low + float(share) * (high - low)
     value = math.exp(value) if kind.log else value
-    return min(kind.high, max(kind.low, round(value) if isinstance(kind, IntDistribution) else value))
+    if kind.step is not None and not kind.log:
+        value = kind.low + kind.step * round((value - kind.low) / kind.step)
+    value = round(value) if isinstance(kind, IntDistribution) else value
+    return min(kind.high, max(kind.low, value))
 
 
 def _ends(kind: Range) -> tuple[float, float]:
-    """The ends on the scale of the range. Every whole number has a part of its own."""
-    half = 0.5 if isinstance(kind, IntDistribution) else 0.0
+    """The ends on the scale of the range. Every value of a range with a step has a part of its own."""
+    half = (kind.step or 0.0) / 2
     low, high = kind.low - half, kind.high + half
     return (math.log(low), math.log(high)) if kind.log else (low, high)

@@ -32,6 +32,9 @@ from loopscale.training.trial import Trial
 START_SECONDS = 20.0
 """From the start of a run to its first training step, and from the last trial to the end: Ray, imports, records."""
 
+MOST_COUNTED = 50
+"""Cells whose excluded points are counted."""
+
 Span = tuple[float, float]
 """From the cheapest to the dearest point of a cell: tuned settings may change the cost."""
 
@@ -438,6 +441,7 @@ def _remarks(
         )
         if not study.search.exhaustive and min(points) < study.search.trials:
             yield f"a cell has only {min(points)} different points for search.trials {study.search.trials}"
+        yield from _excluded(study, tuned)
     if study.replicates == 1:
         yield "with one replicate there are no intervals"
     for law in study.laws:
@@ -452,6 +456,14 @@ def _remarks(
     yield from _budget(study, workers, hours)
     yield from _gpu(study)
     yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _excluded(study: Study, tuned: Sequence[Cell]) -> Iterator[str]:
+    """One sentence on the share of the points that `where` excludes, if it excludes some."""
+    shares = [share for cell in tuned[:MOST_COUNTED] if (share := study.excluded_share(cell))]
+    if shares:
+        low, high = (f"{100 * share:.2g}" for share in (min(shares), max(shares)))
+        yield f"where excludes {low if low == high else f'{low} to {high}'} % of the points of a cell's ranges"
 
 
 def _learning(study: Study, noise: Noise) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from loopscale.runner.decide.conductor import Conductor
 from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.plan import plan_study
 from loopscale.studies.searches.base import Search
@@ -69,3 +70,60 @@ def test_a_plan_says_that_fewer_points_exist_than_trials():
 def test_equal_numbers_of_two_types_are_one_choice():
     with pytest.raises(Mistakes, match="choice has a value twice"):
         small("tpe", {"training.lr": {"choice": [1, 1.0]}}, 2)
+
+
+HEADS: dict[str, Any] = {
+    "fixed": {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+        "model": {"kind": "looped", "heads": 2},
+        "training": {"steps": 30, "eval_every": 10, "loops": 2, "window": 1},
+    }
+}
+
+
+def test_a_range_with_impossible_points_between_its_ends_is_refused():
+    with pytest.raises(Mistakes, match=r"heads do not divide width .*; write step: n"):
+        small("random", {"model.width": {"integer": [8, 22]}}, 4, **HEADS)
+    even = small("random", {"model.width": {"integer": [8, 22]}}, 4, **HEADS, where="model.width % 2 == 0")
+    assert "where excludes 47 % of the points of a cell's ranges" in plan_study(even, rate=1e9).warnings
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("kind", Search.choices())
+def test_a_search_tries_the_values_of_a_step_and_no_others(kind: str):
+    space = {"model.width": {"integer": [8, 14], "step": 2}, "training.lr": {"real": [0.1, 0.7], "step": 0.2}}
+    search = {"kind": kind, "objectives": list(Search.choices()[kind].weighs)}
+    search |= {} if Search.choices()[kind].exhaustive else {"trials": 16}
+    records = complete(small("random", space, 16, **HEADS, search=search), Workers(1), Store())
+    points = [(r.point["model.width"], r.point["training.lr"]) for r in records if r.role == "tuning"]
+    assert sorted(points) == [(width, lr) for width in (8, 10, 12, 14) for lr in (0.1, 0.3, 0.5, 0.7)]
+
+
+@pytest.mark.parametrize(
+    ("axis", "remedy"),
+    [
+        ({"integer": [8, 22], "step": 4}, r"write \[8, 20\]"),
+        ({"real": [0.1, 1.0], "step": 0.2}, r"write \[0.1, 0.9\]"),
+        ({"integer": [8, 22], "step": 2, "scale": "log"}, "remove step"),
+        ({"real": [1, 2], "step": 0.5, "points": 3}, "keep one of the two"),
+        ({"real": [0, 1], "step": 1e-9}, "write a larger step"),
+    ],
+)
+def test_a_wrong_step_is_a_mistake_with_a_remedy(axis: dict[str, Any], remedy: str):
+    with pytest.raises(Mistakes, match=remedy):
+        small("random", {"training.warmup": axis}, 4)
+
+
+@pytest.mark.parametrize("kind", ["random", "tpe"])
+def test_an_impossible_point_that_the_plan_has_missed_does_not_end_the_study(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("loopscale.studies.cells.MOST_TRIED", 0)  # as if the plan had missed the point
+    store = Store()
+    whole = small(kind, {"model.width": {"integer": [8, 400]}}, 12, **HEADS)
+    complete(whole, Workers(1), store)
+    conductor = Conductor(whole, [], store)
+    assert Workers(1).drive(conductor)
+    assert sum(job.role == "tuning" for job in conductor.jobs()) == 12
+    assert {job.point["model.width"] % 2 for job in conductor.jobs()} == {0}
+    assert "2 heads do not divide width" in conductor.ended_early()[0]

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from loopscale.records.model import STOPPED_BY, Record, Role
@@ -150,6 +150,8 @@ class CellRun:
         self.exhausted = False
         self.outside: set[str] = set()
         """Keys of the earlier trials whose point lies outside the ranges. Their records stay, and do not count."""
+        self.impossible: dict[str, str] = {}
+        """Points that the search has proposed and that are no valid trial, and why."""
         for record in records:
             self._restore(record)
         points = list(self.points.values())
@@ -161,7 +163,7 @@ class CellRun:
             cell.key,
             told,
             study.known_points(cell),
-            partial(study.feasible, cell),
+            self._may_train,
         )
         self._numbers = {point.number for point in points}
         self._next_number = self._unused_number(0)
@@ -327,6 +329,14 @@ class CellRun:
             self.sampler.tell(point.id, self._tried(point))
             self._update_best(point)
 
+    def _may_train(self, point: Mapping[str, Any]) -> bool:
+        """True if the point satisfies the study's condition and is a valid trial. The search rejects other points."""
+        if not self.study.feasible(self.cell, point):
+            return False
+        if reason := self.study.impossible(self.cell, point):
+            self.impossible[", ".join(f"{path}={value}" for path, value in point.items())] = reason
+        return not reason
+
     def _ask_point(self) -> Job | None:
         for attempt in range(MAX_ATTEMPTS + MOST_LISTED):  # every proposal leaves one point fewer
             try:
@@ -412,7 +422,11 @@ class CellRun:
         if point is None or not self.study.feasible(self.cell, point):
             self.outside.add(record.key)
             return
-        job = self._make_job(point, record.seed, record.role, record.number, record.steps_factor)
+        try:
+            job = self._make_job(point, record.seed, record.role, record.number, record.steps_factor)
+        except ValueError:  # an earlier range or version had this point
+            self.outside.add(record.key)
+            return
         if job.key != record.key:
             return
         job.restore(record)

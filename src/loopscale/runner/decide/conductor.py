@@ -394,12 +394,24 @@ class Conductor:
         if keys := stopped["trial_hours"]:
             limit = f"{rule.trial_hours:g}" if rule.trial_hours else "of an earlier run"
             lines.append(f"stop.trial_hours {limit} ended {_trials(keys)} without a result")
+        lines += self._impossible_points()
         for host, reason in self.excluded_hosts.items():
             lines.append(f"the host {host} got no more trials in this run: {reason}")
         if keys := stopped["user"]:
             again = f"`loopscale run {self.study.name} --again {keys[0]}` trains one again"
             lines.append(f"the user has stopped {_trials(keys)}; {again}")
         return lines
+
+    def _impossible_points(self) -> list[str]:
+        """One line on the proposed points that are no valid trial; none without such points."""
+        found = [pair for run in self.cell_runs.values() for pair in run.impossible.items()]
+        if not found:
+            return []
+        points = f"{len(found):,} proposed points are" if len(found) > 1 else "1 proposed point is"
+        return [
+            f"{points} impossible, and the search has tried others, the first: {found[0][0]} ({found[0][1]}); write "
+            "step: n or choice: [...] for the range, or exclude such points by where"
+        ]
 
     def _end_stopped(self, job: Job) -> bool:
         """End a job that somebody has stopped. Returns whether the job has ended."""

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from loopscale.studies.searches.base import Feasible, Point, Search, distribution, trial_state
-from loopscale.studies.space import Axis, draws, finite_points
+from loopscale.studies.space import Axis, Real, draws, finite_points
 
 MAX_ATTEMPTS = 16
 """Number of rejected proposals in a row after which points are drawn at random from the points that are left."""
@@ -127,7 +127,7 @@ class Sampler:
                 self._wait(known, {})
             self.study.sampler = sampler
             trial = self.study.ask(self.space)
-            point = dict(trial.params)
+            point = self._exact(trial.params)
             if self.feasible(point):
                 self._add_tried(point)
                 if rejected and self.search.stateful:
@@ -139,6 +139,14 @@ class Sampler:
             self.study.tell(trial, state=TrialState.FAIL)
         self._forget_rejected()
         return self._left_over(number, attempt, known)
+
+    def _exact(self, params: Mapping[str, Any]) -> Point:
+        """The proposed point. Samplers give the values of a step with rounding errors, and each would be a point."""
+        ranges = self.ranges
+        return {
+            path: axis.nearest(value) if isinstance(axis := ranges[path], Real) else value
+            for path, value in params.items()
+        }
 
     def _left_over(self, number: int, attempt: int, known: Point) -> tuple[optuna.Trial, Point]:
         """A random point that nobody has tried. Raises Exhausted if there seems to be none.

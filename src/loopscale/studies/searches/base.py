@@ -124,8 +124,8 @@ def distribution(axis: Axis) -> "BaseDistribution":
     if isinstance(axis, Choice):
         return distributions.CategoricalDistribution(axis.choice)
     if isinstance(axis, Integer):
-        return distributions.IntDistribution(*axis.integer, log=axis.scale == "log")
-    return distributions.FloatDistribution(*axis.real, log=axis.scale == "log")
+        return distributions.IntDistribution(*axis.integer, log=axis.scale == "log", step=axis.step or 1)
+    return distributions.FloatDistribution(*axis.real, log=axis.scale == "log", step=axis.step)
 
 
 def trial_state(outcome: str, error: float) -> "tuple[TrialState, float | None]":

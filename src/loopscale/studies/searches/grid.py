@@ -16,7 +16,7 @@ MOST_POINTS = 10_000
 
 
 class Grid(Search, kind="grid"):
-    """Ranges need `points: n`, the number of values to take; choices take all of their values."""
+    """Ranges need `points: n`, the number of values to take, or `step: n`; choices take all of their values."""
 
     adaptive = False
     exhaustive = True
@@ -41,11 +41,15 @@ class Grid(Search, kind="grid"):
 
     def faults(self, nuisance: Mapping[str, Axis]) -> Iterator[Fault]:
         without_points = [
-            path for path, axis in nuisance.items() if not isinstance(axis, Choice) and axis.points is None
+            path
+            for path, axis in nuisance.items()
+            if not isinstance(axis, Choice) and axis.points is None and axis.step is None
         ]
         for path in without_points:
             what = f"a grid cannot cross the range of {path}"
-            yield Fault(("nuisance", path), what, "write points: n with the range, or choice: [...]")
+            yield Fault(
+                ("nuisance", path), what, "write points: n or step: n with the range, or choice: [...]"
+            )
         if not without_points and (size := self.count(nuisance)) > MOST_POINTS:
             what = f"the grid has {size:,} points in a cell"
             yield Fault(
