@@ -429,7 +429,7 @@ class CellRun:
             return
         if job.key != record.key:
             return
-        job.restore(record)
+        job.restore(record, self.study.resources)
         if job.outcome == "stopped" and not self._still_stopped(record):
             job.outcome, job.state, job.stopped_by = "", "waiting", ""
         assert isinstance(job.work, Trial)

@@ -19,6 +19,7 @@ from loopscale.records.model import (
     EVALUATED,
     FLOOR,
     OVER,
+    RESOURCES,
     RUNG,
     STATUS,
     STEPS_FACTOR,
@@ -32,7 +33,7 @@ from loopscale.records.tables import MALFORMED, Grid, decode_curve, encode_curve
 from loopscale.runner.decide.budget import BudgetSpent, Meter
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.error_rules import action_on, is_at_fault
-from loopscale.runner.decide.job import Baseline, CauseOfDeath, Idle, Job, Report
+from loopscale.runner.decide.job import Baseline, CauseOfDeath, Idle, Job, Report, memory_text
 from loopscale.runner.decide.shares import Share
 from loopscale.studies.schema import ErrorAction
 from loopscale.studies.spec import Study
@@ -616,6 +617,8 @@ class Conductor:
             self.reasons[job.key] = report.detail or self.reasons.get(job.key, "")
         tags = {"outcome": report.outcome} | ({STOPPED_BY: job.stopped_by} if job.stopped_by else {})
         tags |= {"detail": report.detail[:4000]} if report.detail else {}
+        if report.outcome == "out_of_memory":
+            tags[RESOURCES] = memory_text(self.study.resources)
         artifacts: tuple[tuple[str, bytes | Path], ...] = ()
         if report.curve is not None:
             job.evaluation = tags["evaluation"] = self._evaluation
@@ -711,7 +714,7 @@ def _baseline_jobs(study: Study, records: Iterable[Record]) -> dict[str, Job]:
             number = len(jobs)
             job = Job(work, "", solver.kind, "baseline", number, {}, position=number, order_kind="baseline")
             if work.key in recorded:
-                job.restore(recorded[work.key])
+                job.restore(recorded[work.key], study.resources)
             jobs[work.key] = job
     return jobs
 

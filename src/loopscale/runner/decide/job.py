@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import EVALUATE, LEARNING, OVER, STOPPED_BY, Record, Role
+from loopscale.records.model import EVALUATE, LEARNING, OVER, RESOURCES, STOPPED_BY, Record, Role
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import Emergence, reducible_share
 from loopscale.studies.schema import Resources
@@ -177,9 +177,14 @@ class Job:
         by, every = self.measures["emerged_at"], self.work.training.eval_every
         return Emergence(float((math.ceil(by / every) - 1) * every), by)
 
-    def restore(self, record: Record) -> None:
-        """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again."""
+    def restore(self, record: Record, resources: Resources) -> None:
+        """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again.
+
+        A job that was out of memory runs again if the present resources may have more memory than at that time.
+        """
         over, self.recorded = record.outcome in OVER, True
+        if record.outcome == "out_of_memory":
+            over = not has_more_memory(resources, record.tags.get(RESOURCES, ""))
         self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
         self.take_measures(record.metrics)
         self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
@@ -210,6 +215,24 @@ class Job:
             flops=0.0 if math.isnan(self.flops) else self.flops,
             resources=resources,
         )
+
+
+def memory_text(resources: Resources) -> str:
+    """The resources that decide whether a job is out of memory, for its record."""
+    return json.dumps({"gpu": resources.gpu, "memory": resources.memory})
+
+
+def has_more_memory(resources: Resources, recorded: str) -> bool:
+    """True if a job that was out of memory with the recorded resources may fit now: on another GPU, or in more GiB.
+
+    Records of older versions have no resources, and their outcome stays.
+    """
+    try:
+        before = Resources.model_validate_json(recorded)
+    except ValueError:  # no record, or a tag that a person has edited
+        return False
+    now, then = (math.inf if each.memory is None else each.memory for each in (resources, before))
+    return resources.gpu != before.gpu or now > then
 
 
 def _parse_count(text: str) -> int:
