@@ -373,3 +373,14 @@ def test_a_decoded_curve_is_the_encoded_curve():
     decoded = decode_curve(encode_curve(*grids.values(), seen=(2, 4, 8), regret=(regret, regret + 1)))
     for name, grid in (grids | {"regret": regret, "regret_sem": regret + 1}).items():
         np.testing.assert_array_equal(decoded[name], grid)
+
+
+def test_a_finished_trial_without_an_evaluation_has_no_error_beside_errors_of_evaluations(
+    store: FolderStore, trials
+):
+    """A copy of a study finds the trial finished, and its weights dropped."""
+    write(store, *trials.whole("a", 0.25))
+    copied = Note("a", 20, tags={"outcome": "finished", "detail": "not evaluated"}, status="FINISHED")
+    write(store, trials.begun("a"), trials.at("a", 20), copied, study="copy")
+    sql = "SELECT study, error, error_last, validate_error FROM trials ORDER BY ALL"
+    assert ask(store, sql) == [("copy", None, None, 0.5), ("one", 0.25, 0.125, 0.5)]

@@ -44,8 +44,8 @@ DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 STATE, LOCK, ALL = "state.json", "lock", "*"
 MERGED = "merged.parquet"
 """The trials of all studies with one column per setting. The types of the columns depend on all studies."""
-LAYOUT = 4
-"""Raised when the files change their shape. A mirror with an older layout is made anew."""
+LAYOUT = 5
+"""Raised when the files or their values change. A mirror with an older layout is made anew."""
 DAMAGED = ""
 """In the place of a run's fingerprint: an artifact of the run is damaged."""
 RUNS_PER_FILE = 64

@@ -187,7 +187,8 @@ Settings of trials are JSON, because their types depend on all trials of the sto
 def trial_row(run: Run, study: str) -> dict[str, Any]:
     """One row of trials.
 
-    `error` and `error_last` are of the reported evaluation; before the evaluation, of the last validation. The task's
+    `error` and `error_last` are of the reported evaluation; before the end of the trial, of the last validation. A
+    finished trial without an evaluation has none, because errors of different prompts cannot be compared. The task's
     other measures stand among the settings and become columns like the settings. If another task was evaluated than
     trained, its settings are there as `evaluate.task.*`.
     """
@@ -195,12 +196,13 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
     evaluated = {
         name.removeprefix(EVALUATE): value for name, value in metrics.items() if name.startswith(EVALUATE)
     }
+    latest = evaluated if tags.get("outcome") == "finished" else metrics | evaluated
     measures = {name: value for name, value in evaluated.items() if name not in TRIALS}
     settings = {name: decode(text) for name, text in sorted(run.params.items())}
     settings |= measures | _evaluated_task(tags.get(EVALUATED, ""))
     return {
         **{name: tags.get(name) for name in ("trial", "cell", "label", "role", "outcome", "detail", "floor")},
-        **{name: (metrics | evaluated).get(name) for name in ("error", "error_last")},
+        **{name: latest.get(name) for name in ("error", "error_last")},
         **{name: evaluated.get(name) for name in ("raw_error", "excess", *REGRETS)},
         **{name: metrics.get(name) for name in ("seconds", "flops", *LEARNING)},
         **{name: _integer(tags.get(name)) for name in ("number", "seed", STEPS_FACTOR)},

@@ -157,3 +157,11 @@ def test_a_comparison_without_finished_trials_says_so():
     studies = compared(first, second)
     assert "too little has finished" in studies.sentences[0]
     assert "The studies share no law" in two_studies_page(studies)
+
+
+def test_a_copy_of_a_study_has_the_ratio_one_without_an_interval():
+    only = {(4.0,): 0.4}
+    studies = compared(study("one", only, LOOPS), study("copy", only, LOOPS))
+    (pair,) = studies.pairs
+    assert (pair.ratio, pair.comparison.low, pair.comparison.high) == (1.0, None, None)
+    assert "1 (no interval: the studies have the same runs)" in studies.sentences[0]

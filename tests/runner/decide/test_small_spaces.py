@@ -127,3 +127,10 @@ def test_an_impossible_point_that_the_plan_has_missed_does_not_end_the_study(
     assert sum(job.role == "tuning" for job in conductor.jobs()) == 12
     assert {job.point["model.width"] % 2 for job in conductor.jobs()} == {0}
     assert "2 heads do not divide width" in conductor.ended_early()[0]
+
+
+def test_a_description_names_a_step_only_if_the_range_has_one():
+    ranges = {"training.lr": {"real": [0.1, 0.7], "step": 0.2}, "model.heads": {"integer": [1, 2]}}
+    described = small("random", ranges, 4).document()["nuisance"]
+    assert described["training.lr"]["step"] == 0.2
+    assert "step" not in described["model.heads"]

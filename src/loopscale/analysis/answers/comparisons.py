@@ -252,17 +252,21 @@ def compare_studies(
 ) -> list[Comparison]:
     """Pairs of a cell of one study and a cell of another study, seed by seed, with the noise of both studies.
 
-    The pairs are one family. A cell whose trials are in both studies counts once.
+    The pairs are one family. A cell whose trials are in both studies counts once. Its ratio is 1, and has
+    an interval if other cells tell the noise.
     """
     cells = {_identity(cell, of): cell for study in results for cell in study.cells}
     logs = logs_by_seed(list(cells.values()), lambda _, run: run[of] if run[of] > 0 else math.nan)
     places = {identity: place for place, identity in enumerate(cells)}
-    return _judged(
-        [
-            _Groups.of_pair(logs, pair, (places[_identity(pair[0], of)], places[_identity(pair[1], of)]), of)
-            for pair in pairs
-        ]
-    )
+    groups = list[_Groups]()
+    for first, second in pairs:
+        rows = places[_identity(first, of)], places[_identity(second, of)]
+        group = _Groups.of_pair(logs, (first, second), rows, of)
+        if group.contrast and not math.isfinite(group.contrast.half_width()):
+            # The runs differ in nothing, and no other cell tells their noise.
+            group = replace(group, contrast=None, why="the studies have the same runs")
+        groups.append(group)
+    return _judged(groups)
 
 
 def compare_with_baselines(
