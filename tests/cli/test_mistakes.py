@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loopscale.records.stores.opening import store_place
+
 COMMANDS: list[tuple[str, list[str], str]] = [
     ("", ["--frobnicate"], "no such option: --frobnicate"),
     ("", ["frobnicate"], "no such command 'frobnicate'"),
@@ -165,12 +167,57 @@ def test_a_link_that_leads_to_no_file_is_named(loopscale, elsewhere):
     )
 
 
-@pytest.mark.parametrize("address", ["databricks", "databricks://mine", "databricks-uc"])
+@pytest.mark.parametrize("address", ["databricks", "databricks://mine", "databricks-uc", "uc:foo"])
 def test_a_service_that_loopscale_does_not_use_is_no_folder(loopscale, elsewhere, monkeypatch, address):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     answer = loopscale("list")
     assert answer.code == 2
     assert f"the store {address} is a service of Databricks" in answer.err
+
+
+MISTYPED = {
+    "localhost:5000": "did you mean http://localhost:5000?",
+    "127.0.0.1": "did you mean http://127.0.0.1?",
+    "tracking.example.org:5000/mlflow": "did you mean http://tracking.example.org:5000/mlflow?",
+    "http:/localhost:5000": "did you mean http://localhost:5000?",
+    "https//tracking.example.org": "did you mean https://tracking.example.org?",
+    "postgresql+psycopg:/me@host/records": "did you mean postgresql+psycopg://me@host/records?",
+    "sqlite:records.db": "did you mean sqlite:///records.db?",
+    "s3:/bucket/prefix": "did you mean s3://bucket/prefix?",
+    "$HOME/records": "write the whole path",
+    "${SCRATCH}/records": "write the whole path",
+    "%TEMP%/records": "write the whole path",
+    "file://records": "did you mean file:///records?",
+}
+"""Texts that are meant as another place than a folder of this name, and the remedy."""
+
+
+@pytest.mark.parametrize("text", MISTYPED)
+def test_a_mistyped_store_is_named_and_makes_no_folder(loopscale, elsewhere, study_file, monkeypatch, text):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", text)
+    for words in (["run", study_file], ["list"]):
+        answer = loopscale(*words)
+        assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+        assert MISTYPED[text] in answer.err
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [text for text in MISTYPED if not text.startswith("file:")])
+def test_a_mistyped_storage_is_named_and_makes_no_folder(loopscale, elsewhere, study_file, text):
+    answer = loopscale("run", study_file, "--store", "records", "--storage", text)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert MISTYPED[text] in answer.err
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["localhost:5000", "./localhost:5000", "$HOME/records", "databricks"])
+def test_an_odd_folder_that_exists_is_a_store(elsewhere, text):
+    Path(text).mkdir(parents=True)
+    assert store_place(text) == elsewhere / text
+
+
+def test_an_odd_folder_with_an_explicit_path_is_a_store(elsewhere):
+    assert store_place("./localhost:5000") == elsewhere / "localhost:5000"
 
 
 def test_a_noise_whose_square_overflows_is_a_mistake(loopscale, elsewhere, study_file):

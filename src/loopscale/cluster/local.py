@@ -34,6 +34,7 @@ from loopscale.cluster.base import (
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
+from loopscale.records.stores.opening import absolute_folder, store_place
 from loopscale.runner.lease import drivers
 
 STOP_SECONDS = 60.0
@@ -66,7 +67,7 @@ class Local(Cluster, kind="local"):
         """The folder of everything but records: `storage`, else the store if it is a folder, else `.loopscale`."""
         for place in (self.storage, self.store, os.environ.get("LOOPSCALE_STORE")):
             if place and "://" not in place:
-                return Path(place).expanduser().absolute()
+                return absolute_folder(place)
         return Path(".loopscale").absolute()
 
     @override
@@ -142,7 +143,7 @@ class Local(Cluster, kind="local"):
         """The store, in a form that holds in another working directory."""
         store = self.store or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI")
         store = store or ".loopscale"
-        return store if "://" in store else str(Path(store).expanduser().absolute())
+        return str(store_place(store))
 
     def _storage(self) -> str | None:
         return self.storage if not self.storage or "://" in self.storage else str(self._storage_folder)

@@ -1,6 +1,7 @@
 """Open the store that the options or the environment name."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,6 +17,14 @@ from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnava
 DEFAULT = ".loopscale"
 HOSTED = ("databricks", "databricks-uc", "uc")
 """Addresses that MLflow takes for services of Databricks. As folders they would surprise a person."""
+VARIABLE = re.compile(r"\$\w+|\$\{|%\w+%")
+"""A variable that no shell has replaced."""
+WITHOUT_SLASHES = re.compile(
+    r"(https?|s3|gs|postgresql|mysql|mssql|sqlite)(\+\w+)?(:|;|(?=//))/{0,2}(?=[^/]|$|/)"
+)
+"""The beginning of an address whose `://` is incomplete."""
+HOST = re.compile(r"localhost|\d+(\.\d+){3}|[^/]*:.*")
+"""A host of this machine, a number of a host, or a first part with a colon, which a host and its port have."""
 READER_PATIENCE = 5.0
 """Seconds before a reader gives up a silent bucket."""
 
@@ -32,15 +41,8 @@ def open_store(
     Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
     """
     text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
-    text = _with_password(text)
-    if text.partition("://")[0] in HOSTED:
-        what = f"the store {text} is a service of Databricks, which loopscale does not use"
-        raise StoreError(
-            what, f"give a folder or an address with --store, such as --store ./{text.partition(':')[0]}"
-        )
-    if text.startswith("file:"):
-        text = unquote(urlsplit(text).path)
-    folder = None if "://" in text else _absolute_folder(text)
+    place = store_place(_with_password(text))
+    folder, text = (place, "") if isinstance(place, Path) else (None, place)
     bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
     beside = None if bucket else storage
     if folder is None:
@@ -55,6 +57,17 @@ def open_store(
     local = _storage_folder(beside, create) if beside else folder  # before a store is made in vain
     FolderStore.check(folder, create)
     return FolderStore(folder, local, bucket)
+
+
+def store_place(text: str) -> str | Path:
+    """The address of a store, or the absolute path of its folder. Raises StoreError for a text that is neither."""
+    if text.partition(":")[0] in HOSTED and not os.path.isdir(text):
+        what = f"the store {text} is a service of Databricks, which loopscale does not use"
+        raise StoreError(
+            what, f"give a folder or an address with --store, such as --store ./{text.partition(':')[0]}"
+        )
+    text = _without_file_scheme(text)
+    return text if "://" in text else absolute_folder(text)
 
 
 def _with_password(address: str) -> str:
@@ -92,8 +105,40 @@ def _open_bucket(url: str, create: bool) -> CheckpointStore:
     return bucket
 
 
-def _absolute_folder(text: str | Path) -> Path:
-    """The folder's absolute path. Raises StoreError for `~name` if there is no user `name`."""
+def _without_file_scheme(text: str) -> str:
+    """The path of a `file:` address, and any other text as it is. Raises StoreError for a file of another host."""
+    if not text.startswith("file:"):
+        return text
+    address = urlsplit(text)
+    if address.netloc not in ("", "localhost"):
+        what = f"{text} names the host {address.netloc}"
+        raise StoreError(what, f"did you mean file:///{address.netloc}{address.path}?")
+    return unquote(address.path)
+
+
+def _check_name(text: str) -> None:
+    """Raise StoreError if a text for a folder looks like an incomplete address, or has a variable in it.
+
+    Otherwise records would go into a new folder with an odd name, and not to the place that a person meant. A folder
+    that exists is meant.
+    """
+    if os.path.isdir(text):
+        return
+    if VARIABLE.search(text):
+        raise StoreError(f"{text} has a variable that no shell has replaced", "write the whole path")
+    if start := WITHOUT_SLASHES.match(text):
+        slashes = ":///" if start[1] == "sqlite" else "://"
+        meant = f"{start[1]}{start[2] or ''}{slashes}{text[start.end() :]}"
+    elif HOST.fullmatch(text.partition("/")[0]):
+        meant = f"http://{text}"
+    else:
+        return
+    raise StoreError(f"{text} is no path of a folder", f"did you mean {meant}? Otherwise write ./{text}")
+
+
+def absolute_folder(text: str | Path) -> Path:
+    """The folder's absolute path. Raises StoreError for an address, a variable, or `~name` without a user `name`."""
+    _check_name(str(text))
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as problem:
@@ -102,7 +147,7 @@ def _absolute_folder(text: str | Path) -> Path:
 
 def _storage_folder(text: str | Path, create: bool) -> Path:
     """The folder for checkpoints, locks and the mirror. With `create`, StoreError unless it can be written."""
-    folder = _absolute_folder(text)
+    folder = absolute_folder(text)
     remedy = "give another folder with --storage"
     if create:
         try:
