@@ -4,8 +4,10 @@ import cProfile
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loopscale.cli.main import app
+from loopscale.records.stores.opening import open_store
 from loopscale.runner.machine import local_workers
 from loopscale.studies.spec import Study
 from tests import processes
@@ -168,3 +171,33 @@ def test_best_of_a_thousand_trials_makes_few_calls_for_each_trial(
     with capsys.disabled():
         print(f"\nbest of 1,000 trials: {many:,} calls; of 10: {few:,} calls")
     assert many - few < 1000 * CALLS_FOR_A_TRIAL
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_is_recorded_where_mlflow_is_told_to_log_in_the_background(
+    elsewhere: Path, study_file, monkeypatch
+):
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
+    command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1"]
+    code, out, err = processes.outcome(processes.start(command))
+    assert code == 0, err
+    assert "trials: 10 finished\nbaselines: 2 finished\n" in out
+    assert found_study()["outcomes"] == {"finished": 10}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_whose_outcomes_do_not_come_back_does_not_count_them_as_finished(elsewhere: Path, study_file):
+    open_store("records", create=True)
+    with closing(sqlite3.connect("records/mlflow.db")) as database:
+        for event in ("INSERT", "UPDATE"):  # the database loses outcomes without an error
+            database.execute(
+                f"CREATE TRIGGER lose_{event} AFTER {event} ON tags WHEN NEW.key = 'outcome' AND NEW.value != 'running'"
+                " BEGIN UPDATE tags SET value = 'running' WHERE run_uuid = NEW.run_uuid AND key = 'outcome'; END"
+            )
+    command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1"]
+    code, out, err = processes.outcome(processes.start(command))
+    assert (code, out) == (1, "")
+    assert "has taken 12 outcomes and shows 0 of them" in err
+    assert "Traceback" not in err

@@ -45,6 +45,16 @@ def test_a_record_comes_back_as_it_was_written(store: Store, trials):
     assert record.metrics["evaluate/error"] == 0.25
 
 
+@pytest.mark.parametrize("switch", ["true", "1"])
+def test_notes_are_written_at_once_where_mlflow_is_told_to_log_in_the_background(
+    store: Store, trials, monkeypatch, switch
+):
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", switch)
+    write(store, *trials.whole("a"))
+    (record,) = recorded_trials(store, "study")
+    assert (record.outcome, record.metrics["evaluate/error"]) == ("finished", 0.25)
+
+
 def test_a_study_without_records_reads_no_records(store: Store):
     assert list(recorded_trials(store, "nothing")) == []
     assert store.studies() == [], "reading makes no experiment"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for the types alone
     import duckdb
     import mlflow
     import mlflow.entities
+    import mlflow.environment_variables as mlflow_variables
     import mlflow.exceptions
     import mlflow.store.db.utils as mlflow_database
     import mlflow.store.tracking.sqlalchemy_store as mlflow_sql_store
@@ -41,6 +42,7 @@ else:
     of_mlflow = partial(Deferred, environment=MLFLOW_SETTINGS)
     mlflow, mlflow_database = of_mlflow("mlflow"), of_mlflow("mlflow.store.db.utils")
     mlflow_credentials = of_mlflow("mlflow.utils.credentials")
+    mlflow_variables = of_mlflow("mlflow.environment_variables")
     mlflow_rest = of_mlflow("mlflow.utils.rest_utils")
     mlflow_sql_store = of_mlflow("mlflow.store.tracking.sqlalchemy_store")
     mlflow_tracking_utils = of_mlflow("mlflow.tracking._tracking_service.utils")

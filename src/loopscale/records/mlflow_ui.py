@@ -58,7 +58,7 @@ def ui_page(store: Store, study: str) -> str:
         store.client.set_experiment_tag(experiment, TAG, json.dumps(view))
         path = f"{path}&{CHARTS}&viewStateShareKey={NAME}"
         for run, colour in run_colours(description, {run.info.run_id: run.data.tags for run in runs}).items():
-            store.client.set_tag(run, COLOUR, colour)
+            store.client.set_tag(run, COLOUR, colour, synchronous=True)
     return path
 
 

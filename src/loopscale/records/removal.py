@@ -57,7 +57,7 @@ def rename_study(store: Store, study: str, name: str) -> int:
     with store.transaction():
         for run in runs:
             if run.is_trial:
-                store.client.set_tag(run.id, "study", name)
+                store.client.set_tag(run.id, "study", name, synchronous=True)
     if parent := store.parent_run(name):
         description = json.loads(store.read_artifact(parent.id, STUDY_JSON) or "{}")
         text = json.dumps(description | {"name": name}, indent=1)

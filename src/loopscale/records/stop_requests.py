@@ -37,4 +37,4 @@ def _write(store: Store, study: str, key: str, text: str) -> None:
     parent = store.parent_run(study)
     if parent is None:
         raise _no_records(store, study)
-    store.client.set_tag(parent.id, STOP + key, text)
+    store.client.set_tag(parent.id, STOP + key, text, synchronous=True)

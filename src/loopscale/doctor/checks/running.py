@@ -37,7 +37,7 @@ def _end_trial(patient: Patient, study: str, run: Run) -> str:
     outcome = run.tags.get("outcome", "")
     if outcome not in OVER:
         outcome = "interrupted"
-        patient.store.client.set_tag(run.id, "outcome", outcome)
+        patient.store.client.set_tag(run.id, "outcome", outcome, synchronous=True)
     return _end(patient, run, STATUS.get(outcome, "FAILED"), outcome)
 
 

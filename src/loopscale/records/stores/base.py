@@ -22,6 +22,7 @@ from loopscale.core.file_locks import locked
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_tracking_utils, pa, parquet
+from loopscale.records.mlflow_switches import check_switches
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
 from loopscale.records.tables import CURVES, HISTORY, MALFORMED, with_later_columns
 from loopscale.redaction import password_of, without_password
@@ -231,6 +232,7 @@ class TrackingStore(Store):
         `default_artifacts` is a URI for MLflow's default experiment in a new database. Otherwise MLflow 3.17 writes the
         name of the working directory into SQL unescaped: with a quote in the name, no table can be made.
         """
+        check_switches(uri)
         connect = mlflow.MlflowClient
         for name in ("mlflow", "alembic", "sqlalchemy"):  # after the import, which sets levels itself
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -324,12 +324,18 @@ class MlflowWriter(Delivery):
         metrics = [entities.Metric(name, value, at, step) for (name, step), (value, at) in points.items()]
         texts = [entities.RunTag(name, text) for name, text in tags.items()]
         while len(settings) > TEXTS or len(metrics) > METRICS:
-            self.client.log_batch(run, metrics=metrics[:METRICS], params=settings[:TEXTS])
+            self._log_batch(run, metrics[:METRICS], settings[:TEXTS])
             metrics, settings = metrics[METRICS:], settings[TEXTS:]
         if settings or metrics or texts:
-            self.client.log_batch(run, metrics=metrics, params=settings, tags=texts[:TEXTS])
+            self._log_batch(run, metrics, settings, texts[:TEXTS])
         for first in range(TEXTS, len(texts), TEXTS):
-            self.client.log_batch(run, tags=texts[first : first + TEXTS])
+            self._log_batch(run, tags=texts[first : first + TEXTS])
+
+    def _log_batch(
+        self, run: str, metrics: Sequence[Any] = (), params: Sequence[Any] = (), tags: Sequence[Any] = ()
+    ) -> None:
+        # By default $MLFLOW_ENABLE_ASYNC_LOGGING decides. MLflow then drops errors, and a lost note counts as written.
+        self.client.log_batch(run, metrics=metrics, params=params, tags=tags, synchronous=True)
 
     def _set_status(self, run: str, note: Note) -> None:
         # Not before the latest recorded end: the clock of an earlier driver's machine may have been ahead.
