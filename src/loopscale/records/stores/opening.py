@@ -23,7 +23,7 @@ WITHOUT_SLASHES = re.compile(
     r"(https?|s3|gs|postgresql|mysql|mssql|sqlite)(\+\w+)?(:|;|(?=//))/{0,2}(?=[^/]|$|/)"
 )
 """The beginning of an address whose `://` is incomplete."""
-HOST = re.compile(r"localhost|\d+(\.\d+){3}|[^/]*:.*")
+HOST = re.compile(r"localhost|\d+(\.\d+){3}|(\[[\da-fA-F:]+\]|[\w.-]*):\S*")
 """A host of this machine, a number of a host, or a first part with a colon, which a host and its port have."""
 READER_PATIENCE = 5.0
 """Seconds before a reader gives up a silent bucket."""
