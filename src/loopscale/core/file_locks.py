@@ -81,6 +81,30 @@ def holder_of(path: Path) -> str | None:
     return None
 
 
+def holders_of_ranges(path: Path) -> list[str]:
+    """The processes of this machine that hold a lock on the file, or on a part of the file, as databases do.
+
+    Empty if the system does not tell: on another system than Linux, or for a process on another host or container.
+    """
+    try:
+        status, table = path.stat(), Path("/proc/locks").read_text()
+    except OSError:
+        return []
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    rows = [
+        words for line in table.splitlines() if "->" not in (words := line.split())
+    ]  # `->`: a process that waits
+    return [_program(number) for number in dict.fromkeys(row[4] for row in rows if row[5:6] == [file])]
+
+
+def _program(number: str) -> str:
+    """A process with the name of its program, such as `process 123 (sqlite3)`."""
+    try:
+        return f"process {number} ({Path(f'/proc/{number}/comm').read_text().strip()})"
+    except OSError:
+        return f"process {number}"
+
+
 def _holder(text: str) -> str:
     """The name of the holder: the first line of a lock file. The other lines are the holder's own."""
     return text.strip().partition("\n")[0]

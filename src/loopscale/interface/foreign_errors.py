@@ -21,7 +21,7 @@ UNUSABLE = {
     errno.ESTALE: "mount the file system again",
 }
 """The remedy for each error of a disk or a file system."""
-DAMAGED = ("malformed", "disk I/O", "not a database", "readonly", "locked", "disk is full")
+DAMAGED = ("malformed", "disk I/O", "not a database", "readonly", "disk is full")
 """Parts of SQLite's messages for a faulty file, as opposed to a faulty query."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -34,6 +34,8 @@ def as_loopscale_error(problem: Exception | SystemExit) -> LoopscaleError | None
     if isinstance(problem, OSError) and problem.errno in UNUSABLE and not isinstance(problem, LoopscaleError):
         place = f" {problem.filename}" if problem.filename else " the disk"
         return StoreError(f"cannot use{place} ({problem.strerror})", UNUSABLE[problem.errno])
+    if _reports_a_lock(problem):
+        return StoreError("the store's database is locked by another program", "end it, or try again later")
     if isinstance(problem, sqlite3.DatabaseError) and any(word in str(problem) for word in DAMAGED):
         what = f"the store's database cannot be read ({problem})"
         return StoreError(what, "restore it from a copy, or give another --store")
@@ -41,6 +43,12 @@ def as_loopscale_error(problem: Exception | SystemExit) -> LoopscaleError | None
     if from_store and (message := explain_denial(str(problem))):
         return StoreError(*message.split("; ", 1))
     return problem if isinstance(problem, LoopscaleError) else fault_of_plugin(problem)
+
+
+def _reports_a_lock(problem: BaseException) -> bool:
+    """True for an error of SQLite, of SQLAlchemy or of MLflow that a locked database has caused."""
+    of_database = type(problem).__module__.partition(".")[0] in ("sqlite3", "sqlalchemy", "mlflow")
+    return of_database and "database is locked" in str(problem)
 
 
 @contextmanager

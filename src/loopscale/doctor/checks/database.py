@@ -8,7 +8,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
-from loopscale.records.stores.folder import DATABASE
+from loopscale.records.stores.folder import DATABASE, LOCK_PATIENCE, naming_locks, reading
 
 OF_AN_INDEX = ("missing from index", "entries in index")
 """Texts of SQLite for a damaged index, which the table can make anew."""
@@ -42,7 +42,7 @@ class Database(Check):
 
 def _faults(file: Path) -> list[str]:
     try:
-        with closing(sqlite3.connect(file.as_uri() + "?mode=rw", uri=True, timeout=20)) as database:
+        with reading(file.parent) as database:
             rows = database.execute(f"PRAGMA integrity_check({MOST_FAULTS})").fetchall()
     except sqlite3.DatabaseError as problem:
         return [str(problem)]
@@ -50,7 +50,11 @@ def _faults(file: Path) -> list[str]:
 
 
 def _reindex(file: Path) -> str:
-    with closing(sqlite3.connect(file, timeout=20)) as database, database:
+    with (
+        naming_locks(file.parent),
+        closing(sqlite3.connect(file, timeout=LOCK_PATIENCE)) as database,
+        database,
+    ):
         database.execute("REINDEX")
     if faults := _faults(file):
         raise CannotMend(faults[0])

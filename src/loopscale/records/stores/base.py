@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-from loopscale.core.file_locks import locked
+from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_tracking_utils, pa, parquet
@@ -400,8 +400,23 @@ def _full(place: str, remedy: str) -> StoreError:
     return StoreError(f"the disk of {place} is full", f"make room there, or {remedy}")
 
 
+LOCKED = "database is locked"
+"""Part of the message of SQLite, and of libraries above SQLite, while another process holds the database."""
+
+
+def locked_database(place: str, file: Path | None = None) -> StoreError:
+    """The error for a database that another process holds; `file` is the database, if it is on this machine."""
+    holders = holders_of_ranges(file) if file else []
+    by = " and ".join(holders) or "another program"
+    return StoreError(
+        f"{place} is locked by {by}", f"end {'them' if holders[1:] else 'it'}, or try again later"
+    )
+
+
 def _unusable(uri: str, message: str) -> StoreError:
     address = without_password(uri)
+    if LOCKED in message:
+        return locked_database(address)
     if "out-of-date database schema" in message:
         return StoreError(
             f"{address} was made with another version of MLflow",

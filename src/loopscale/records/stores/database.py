@@ -1,12 +1,13 @@
 """A database with MLflow's tables that many hosts share, without a tracking server."""
 
 import os
+from pathlib import Path
 
 from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
 from loopscale.records.model import NoRecords, StoreError
-from loopscale.records.stores.base import TrackingStore, file_lock
+from loopscale.records.stores.base import LOCKED, TrackingStore, file_lock, locked_database
 from loopscale.redaction import without_password
 
 SCHEMES = ("postgresql", "mysql", "mssql", "sqlite")
@@ -40,6 +41,9 @@ class DatabaseStore(TrackingStore):
             raise StoreError(what, "check the address and install its driver") from problem
         except errors.SQLAlchemyError as problem:
             reason = str(getattr(problem, "orig", problem))
+            if LOCKED in reason:
+                file = sqlalchemy.make_url(uri).database
+                raise locked_database(address, Path(file) if file else None) from problem
             what = f"no database answers at {address} ({reason})"
             raise StoreError(what, "start it, or check --store") from problem
         if not has_tables and not create:

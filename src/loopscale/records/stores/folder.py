@@ -23,7 +23,16 @@ import loopscale
 from loopscale.core import durable
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
-from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Point, TrackingStore, file_lock, unwritable
+from loopscale.records.stores.base import (
+    FORMAT,
+    FORMAT_TAG,
+    LOCKED,
+    Point,
+    TrackingStore,
+    file_lock,
+    locked_database,
+    unwritable,
+)
 from loopscale.training.storage import CheckpointStore
 
 DATABASE, FORMAT_FILE, ARTIFACTS, REPORTS = "mlflow.db", "format.json", "artifacts", "reports"
@@ -32,6 +41,8 @@ MLFLOW_TABLES = ("experiments", "runs", "params", "metrics", "latest_metrics", "
 RUNS_PER_QUERY = 500
 PARQUET = b"PAR1"
 """The first and the last bytes of a Parquet file."""
+LOCK_PATIENCE = 20.0
+"""Seconds to wait for another process that holds the database."""
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
@@ -168,7 +179,7 @@ class FolderStore(TrackingStore):
         for table in ("tags", "latest_metrics", *(["params"] if params else [])):
             query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
             name = table.removeprefix("latest_")
-            with closing(_open_read_only(self.root)) as database:
+            with reading(self.root) as database:
                 for run, key, value in database.execute(query, (experiment,)):
                     if run in runs:
                         if isinstance(value, str):
@@ -213,7 +224,7 @@ class FolderStore(TrackingStore):
         return self.root / ARTIFACTS / run / "artifacts" / path
 
     def _select(self, query: str, *values: str) -> list[Any]:
-        with closing(_open_read_only(self.root)) as database:
+        with reading(self.root) as database:
             return database.execute(query, values).fetchall()
 
     def _relocate_artifacts(self) -> None:
@@ -227,7 +238,11 @@ class FolderStore(TrackingStore):
             f"SELECT 1 FROM experiments WHERE artifact_location != ? AND {OURS}"
             f" UNION ALL SELECT 1 FROM runs WHERE artifact_uri != {run_place} AND {OURS} LIMIT 1"
         )
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.root / DATABASE)) as database:
+        with (
+            suppress(sqlite3.OperationalError),
+            naming_locks(self.root),
+            closing(sqlite3.connect(self.root / DATABASE, timeout=LOCK_PATIENCE)) as database,
+        ):
             if not database.execute(strays, (place, FORMAT_TAG, place, FORMAT_TAG)).fetchone():
                 return
             with database:
@@ -314,12 +329,27 @@ def database_uri(root: Path) -> str:
     return sqlalchemy.URL.create("sqlite+pysqlite", database=str(database)).render_as_string()
 
 
-def _open_read_only(root: Path) -> sqlite3.Connection:
-    """Connect for reading. SQLite then also rolls back the half-written transaction of a killed writer."""
+@contextmanager
+def reading(root: Path) -> Iterator[sqlite3.Connection]:
+    """Connect for reading. SQLite then also rolls back the half-written transaction of a killed writer.
+
+    Raises StoreError if another process holds the database for longer than `LOCK_PATIENCE`.
+    """
     address = (root / DATABASE).as_uri() + "?mode=rw"
-    connection = sqlite3.connect(address, uri=True, timeout=20)
-    connection.execute("PRAGMA query_only = ON")
-    return connection
+    with naming_locks(root), closing(sqlite3.connect(address, uri=True, timeout=LOCK_PATIENCE)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        yield connection
+
+
+@contextmanager
+def naming_locks(root: Path) -> Iterator[None]:
+    """Raise StoreError with the holder's name if the database of a store is locked. The database is not damaged."""
+    try:
+        yield
+    except sqlite3.OperationalError as problem:
+        if LOCKED not in str(problem):
+            raise
+        raise locked_database(str(root / DATABASE), root / DATABASE) from problem
 
 
 def _create(root: Path) -> None:
@@ -381,7 +411,7 @@ def _check_database(root: Path) -> None:
     if not database.exists():
         return
     try:
-        with closing(_open_read_only(root)) as connection:
+        with reading(root) as connection:
             for table in MLFLOW_TABLES:
                 connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
     except sqlite3.Error as problem:
