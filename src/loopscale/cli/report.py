@@ -62,12 +62,13 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     UsageError or StoreError if the file cannot be written or must not be replaced.
     """
     from loopscale.analysis.report.study_page import study_page
+    from loopscale.core.file_names import bounded_path
     from loopscale.records.stores.folder import REPORTS
 
     results = findings.results
     page = study_page(results, provenance(store, results), findings).encode()
     reports = store.storage / REPORTS
-    file = out or reports / f"{results.name}.html"
+    file = out or reports / bounded_path(results.name, ".html")
     if out is None and not file.resolve().is_relative_to(reports.resolve()):
         raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
     write_page(file, page, named=out is not None)

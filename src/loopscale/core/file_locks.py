@@ -18,6 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from loopscale.core.file_names import bounded_name
+
+LONGEST_LOCK = 210
+"""Bytes in the name of a lock that is a file. The names of its partial files are longer by 38 bytes."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPROTONOSUPPORT}
 """Errors of a file system without locks."""
 BEAT_SECONDS = 5.0
@@ -122,7 +126,7 @@ def process_here(name: str) -> int | None:
 
 
 def _held_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.held")
+    return path.with_name(bounded_name(path.name, ".held", LONGEST_LOCK))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
+from loopscale.core.file_names import bounded_name
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -227,11 +228,22 @@ class Mirror:
                     _remove(mirrored.folder)
                     changed = True
             damaged = False
-            for folder, name in studies.items():
-                if study in (None, name):
-                    mirrored = StudyMirror(self.folder / folder)
+            wanted = {folder: name for folder, name in studies.items() if study in (None, name)}
+            unreadable = dict[str, StoreError]()
+            for folder, name in wanted.items():
+                mirrored = StudyMirror(self.folder / folder)
+                try:
                     changed |= mirrored.sync(self.store, name)
-                    damaged |= bool(mirrored.damaged)
+                except StoreError as problem:  # the records of one study, which hide no other study
+                    if _blames_disk(problem):
+                        raise
+                    unreadable[name] = problem
+                damaged |= bool(mirrored.damaged)
+            if unreadable and len(unreadable) == len(wanted):
+                raise next(iter(unreadable.values()))
+            for name, problem in unreadable.items():
+                self.store.warn(f"{name} is left out: {problem}")
+                damaged = True
             if changed or not (self.folder / MERGED).exists():
                 tables = [mirrored.trials for mirrored in self._study_mirrors()]
                 _write_parquet(merged_trials(tables), self.folder / MERGED)
@@ -444,7 +456,7 @@ def _as_pattern(file: Path) -> str:
 
 def _folder_name(study: str) -> str:
     """The name of one folder for a study, whose name may hold slashes."""
-    return quote(study, safe=" ").replace(".", "%2E")
+    return bounded_name(quote(study, safe=" ").replace(".", "%2E"))
 
 
 def _writable(folder: Path) -> bool:
