@@ -1,5 +1,8 @@
 """Tables in a terminal are readable at every width."""
 
+import json
+import os
+import subprocess
 import sys
 
 from tests.terminal import run_in_terminal
@@ -53,3 +56,10 @@ def test_paragraphs_end_lines_between_words_and_code_is_not_folded():
     assert "one two three four five six seven eight" in narrow
     assert "nine ten eleven" in narrow
     assert "    code: never folded, also in a narrow terminal" in "".join(narrow[-2:])
+
+
+def test_json_keeps_every_letter_where_the_output_is_not_utf_8():
+    program = "from loopscale.cli.output import show_json; show_json({'question': 'Größe λ?', 'error': float('nan')})"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii:replace"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout) == {"question": "Größe λ?", "error": None}

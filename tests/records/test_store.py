@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
+from loopscale.records.stores.server import ServerStore
 from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from tests.buckets import CREDENTIALS, Bucket
@@ -361,3 +363,18 @@ def test_the_parent_run_of_a_folder_is_found_without_mlflow(store: FolderStore, 
     through_mlflow = store.search([experiment], "tags.role = 'study'")
     assert [store.parent_run("one")] == through_mlflow
     assert store.parent_run("two") is None
+
+
+def test_a_server_of_this_machine_is_reached_past_a_proxy(monkeypatch):
+    """The proxy's port is closed. Without NO_PROXY a request would go there."""
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "")  # so that the test's end removes what the store adds
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ServerStore.check_reachable(f"http://127.0.0.1:{server.server_port}", create=True)
+        server.shutdown()
+    with pytest.raises(StoreError, match=r"by way of the proxy http://127.0.0.1:9.*; .*NO_PROXY"):
+        ServerStore.check_reachable("http://tracking.invalid:5000", create=True)

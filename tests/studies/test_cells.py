@@ -45,6 +45,11 @@ def test_cells_are_crossed_and_filtered():
     assert labels(made) == ["width=8, loops=2", "width=8, loops=4", "width=16, loops=2"]
 
 
+def test_values_that_agree_in_six_digits_have_different_labels():
+    made = study(scientific={"task.noise": [0.12345671, 0.12345679, 0.5]})
+    assert labels(made) == ["noise=0.12345671", "noise=0.12345679", "noise=0.5"]
+
+
 def test_a_whole_component_takes_missing_settings_from_fixed_if_its_kind_has_them():
     fixed = BASE["fixed"] | {"model": {"width": 16, "heads": 2, "pre_layers": 3, "kind": "algoformer"}}
     made = study(fixed=fixed, scientific={"model": MODELS})

@@ -209,6 +209,11 @@ def _unknown_study(mirror: Mirror, name: str) -> NoRecords:
     mirror.sync()
     known = [row["study"] for row in mirror.query("SELECT study FROM studies ORDER BY 1").to_pylist()]
     remedy = f"`loopscale run {name}` makes them"
+    if name in known:
+        deleted = mirror.store.deleted_parent_run(name)
+        restore = f"`mlflow runs restore --run-id {deleted.id}` brings the run back, or " if deleted else ""
+        what = f"the parent run of {name} in {mirror.store.name} is missing, which describes the study"
+        return NoRecords(what, f"{restore}`loopscale run {name}` writes a new one")
     return NoRecords(
         f"no records of {name} in {mirror.store.name} yet",
         f"{remedy}, or {one_of(name, known)}" if known else remedy,

@@ -63,8 +63,13 @@ def show_verbatim(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """Print one JSON document. Numbers that are not finite become null, and bytes become hexadecimal digits."""
-    text = json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)
-    print(visible(text), file=_for_json or sys.stdout, flush=True)
+    stream = _for_json or sys.stdout
+    text = visible(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:  # the stream would write `?` for a letter, and JSON has escapes for letters
+        text = visible(json.dumps(_plain(value), indent=1, allow_nan=False))
+    print(text, file=stream, flush=True)
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def spending_of(store: Store, study: str) -> Spending:
 
     A running driver charges up to 15 s in advance.
     """
-    return spending_in(store.parent_run(study), study)
+    return spending_in(store.parent_run(study) or store.deleted_parent_run(study), study)
 
 
 def spending_in(parent: Run | None, study: str) -> Spending:

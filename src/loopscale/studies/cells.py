@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +119,22 @@ def _over(tree: dict[str, Any], path: str, value: Mapping[str, Any]) -> dict[str
 
 
 def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
-    """A short text for every cell: its kinds, and the settings that differ among cells of these kinds."""
+    """A short text for every cell: its kinds, and the settings that differ among cells of these kinds.
+
+    Different cells have different texts: with longer names of the settings, or with every digit, if need be.
+    """
+    texts: list[str] = []
+    for write in (_text, _exact_text):
+        texts = _short_labels(cells, fallback, write)
+        if len(set(texts)) < len(texts):
+            whole = [", ".join(f"{path}={write(value)}" for path, value in cell.items()) for cell in cells]
+            texts = [text or fallback for text in whole]
+        if len(set(texts)) == len(texts):
+            return texts
+    return texts
+
+
+def _short_labels(cells: list[dict[str, Any]], fallback: str, write: Callable[[Any], str]) -> list[str]:
     varying = _varying(cells)
     leaf = {path: path.rsplit(".", 1)[1] for path in varying}
     short = {path: name if list(leaf.values()).count(name) == 1 else path for path, name in leaf.items()}
@@ -130,11 +145,9 @@ def labels(cells: list[dict[str, Any]], fallback: str) -> list[str]:
     texts: list[str] = []
     for cell in cells:
         kinds = [str(cell[path]) for path in cell if path.endswith(".kind") and path in varying]
-        settings = [f"{short[path]}={_text(cell[path])}" for path in cell if path in within[_kinds(cell)]]
+        settings = [f"{short[path]}={write(cell[path])}" for path in cell if path in within[_kinds(cell)]]
         texts.append(", ".join(kinds + settings) or fallback)
-    if len(set(texts)) == len(texts):
-        return texts
-    return [", ".join(f"{path}={_text(value)}" for path, value in cell.items()) or fallback for cell in cells]
+    return texts
 
 
 def _varying(cells: list[dict[str, Any]]) -> set[str]:
@@ -155,6 +168,10 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _exact_text(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else _text(value)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,10 @@ class Store(ABC):
         experiment = self.find_experiment(study)
         return parent_among(self.runs(experiment)) if experiment else None
 
+    def deleted_parent_run(self, study: str) -> Run | None:
+        """The latest parent run of a study that somebody has deleted in MLflow. Its tags hold the spent hours."""
+        return None
+
     @abstractmethod
     def histories(self, runs: Sequence[Run]) -> Iterator[Point]:
         """Every point of the metrics that have a history (`Run.curves`)."""
@@ -316,6 +320,12 @@ class TrackingStore(Store):
         experiment = self.find_experiment(study)
         page = self._page([experiment], f"tags.role = '{STUDY}'", ACTIVE)[0] if experiment else []
         return page[0] if page else None
+
+    @override
+    def deleted_parent_run(self, study: str) -> Run | None:
+        experiment = self.find_experiment(study)
+        parents = self.search([experiment], f"tags.role = '{STUDY}'", deleted=True) if experiment else []
+        return max(parents, key=lambda run: (run.start, run.id), default=None)
 
     @override
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:

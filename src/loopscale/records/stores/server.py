@@ -1,10 +1,13 @@
 """A tracking server that many hosts share."""
 
 import http.client
+import ipaddress
+import os
 import socket
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import urlsplit
 
 from typing_extensions import override
 
@@ -27,6 +30,7 @@ class ServerStore(TrackingStore):
     @staticmethod
     def check_reachable(uri: str, create: bool) -> None:
         """StoreError unless a server answers."""
+        _leave_out_proxy(uri)
         try:
             urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PATIENCE).close()
         except urllib.error.HTTPError as problem:
@@ -36,8 +40,11 @@ class ServerStore(TrackingStore):
             unreachable = (ConnectionError, TimeoutError, socket.gaierror)
             if isinstance(reason, OSError) and not isinstance(reason, unreachable):
                 return  # certificates and similar: MLflow has settings for them
-            what = f"no tracking server answers at {without_password(uri)} ({reason})"
-            raise StoreError(what, "start it, or give another --store") from problem
+            proxy = _proxy(uri)
+            way = f" by way of the proxy {without_password(proxy)}" if proxy else ""
+            what = f"no tracking server answers at {without_password(uri)}{way} ({reason})"
+            also = f", add {urlsplit(uri).hostname} to NO_PROXY" if proxy else ""
+            raise StoreError(what, f"start it{also}, or give another --store") from problem
         except (ValueError, http.client.InvalidURL) as problem:
             what = f"{uri} is no address ({problem})"
             raise StoreError(what, "give --store as http://host:port") from problem
@@ -65,6 +72,31 @@ class ServerStore(TrackingStore):
         answer = mlflow_rest.http_request(credentials, SEARCH, "POST", json=question)
         page = mlflow_rest.verify_rest_response(answer, SEARCH).json()
         return [_run(entry) for entry in page.get("runs", ())], page.get("next_page_token")
+
+
+def _proxy(uri: str) -> str | None:
+    """The proxy of the environment through which requests to the address go, if there is one."""
+    parts = urlsplit(uri)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _leave_out_proxy(uri: str) -> None:
+    """Add a host of this machine to NO_PROXY, for this process and MLflow's client. No proxy reaches this machine."""
+    host = urlsplit(uri).hostname or ""
+    if not _is_this_machine(host) or not _proxy(uri):
+        return
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, [given, host]))
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _run(entry: dict[str, Any]) -> Run:
