@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.core.file_names import LONGEST, bounded_name
+from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
 from loopscale.runner.lease import drivers, lease, lock_holder, lock_path
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
@@ -39,7 +39,7 @@ def test_a_name_that_fits_stays_and_longer_names_stay_different():
     assert bounded_name("a" * 250, ".lock") == "a" * 250 + ".lock"
     long = [bounded_name("ü" * 200 + end, ".lock") for end in ("", "a", "b")]
     assert len(set(long)) == 3
-    assert all(len(name.encode()) <= LONGEST and name.endswith(".lock") for name in long)
+    assert all(len(name.encode()) <= LONGEST_FILE_NAME and name.endswith(".lock") for name in long)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from loopscale.cluster.base import (
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
-from loopscale.core.file_names import LONGEST, bounded_name
+from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
 from loopscale.records.stores.opening import absolute_folder, store_place
 from loopscale.runner.lease import drivers
 
@@ -77,7 +77,9 @@ class Local(Cluster, kind="local"):
         if latest and latest.state not in ENDED:
             return replace(latest, attached=True)
         number = 1 + sum(each.study == request.study for each in self.submissions(name))
-        identity = bounded_name(request.study.replace("/", "__"), f"-{number}", LONGEST - len(".json"))
+        identity = bounded_name(
+            request.study.replace("/", "__"), f"-{number}", LONGEST_FILE_NAME - len(".json")
+        )
         package, log, code = self.folder / identity, self._file(identity, "log"), self._file(identity, "code")
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(package, ignore_errors=True)  # of a submission that was cut short

@@ -2,13 +2,13 @@
 
 from hashlib import sha256
 
-LONGEST = 255
+LONGEST_FILE_NAME = 255
 """Bytes in the name of a file on the usual file systems."""
 DIGITS = 16
 """Hexadecimal digits of the hash."""
 
 
-def bounded_name(name: str, suffix: str = "", longest: int = LONGEST) -> str:
+def bounded_name(name: str, suffix: str = "", longest: int = LONGEST_FILE_NAME) -> str:
     """The name with the suffix, in at most `longest` bytes of UTF-8. A name that fits stays as it is.
 
     A longer name keeps its beginning and ends with a hash of the whole name, so that different names stay different.

@@ -17,7 +17,7 @@ from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnava
 DEFAULT = ".loopscale"
 HOSTED = ("databricks", "databricks-uc", "uc")
 """Addresses that MLflow takes for services of Databricks. As folders they would surprise a person."""
-VARIABLE = re.compile(r"\$\w+|\$\{|%\w+%")
+UNREPLACED = re.compile(r"\$\w+|\$\{|%\w+%")
 """A variable that no shell has replaced."""
 WITHOUT_SLASHES = re.compile(
     r"(https?|s3|gs|postgresql|mysql|mssql|sqlite)(\+\w+)?(:|;|(?=//))/{0,2}(?=[^/]|$|/)"
@@ -124,7 +124,7 @@ def _check_name(text: str) -> None:
     """
     if os.path.isdir(text):
         return
-    if VARIABLE.search(text):
+    if UNREPLACED.search(text):
         raise StoreError(f"{text} has a variable that no shell has replaced", "write the whole path")
     if start := WITHOUT_SLASHES.match(text):
         slashes = ":///" if start[1] == "sqlite" else "://"
