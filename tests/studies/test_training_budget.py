@@ -21,7 +21,7 @@ LOOPED = {"kind": "looped", "width": 16, "heads": 2}
 MODELS = [{"kind": "looped"}, {"kind": "gpt2", "layers": 2}, {"kind": "algoformer"}]
 FLOPS = 5e9
 LR = {"training.lr": {"real": [1e-4, 1e-2], "scale": "log"}}
-WIDTH = {"model.width": {"integer": [8, 32]}}
+WIDTH = {"model.width": {"integer": [8, 32], "step": 8}}
 
 
 def tree(training: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_a_trial_with_a_budget_is_the_trial_with_the_derived_steps():
 
 def test_a_cell_is_named_by_its_budget_and_not_by_the_steps():
     def keys(budget: float, width: list[int]) -> list[str]:
-        nuisance = {"model.width": {"integer": width}}
+        nuisance = {"model.width": {"integer": width, "step": 8}}
         return [cell.key for cell in study({"flops": budget}, nuisance=nuisance).cells()]
 
     assert keys(FLOPS, [8, 32]) == keys(FLOPS, [16, 32]) != keys(2 * FLOPS, [8, 32])

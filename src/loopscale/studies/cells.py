@@ -34,7 +34,7 @@ from loopscale.studies.settings import (
     with_kind,
     with_named_kinds,
 )
-from loopscale.studies.space import MOST_DRAWS, Axis, draws, finite_points
+from loopscale.studies.space import MOST_DRAWS, Axis, Integer, draws, finite_points
 from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
 from loopscale.studies.where import holds, paths, split
 from loopscale.tasks.base import Task
@@ -201,8 +201,11 @@ SAMPLED = 8
 """Further feasible points that are validated and priced if an end of the ranges is infeasible."""
 
 
-ALL_TRIED, MOST_TRIED = 2_000, 64
-"""Random points that are validated besides the ends: in all cells together, and at most in each cell."""
+ALL_TRIED, MOST_TRIED = 256, 64
+"""Random points that are validated besides the ends: in all cells together, and at most in each cell.
+
+A validation takes a millisecond or more.
+"""
 
 
 @dataclass
@@ -334,7 +337,7 @@ def _add(
         layout.relations[key] = Relation(relation, tree)
     corners = (_valid_trial(combination, point, ranges, layout) for point in ends[1:])
     layout.corners[key] = [trial, *filter(None, corners)]
-    if ranges and len(layout.corners[key]) == len(ends):
+    if any(isinstance(axis, Integer) for axis in ranges.values()) and len(layout.corners[key]) == len(ends):
         layout.faults += _faults_inside(combination, ranges, layout.relations.get(key), layout.prices)
 
 
@@ -343,7 +346,8 @@ def _faults_inside(
 ) -> list[Fault]:
     """The faults of the first impossible point among random points of the cell, drawn as a search draws them.
 
-    The ends of a range may be possible and points between them impossible, as widths that the heads do not divide.
+    The ends of a range of whole numbers may be possible and points between them impossible, as widths that the heads do
+    not divide.
     """
     cells = math.prod(map(len, combination.axes.values()))
     count = min(MOST_TRIED, max(1, ALL_TRIED // cells))
