@@ -32,9 +32,9 @@ import torch
 from machine import describe
 from processes import processor_times
 
+from loopscale.core.ray_environment import QUIET
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner.on_ray import RAY_ENVIRONMENT
 from loopscale.runner.run import run
 from loopscale.studies.spec import Study
 from loopscale.training.cost import step_seconds
@@ -168,7 +168,7 @@ def loopscale_side(study: Study, trials: int, folder: Path) -> Use:
 
 
 def stock_side(trials: int, folder: Path) -> Use:
-    os.environ |= RAY_ENVIRONMENT
+    os.environ |= QUIET
     import ray
     from optuna.samplers import RandomSampler
     from ray import tune

@@ -200,3 +200,12 @@ def test_a_plan_names_the_recipe_with_which_more_nets_learn(two_recipes: Emergen
 
 def test_a_recipe_is_not_blamed_where_no_better_one_is_recorded():
     assert not list(shipped_times().recipe_remarks([planned(200, task="autoregression", model="algoformer")]))
+
+
+def test_no_recipe_is_named_where_hardly_more_nets_would_learn(two_recipes: EmergenceTable):
+    adam = planned(5, task="pca")
+    own, other = (
+        two_recipes.expected_learning([replace(adam, recipe=recipe)])[0].share for recipe in (ADAM, MUON)
+    )
+    assert 0 < other - own < 0.1
+    assert not list(two_recipes.recipe_remarks([adam]))

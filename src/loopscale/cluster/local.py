@@ -35,6 +35,7 @@ from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
 from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
+from loopscale.core.machine_share import usable_cpus
 from loopscale.records.stores.opening import absolute_folder, store_place
 from loopscale.runner.lease import drivers
 
@@ -50,7 +51,7 @@ class Local(Cluster, kind="local"):
 
     @override
     def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
-        cpus = len(os.sched_getaffinity(0))
+        cpus = max(1, int(usable_cpus()))
         slots = trials_per_machine({"cpu": trial["cpu"]}, cpus, 0)
         return (HostGroup(1, cpus, torch.cuda.device_count(), slots, least=1, started=False),)
 

@@ -6,6 +6,7 @@ Ray waits without a message for resources that never come, so the resources are 
 import json
 import os
 import platform
+import resource
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from loopscale.core.machine_share import main_memory, usable_cpus, usable_memory
 from loopscale.errors import ClusterError, ResourcesError
 from loopscale.models import linear
 from loopscale.redaction import redacted_command
@@ -28,6 +30,15 @@ ORIGIN = "origin.json"
 """File beside `studies/` in a package for a cluster, where no repository exists: provenance tags of the package."""
 CONNECT_SECONDS = 5.0
 """Time for a connection to a cluster. A host that is off never answers."""
+OBJECT_STORE_BYTES = 128 * 2**20
+"""Size of a private Ray's object store, a file. Orders and reports are small; no data of a trial pass through Ray."""
+LEAST_ADDRESS_BYTES = 4 * 2**30
+"""Addresses of memory that a process of Ray needs: with 3.4 GiB its threads do not start, with 3.8 they do."""
+PROCESS_LIMITS = {
+    "v": (resource.RLIMIT_AS, LEAST_ADDRESS_BYTES, "processes of at most"),
+    "f": (resource.RLIMIT_FSIZE, OBJECT_STORE_BYTES, "files of at most"),
+}
+"""Limits by their letter for `ulimit`, with the bytes that Ray needs. Below them Ray dies without a message."""
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 """Texts of out-of-memory errors of torch and its libraries that have no exception type of their own."""
 
@@ -61,7 +72,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 @cache
 def describe_machine() -> str:
     """Processor, number of threads, and main memory. Unknown parts are left out."""
-    memory = _main_memory()
+    memory = main_memory()
     parts = [processor(), f"{os.cpu_count() or 1} threads", f"{memory:.0f} GiB" if memory else ""]
     return ", ".join(part for part in parts if part)
 
@@ -95,14 +106,6 @@ def processor() -> str:
     return next(names, platform.machine())
 
 
-def _main_memory() -> float:
-    """Main memory in GiB; 0 if unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    except (ValueError, OSError):
-        return 0.0
-
-
 def _origin_tags(folder: Path) -> dict[str, str]:
     """Provenance tags of the package that contains the study; empty outside a package."""
     for parent in (folder.absolute(), *folder.absolute().parents):
@@ -127,7 +130,13 @@ def require_resources(resources: Resources, address: str | None) -> None:
     if address:
         _check_address(address)
         return
-    cpus, gpus = len(os.sched_getaffinity(0)), torch.cuda.device_count()
+    for letter, (limit, needed, what) in PROCESS_LIMITS.items():
+        if 0 <= (allowed := resource.getrlimit(limit)[0]) < needed:
+            raise ResourcesError(
+                f"this shell allows {what} {allowed / 2**20:.0f} MiB, and Ray needs {needed / 2**20:.0f}; "
+                f"raise the limit, for example `ulimit -{letter} unlimited`"
+            )
+    cpus, gpus = max(1.0, usable_cpus()), torch.cuda.device_count()
     if resources.gpu > gpus:
         raise ResourcesError(
             f"a trial needs {resources.gpu:g} GPU and this machine has {gpus or 'none'}; "
@@ -135,13 +144,13 @@ def require_resources(resources: Resources, address: str | None) -> None:
         )
     if resources.cpu > cpus:
         raise ResourcesError(
-            f"a trial needs {resources.cpu:g} CPUs and this machine has {cpus}; "
-            f"give the --address of a larger cluster, or --set resources.cpu={cpus}"
+            f"a trial needs {resources.cpu:g} CPUs and this process may use {cpus:g}; "
+            f"give the --address of a larger cluster, or --set resources.cpu={cpus:g}"
         )
-    memory = _main_memory()
+    memory = usable_memory()
     if resources.memory and memory and resources.memory > memory:
         raise ResourcesError(
-            f"a trial needs {resources.memory:g} GiB of memory and this machine has {memory:.3g}; "
+            f"a trial needs {resources.memory:g} GiB of memory and this process may use {memory:.3g}; "
             f"give the --address of a larger cluster, or a smaller resources.memory"
         )
 
@@ -162,8 +171,8 @@ def _check_address(address: str) -> None:
 
 
 def local_workers(resources: Resources) -> int:
-    """Number of trials that fit on the CPUs of this process; at least 1."""
-    return max(1, int(len(os.sched_getaffinity(0)) / resources.cpu))
+    """Number of trials that fit on the CPUs that this process may use; at least 1."""
+    return max(1, int(usable_cpus() / resources.cpu))
 
 
 def is_out_of_memory(error: Exception) -> bool:

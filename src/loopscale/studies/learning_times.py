@@ -23,6 +23,8 @@ ANY = ""
 """In place of a task or a model: all of them together."""
 ENOUGH_LEARN = 0.8
 """A plan warns of recipes with a smaller expected share of runs that learn."""
+LEAST_GAIN = 0.1
+"""A plan names another recipe only if the share of runs that learn is larger by at least this much."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,7 @@ class EmergenceTable:
                 if other not in (recipe, ANY_RECIPE)
             ]
             better, name = max(tried, key=lambda each: each[0].share, default=(own, recipe))
-            if better.share > own.share:
+            if better.share - own.share >= LEAST_GAIN:
                 steps = f"{own.most_steps:,} steps" if own.least_steps == own.most_steps else "these steps"
                 yield (
                     f"with {recipe.words}, {percent(own.share)} of {model} on {task} are expected to learn within "

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from loopscale.core.machine_share import usable_cpus
 from loopscale.core.visible import visible
 from loopscale.stats.prediction import LEAST_FITTED
 from loopscale.studies.axes import numbers
@@ -232,8 +233,9 @@ def plan_study(
     ended
         The tuning trials and the replicates that have ended, by the key of their cell; None without records.
     """
-    workers = workers or max(1, int((os.cpu_count() or 1) / study.resources.cpu))
-    threads = min(study.resources.threads, os.cpu_count() or 1)
+    cpus = usable_cpus()
+    workers = workers or max(1, int(cpus / study.resources.cpu))
+    threads = min(study.resources.threads, max(1, int(cpus)))
     speed = GivenRate(rate) if rate else measured_for(study, threads, 1 if offer else workers)
     derived_here = study.unpriced
     study = study.at_prices(Prices(speed=speed)) if derived_here else study
@@ -253,6 +255,8 @@ def plan_study(
     least = LEAST_EFFECT if least_effect is None else least_effect
     rooms, power = study_room(study, least), study_power(study, noise or Noise())
     remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
+    if not offer and cpus < (os.cpu_count() or 1):
+        remarks.append(f"this process may use {cpus:g} of the {os.cpu_count()} CPUs of this machine")
     if derived_here:
         remarks.append(
             "the steps follow from training.seconds at this speed; the first run measures and records its own, or "

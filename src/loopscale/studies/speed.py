@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from loopscale.core.compiler import without_compiler
+from loopscale.core.machine_share import usable_cpus
 from loopscale.core.seeds import stream
 from loopscale.evaluate import VALIDATION_PROMPTS, Evaluation
 from loopscale.training.cost import (
@@ -222,9 +223,9 @@ def slow_down(trial: Trial, alone: float, workers: int) -> float:
     Other processes repeat the forward pass meanwhile, one on each core that `workers` trials would use. With more
     trials than cores, trials also wait for each other.
     """
-    threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    threads, cores = torch.get_num_threads(), usable_cpus()
     waiting = _waiting(workers)
-    neighbours = min(workers, cores // threads) - 1
+    neighbours = min(workers, int(cores / threads)) - 1
     if neighbours < 1:
         return waiting
     with without_compiler():
@@ -244,7 +245,7 @@ def slow_down(trial: Trial, alone: float, workers: int) -> float:
 
 def _waiting(workers: int) -> float:
     """How much longer a trial takes if there are more trials than cores."""
-    return max(1.0, workers * torch.get_num_threads() / len(os.sched_getaffinity(0)))
+    return max(1.0, workers * torch.get_num_threads() / usable_cpus())
 
 
 @contextmanager

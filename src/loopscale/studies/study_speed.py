@@ -1,9 +1,8 @@
 """The speed of a study's trials on this machine: given as a rate, or measured."""
 
-import os
-
 import torch
 
+from loopscale.core.machine_share import usable_cpus
 from loopscale.studies.mistakes import Mistake, Mistakes
 from loopscale.studies.spec import Study
 from loopscale.studies.speed import GivenRate, MeasuredSpeed, measured_speed
@@ -21,7 +20,7 @@ def with_speed(study: Study, rate: float | None = None) -> Study:
     if rate is None and device == "cuda" and not torch.cuda.is_available():
         what = "training.seconds needs the speed of a trial on a GPU, and this machine has no GPU"
         raise Mistakes([Mistake(study.name, None, what, "give the FLOP/s of one trial as --rate")])
-    threads = min(study.resources.threads, os.cpu_count() or 1)
+    threads = min(study.resources.threads, max(1, int(usable_cpus())))
     speed = GivenRate(rate) if rate else measured_for(study, threads, 1, device)
     return study.at_prices(Prices(study.prices.recorded, speed))
 

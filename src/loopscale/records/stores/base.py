@@ -21,8 +21,14 @@ from typing_extensions import override
 from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
-from loopscale.records.deferred_imports import mlflow, mlflow_sql_store, mlflow_tracking_utils, pa, parquet
-from loopscale.records.mlflow_switches import check_switches
+from loopscale.records.deferred_imports import (
+    mlflow,
+    mlflow_sql_store,
+    mlflow_tracking_utils,
+    mlflow_variables,
+    pa,
+    parquet,
+)
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
 from loopscale.records.tables import CURVES, HISTORY, MALFORMED, with_later_columns
 from loopscale.redaction import password_of, without_password
@@ -49,6 +55,13 @@ PAGE_ROWS = 200
 """Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
 THREADS = 8
 """Requests to a server or database at a time."""
+DIVERTING_VARIABLES = {
+    "MLFLOW_ENABLE_WORKSPACES": "put the records into a workspace of a server, where loopscale does not look",
+    "MLFLOW_SQLALCHEMYSTORE_ECHO": "print every statement into the answer of loopscale",
+}
+"""Switches for databases, and what they do when they are on. Folders and databases without a server refuse them."""
+WORDS_FOR_ON = ("true", "1")
+"""MLflow's words for a switch that is on."""
 
 
 class Store(ABC):
@@ -236,7 +249,7 @@ class TrackingStore(Store):
         `default_artifacts` is a URI for MLflow's default experiment in a new database. Otherwise MLflow 3.17 writes the
         name of the working directory into SQL unescaped: with a quote in the name, no table can be made.
         """
-        check_switches(uri)
+        _check_variables(uri)
         connect = mlflow.MlflowClient
         for name in ("mlflow", "alembic", "sqlalchemy"):  # after the import, which sets levels itself
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -393,6 +406,27 @@ class TrackingStore(Store):
         artifacts = self._artifact_root()
         options = [] if password_of(self.uri) else ["--backend-store-uri", self.uri]
         return [*options, "--default-artifact-root", artifacts] if artifacts else options
+
+
+def _check_variables(uri: str) -> None:
+    """Return if MLflow's variables leave the records of `uri` complete and in their place. Raises StoreError.
+
+    Every write is synchronous, whatever `MLFLOW_ENABLE_ASYNC_LOGGING` says (see `writing.mlflow_writer`). Every call
+    names its address, experiment and run, so `MLFLOW_TRACKING_URI` and `MLFLOW_RUN_ID` have no effect. If MLflow cannot
+    read a variable, MLflow raises an exception in the middle of a write.
+    """
+    names = [name for name in os.environ if name.lstrip("_").startswith("MLFLOW_")]
+    try:
+        for name in names:
+            getattr(getattr(mlflow_variables, name, None), "get", str)()
+    except ValueError as problem:  # MLflow reads some variables while it is imported
+        raise StoreError(
+            f"MLflow cannot read a variable ({problem})", "correct or unset the variable"
+        ) from problem
+    local = not uri.startswith(("http://", "https://"))
+    for name, effect in DIVERTING_VARIABLES.items():
+        if local and os.environ.get(name, "").lower() in WORDS_FOR_ON:
+            raise StoreError(f"{name} is on, and MLflow would {effect}", f"unset {name}")
 
 
 def _run(entry: Any) -> Run:

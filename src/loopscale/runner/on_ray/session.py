@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +26,15 @@ from ray._raylet import (
     AuthenticationTokenLoader,  # pyright: ignore[reportAttributeAccessIssue]
     Config,  # pyright: ignore[reportAttributeAccessIssue]
 )
+from ray.job_config import JobConfig
 from ray.tune.execution import class_cache
+from typing_extensions import override
 
 from loopscale.core.leftovers import FOLDER_PREFIX, marked
+from loopscale.core.ray_environment import private_variables
 from loopscale.errors import RunError
 from loopscale.redaction import redacted
+from loopscale.runner.machine import OBJECT_STORE_BYTES
 
 LONGEST_FOLDER = 38
 """Characters. The path of a socket has at most 107 characters, and Ray needs the rest of them."""
@@ -99,9 +104,11 @@ def ray_session(cpus: int, address: str | None, give_up: Callable[[str], None]) 
                 yield session
                 return
             with _private_environment(session) as folder, _inherited_environment():
-                options = {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
+                options = {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": f"{folder}/r"}
+                options |= {"object_store_memory": OBJECT_STORE_BYTES, "_plasma_directory": folder}
                 with _deaf_to_hang_ups():
-                    _init("Ray does not start on this machine", address="local", **options)
+                    what = "Ray does not start on this machine"
+                    _init(what, address="local", job_config=ImportPath(), **options)
                 watch = threading.Thread(
                     target=session.watch, args=[give_up], name="watch of Ray", daemon=True
                 )
@@ -109,6 +116,24 @@ def ray_session(cpus: int, address: str | None, give_up: Callable[[str], None]) 
                 yield session
         finally:
             session.end()
+
+
+class ImportPath(JobConfig):
+    """The workers import modules from the folders that this process imports from.
+
+    Ray 2.60 always adds the working folder. A file `torch.py` in that folder would then replace torch in the workers.
+    """
+
+    def __init__(self) -> None:
+        folders = [os.path.dirname(os.path.realpath(sys.argv[0])), os.getcwd()]
+        known = {os.path.realpath(folder) for folder in sys.path}  # an empty name is the working folder
+        super().__init__(
+            _py_driver_sys_path=[folder for folder in folders if os.path.realpath(folder) in known]
+        )
+
+    @override
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True  # so Ray adds no folder of its own choice
 
 
 @contextmanager
@@ -158,28 +183,21 @@ def short_folder(places: Sequence[str]) -> str:
 def _private_environment(session: RaySession) -> Iterator[str]:
     """The variables of a Ray that only this user on this machine can reach. Yields the folder of Ray."""
     folder = short_folder([tempfile.gettempdir(), *SHORT_PLACES])
-    variables = {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        # Ray's own way to 127.0.0.1, for its processes. Ray uses it by default on the desktops of other makers.
-        ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
-    }
-    before = {name: os.environ.get(name) for name in variables}
     clusters = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ.update(variables)
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    _read_environment_again()
     try:
-        with marked(Path(folder)):
-            yield f"{folder}/r"  # Ray opens its own folder for all users
+        with marked(Path(folder)), private_variables():
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+            # Ray's own way to 127.0.0.1, for its processes. Ray uses it by default on the desktops of other makers.
+            os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+            ray_constants.ENABLE_RAY_CLUSTER = False
+            _read_environment_again()
+            try:
+                yield folder
+            finally:
+                session.end()
     finally:
-        session.end()
         ray_constants.ENABLE_RAY_CLUSTER = clusters
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         _read_environment_again()
         shutil.rmtree(folder, ignore_errors=True)
 
