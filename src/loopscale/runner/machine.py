@@ -133,7 +133,7 @@ def require_resources(resources: Resources, address: str | None) -> None:
     for letter, (limit, needed, what) in PROCESS_LIMITS.items():
         if 0 <= (allowed := resource.getrlimit(limit)[0]) < needed:
             raise ResourcesError(
-                f"this shell allows {what} {allowed / 2**20:.0f} MiB, and Ray needs {needed / 2**20:.0f}; "
+                f"this shell allows {what} {allowed // 2**10:,} KiB, and Ray needs {needed // 2**10:,}; "
                 f"raise the limit, for example `ulimit -{letter} unlimited`"
             )
     cpus, gpus = max(1.0, usable_cpus()), torch.cuda.device_count()

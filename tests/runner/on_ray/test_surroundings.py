@@ -96,7 +96,7 @@ def test_a_run_takes_nothing_from_its_surroundings(
     [
         (
             "ulimit -v 3500000",
-            "this shell allows processes of at most 3418 MiB, and Ray needs 4096; raise the limit",
+            "this shell allows processes of at most 3,500,000 KiB, and Ray needs 4,194,304; raise the limit",
         ),
         ("ulimit -f 10000", "this shell allows files of at most"),
     ],
