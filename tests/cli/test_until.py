@@ -80,7 +80,8 @@ def test_list_says_what_was_ordered_and_why(printed, tmp_path: Path):
     made, store = deciding(CLEAR, SAME, until={"steps": 2, "looks": [3, 5], "futile": 0.0}), Store()
     complete(made, Longer(1, means={1: -2.0}, only=(1,)), store)
     recorded_in(tmp_path / "store", made, store)
-    words = "looks ordered 4 replicates for 1 open question; 6 trainings of 2 times the steps for 1 not learnt question"
+    longer = "6 trainings of 2 times the steps for 1 question with too few learnt runs"
+    words = f"looks ordered 4 replicates for 1 open question; {longer}"
     listed = json.loads(printed("list", "--json", "--store", str(tmp_path / "store")))
     assert listed[0]["ordered"] == words
     table = " ".join(printed("best", made.name, "--store", str(tmp_path / "store")).split())

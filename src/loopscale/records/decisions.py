@@ -176,12 +176,18 @@ def order_words(decisions: Sequence[Decision], replicates: int) -> str:
         step = "train" if factor == 1 else "longer"
         asking = [each for each in decisions if each.next_factor == factor and each.step in ("train", step)]
         words = {each.question: each.word for each in reversed(asking)}  # the word of the first order
-        reasons = Counter("not learnt" if word == "not learnt" else "open" for word in words.values())
-        named = " and ".join(f"{count} {word}" for word, count in sorted(reasons.items()))
+        unlearnt = sum(word == "not learnt" for word in words.values())
+        open_ones, few = _questions(len(words) - unlearnt, "open "), _questions(unlearnt)
+        named = " and ".join(filter(None, (open_ones, few and f"{few} with too few learnt runs")))
         kind = "replicates" if factor == 1 else f"trainings of {factor} times the steps"
         if runs:
-            parts.append(f"{runs:,} {kind} for {named} question{'s' * (len(words) > 1)}")
+            parts.append(f"{runs:,} {kind} for {named}")
     return f"looks ordered {'; '.join(parts)}" if parts else ""
+
+
+def _questions(count: int, kind: str = "") -> str:
+    """`2 open questions`; empty without any."""
+    return f"{count} {kind}question{'s' * (count > 1)}" if count else ""
 
 
 def answering_factors(

@@ -160,6 +160,8 @@ def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(
         text: each.word for text, each in decided.items()
     }
     assert judged["1 beats 2"].verdict == "holds among learnt runs"
+    plain = judged["1 beats 2"].to_dict()
+    assert (plain["verdict"], plain["among_learnt_runs"]) == ("holds", True), "programs compare single words"
     assert judged["4 beats 8"].word in ("not learnt", "learns more often")
     assert decided["1 beats 2"].learnt == "2 of 3 and 3 of 3"
     last = decided["2 beats 8"]  # later looks of other claims train no cell of this claim
@@ -237,7 +239,7 @@ def test_only_the_longest_trainings_answer_and_readers_name_the_verdicts_on_the_
         assert second.sides.notes == ()
         sentences = list(order_sentences(read))
         assert sentences == [
-            "The looks ordered 6 trainings of 2 times the steps for 1 not learnt question.",
+            "The looks ordered 6 trainings of 2 times the steps for 1 question with too few learnt runs.",
             "After 3 replicates per 90 steps, `until.steps` ordered trainings of twice the steps for 2 cells, because "
             "nets of “1 beats 2” stood on the plateau. Only the longer trainings answer.",
             "Verdict per 90 steps: 1 beats 2: not learnt.",

@@ -157,6 +157,8 @@ class JudgedClaim:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for programs."""
         return {name: value for column in CLAIM_COLUMNS for name, value in _plain(column, self)} | {
+            "verdict": self.word,
+            "among_learnt_runs": self.verdict != self.word,
             "alone": self.alone,
             "p": self.p,
             "remarks": self.remarks,
