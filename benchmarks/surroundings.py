@@ -10,6 +10,7 @@ Prints a row for each case, and ends with the number of cases that failed.
 import argparse
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -221,7 +222,15 @@ def attempt(case: Case) -> Result:
         study = "s.yaml" if "gone" not in case.shell else f"{place}/s.yaml"
         run = [PROGRAM, "run", study, "--store", str(store), "--workers", "2"]
         # The shell is no part of the case: LD_PRELOAD and its like are set for the run alone.
-        command = ["unshare", "-m", "sh", "-c", f'cd {folder}; {case.shell} exec "$@"', "sh", *run]
+        command = [
+            shutil.which("unshare") or "unshare",
+            "-m",
+            shutil.which("sh") or "sh",
+            "-c",
+            f'cd {folder}; {case.shell} exec "$@"',
+            "sh",
+            *run,
+        ]
         started = time.monotonic()
         with (Path(place) / "output").open("wb") as output:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}

@@ -329,3 +329,13 @@ def test_resources_beyond_the_machine_are_a_mistake_before_ray_starts(tmp_path: 
     assert "a trial needs" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (Path(__file__).parents[2] / "new").exists()
+
+
+def test_a_variable_that_a_library_does_not_understand_is_one_line():
+    program = [sys.executable, "-m", "loopscale.cli.main", "plan", "quickstart"]
+    done = subprocess.run(
+        program, env=os.environ | {"TORCH_LOGS": "bogus"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("torch does not import (Invalid log settings: bogus")
+    assert done.stderr.count("\n") == 1

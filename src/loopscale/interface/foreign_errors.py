@@ -1,7 +1,8 @@
-"""Errors of SQLite, of MLflow and of plugins that a person can mend, as errors of `loopscale.errors`."""
+"""Errors of SQLite, of MLflow, of plugins and of imports that a person can mend, as errors of `loopscale.errors`."""
 
 import errno
 import sqlite3
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -42,7 +43,25 @@ def as_loopscale_error(problem: Exception | SystemExit) -> LoopscaleError | None
     from_store = isinstance(problem, StoreError) or type(problem).__module__.startswith("mlflow")
     if from_store and (message := explain_denial(str(problem))):
         return StoreError(*message.split("; ", 1))
-    return problem if isinstance(problem, LoopscaleError) else fault_of_plugin(problem)
+    return (
+        problem
+        if isinstance(problem, LoopscaleError)
+        else fault_of_plugin(problem) or _fault_of_import(problem)
+    )
+
+
+def _fault_of_import(problem: Exception | SystemExit) -> LoopscaleError | None:
+    """The error that ended the import of a library: it is not whole, or reads a variable with an odd value."""
+    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    importing = (frame.f_globals["__name__"] for frame in frames if frame.f_code.co_name == "<module>")
+    names = (name.partition(".")[0] for name in importing)
+    if (library := next((name for name in names if name not in ("loopscale", "__main__")), None)) is None:
+        return None
+    reason = next(
+        (line.strip() for line in str(problem).splitlines() if line.strip()), type(problem).__name__
+    )
+    remedy = f"correct the variable if the reason names one, or install {library} again"
+    return LoopscaleError(f"{library} does not import ({reason[:300].rstrip('.')}); {remedy}")
 
 
 def _reports_a_lock(problem: BaseException) -> bool:
