@@ -125,7 +125,7 @@ def test_two_levels_need_few_steps_and_more_levels_make_loops_pay():
     loaded = Study.load(STUDIES / "scaling/reduced/conditioning.yaml")
     assert "training.loops (2 .. 10) cannot move the answer" in remarks(loaded)
     assert "conjugate_gradient needs 2 steps" in remarks(loaded)
-    assert "task.condition (1 .. 64) cannot move error_last" in remarks(loaded)
+    assert "task.condition (1 .. 256) cannot move error_last" in remarks(loaded)
     task = {"kind": "linear_regression", "dim": 8, "points": 40, "condition": 1000}
     two, eight = (
         remarks(study(scientific={"training.loops": [4, 8]}, fixed=BASE["fixed"] | {"task": task | levels}))

@@ -375,8 +375,12 @@ def _curve_files(curves: "pa.Table") -> dict[str, bytes]:
 
 
 def _write(file: Path, table: "pa.Table") -> None:
+    """Write a CSV or Parquet file. Floats by their bytes take three quarters of the room (`BYTE_STREAM_SPLIT`)."""
+    floats = [column.name for column in table.schema if pa.types.is_floating(column.type)]
+    others = [name for name in table.column_names if name not in floats]
+    columns: dict[str, Any] = {"use_dictionary": others, "use_byte_stream_split": floats}
     with open_output(file) as stream:
         if file.suffix == ".csv":
             csv.write_csv(table, stream)
         else:
-            parquet.write_table(table, stream, compression="zstd")
+            parquet.write_table(table, stream, compression="zstd", **columns)
