@@ -67,7 +67,9 @@ def test_the_installed_wheel_runs_the_quickstart_outside_of_the_checkout(tmp_pat
         "--no-index",
         str(wheel),
     ]
-    subprocess.run(install, check=True, capture_output=True)
+    # With the checkout on PYTHONPATH pip would take the package for installed.
+    alone = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(install, check=True, capture_output=True, env=alone)
 
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -21,7 +21,9 @@ def test_the_shipped_table_has_the_recorded_tasks_and_models():
     assert (ANY, ANY, ALONG_LOOP) in places
     looped = shipped_noise().rows["linear_regression", "looped", "error"]
     assert 0.5 < looped.learnt < 0.9
-    assert looped.noise.total == pytest.approx(0.2, abs=0.05)
+    assert looped.noise.total == pytest.approx(0.14, abs=0.05), (
+        "Muon from .1 scatters less than Adam: 0.2 before"
+    )
 
 
 def test_a_table_equals_the_table_read_from_its_file():
