@@ -4,9 +4,10 @@
     python benchmarks/step.py --size a --batch 8 --models algoformer
     python benchmarks/step.py --size b --compile --products mkl --steps 60
     python benchmarks/step.py --size a --device cuda --json
+    python benchmarks/step.py --size b --device cuda --optimizer muon
 
-A step is forward, backward and Adam of eq. 6: T loops. The last ΔT loops are supervised, the others have no gradient.
-The loss covers the x tokens. The sides are:
+A step is forward, backward and the optimizer, of eq. 6: T loops. The last ΔT loops are supervised, the others have no
+gradient. The loss covers the x tokens. The sides are:
 
 - `ours`: This code.
 - `plain`: `nn.TransformerEncoderLayer`s of the same size (norm_first, causal mask), looped or stacked.
@@ -132,12 +133,45 @@ def build_net(kind: str, size: Size, plain: bool) -> nn.Module:
     return model.build(Prompt(2 * size.points, size.dim, 1), stream(0, "weights"))
 
 
+LR = 1e-4
+
+
+def optimizers_of(net: nn.Module, kind: str, plain: bool, graph: bool) -> list[Any]:
+    """Optimizers of all weights. Muon of the plain side is torch's, and has the same matrices as Muon of this code."""
+    if kind == "adam":
+        return [torch.optim.Adam(net.parameters(), lr=LR, fused=True, capturable=graph)]
+    if plain:
+        layers = [part for part in net.modules() if isinstance(part, nn.TransformerEncoderLayer)]
+        hidden = {id(weight): weight for part in layers for weight in part.parameters() if weight.ndim == 2}
+        others = [weight for weight in net.parameters() if id(weight) not in hidden]
+        return [
+            torch.optim.Muon(hidden.values(), LR, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.Adam(others, lr=LR, fused=True),
+        ]
+    from loopscale.optimizers.base import Optimizer  # here, because an earlier commit may lack this module
+
+    optimizer = Optimizer.model_validate({"kind": kind}).build(net, LR)
+    if graph:  # as `Learner` does
+        device = next(net.parameters()).device
+        for group in optimizer.param_groups:
+            group["lr"] = torch.tensor(group["lr"], device=device)
+            if "capturable" in group:
+                group["capturable"] = True
+    return [optimizer]
+
+
 def stepper(
-    kind: str, size: Size, plain: bool, device: str, compiled: bool = False, graph: bool = False
+    kind: str,
+    size: Size,
+    plain: bool,
+    device: str,
+    optimizer: str = "adam",
+    compiled: bool = False,
+    graph: bool = False,
 ) -> tuple[Callable[[], None], nn.Module]:
     """A function that trains one step, and the net. With `graph` a step on a GPU is one CUDA graph."""
     net = build_net(kind, size, plain).to(device)
-    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=graph)
+    optimizers = optimizers_of(net, optimizer, plain, graph)
     tokens = torch.randn(size.batch, 2 * size.points, size.dim, generator=stream("tokens"))
     targets = torch.randn(size.batch, size.points, 1, generator=stream("targets"))
     queries = torch.arange(0, 2 * size.points, 2)
@@ -159,10 +193,12 @@ def stepper(
         ]  # plain code, or an earlier commit
 
     def update(batch: Batch) -> Tensor:
-        optimiser.zero_grad()
+        for part in optimizers:
+            part.zero_grad()
         loss = (answers(batch) - batch.targets).square().mean()
         loss.backward()
-        optimiser.step()
+        for part in optimizers:
+            part.step()
         return loss.detach()
 
     if graph:
@@ -195,7 +231,7 @@ def serve(options: argparse.Namespace) -> None:
         from loopscale.models import linear  # here, because an earlier commit may lack this module
 
         linear.use(linear.fastest() if options.products == "fastest" else options.products)
-    options_of_side = options.plain, options.device, options.compile, options.graph
+    options_of_side = options.plain, options.device, options.optimizer, options.compile, options.graph
     step, net = stepper(options.serve, chosen_size(options), *options_of_side)
     for _ in range(5):  # a graph is captured at the fourth step
         step()
@@ -228,6 +264,7 @@ def turns(children: list["subprocess.Popen[str]"], steps: int) -> Iterator[tuple
 def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) -> dict[str, dict]:
     """The figures of all sides of one model, measured in turns."""
     command = [sys.executable, __file__, "--serve", kind, "--size", options.size, "--device", options.device]
+    command += ["--optimizer", options.optimizer]
     command += ["--threads", str(options.threads), "--batch", str(chosen_size(options).batch)]
     products = ["--products", options.products or "fastest"]  # as a worker chooses before the first step
     sides: dict[str, tuple[list[str], dict[str, str]]] = {"ours": (products, {}), "plain": (["--plain"], {})}
@@ -270,20 +307,20 @@ def measure_sides(kind: str, options: argparse.Namespace, earlier: Path | None) 
     }
 
 
-def count_flops(kind: str, size: Size) -> int:
+def count_flops(kind: str, size: Size, optimizer: str) -> int:
     """FLOPs of all matrix products of one step of this code. torch does not count the products of oneDNN."""
     from torch.utils.flop_counter import FlopCounterMode
 
     from loopscale.models import linear
 
     linear.use("mkl")
-    step, _ = stepper(kind, size, False, "cpu")
+    step, _ = stepper(kind, size, False, "cpu", optimizer)
     with FlopCounterMode(display=False) as counter:
         step()
     return counter.get_total_flops()
 
 
-def count_kernels(kind: str, size: Size) -> int:
+def count_kernels(kind: str, size: Size, optimizer: str) -> int:
     """Operations of one step of this code that write a tensor. On a GPU each starts at least one kernel."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -300,7 +337,7 @@ def count_kernels(kind: str, size: Size) -> int:
             self.kernels += not func.is_view and func is not torch.ops.aten.detach.default
             return func(*args, **(kwargs or {}))
 
-    step, _ = stepper(kind, replace(size, batch=2), False, "cpu")
+    step, _ = stepper(kind, replace(size, batch=2), False, "cpu", optimizer)
     step()
     with Counter() as counter:
         step()
@@ -319,6 +356,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="b")
     parser.add_argument("--batch", type=int, help="prompts in a batch; default 64")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--optimizer", choices=["adam", "muon"], default="adam")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--models", nargs="+", default=["looped", "gpt2", "algoformer"])
@@ -342,13 +380,16 @@ def main() -> None:
     machine, size = describe(), chosen_size(options)
     with code_at(options.against) as earlier:
         cases = {kind: measure_sides(kind, options, earlier) for kind in options.models}
-    kernels = {kind: count_kernels(kind, size) for kind in options.models}
-    limits = {kind: count_flops(kind, size) / max(machine.gflops.values()) / 1e9 for kind in options.models}
+    kernels = {kind: count_kernels(kind, size, options.optimizer) for kind in options.models}
+    rate = 1e9 * max(machine.gflops.values())
+    limits = {kind: count_flops(kind, size, options.optimizer) / rate for kind in options.models}
     if options.json:
         found = {"machine": machine.to_dict(), "limits": limits, "kernels": kernels, "cases": cases}
         print(json.dumps({**vars(options), **found}, indent=2))
         return
-    print(f"size {options.size}, batch {size.batch}, {options.device}, {options.threads} threads")
+    print(
+        f"size {options.size}, batch {size.batch}, {options.optimizer}, {options.device}, {options.threads} threads"
+    )
     print(machine)
     print(
         f"{'':12}{'side':>9}{'wall s':>9}{'cpu s':>9}{'least':>9}{'MiB':>7}"

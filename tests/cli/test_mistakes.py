@@ -339,3 +339,11 @@ def test_a_variable_that_a_library_does_not_understand_is_one_line():
     assert done.returncode == 2
     assert done.stderr.startswith("torch does not import (Invalid log settings: bogus")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_was_deleted_under_the_shell_is_one_line(tmp_path: Path):
+    program = Path(sys.executable).with_name("loopscale")
+    script = f"mkdir gone; cd gone; rmdir ../gone; exec {program} list"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    line = "the folder of this shell has been deleted; change to another folder\n"
+    assert (done.returncode, done.stderr) == (2, line)

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from loopscale.optimizers.base import Optimizer
 from loopscale.tasks.base import Task
 from loopscale.training.device import execution, pick, prepare
 from loopscale.training.loop import Learner, train
@@ -79,10 +80,19 @@ def test_every_task_draws_on_the_gpu(kind: str):
 
 @pytest.mark.parametrize("kind", Task.choices())
 def test_a_step_never_waits_for_the_gpu(kind: str):
-    """torch raises an error at every call that waits, also inside kernels."""
     task = Task.model_validate({"kind": kind, "dim": 4, "points": 6})
     model = {"kind": "encoder" if task.whole else "looped"}
-    learner = Learner(Trial.model_validate({"task": task, "model": model, "training": {"clip": 1.0}}), "cuda")
+    never_waits(Trial.model_validate({"task": task, "model": model, "training": {"clip": 1.0}}))
+
+
+@pytest.mark.parametrize("kind", Optimizer.choices())
+def test_an_optimizer_never_waits_for_the_gpu(make, kind: str):
+    never_waits(make(optimizer=kind, width=16))
+
+
+def never_waits(trial: Trial) -> None:
+    """torch raises an error at every call that waits, also inside kernels."""
+    learner = Learner(trial, "cuda")
     learner.learn(1)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -93,7 +103,15 @@ def test_a_step_never_waits_for_the_gpu(kind: str):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"clip": 1.0, "schedule": "cosine", "warmup": 2}, {"precision": "bf16"}]
+    "settings",
+    [
+        {},
+        {"clip": 1.0, "schedule": "cosine", "warmup": 2},
+        {"precision": "bf16"},
+        {"width": 16, "schedule": "cosine", "warmup": 2, "optimizer": {"kind": "muon", "weight_decay": 0.1}},
+        {"optimizer": {"kind": "sgd", "momentum": 0.9}},
+        {"optimizer": "adamw"},
+    ],
 )
 def test_a_graph_takes_the_steps_of_single_kernels(make, settings: dict[str, Any]):
     """Beyond the capture, and also when a curriculum changes the shape of the prompts."""
@@ -106,10 +124,24 @@ def test_a_graph_takes_the_steps_of_single_kernels(make, settings: dict[str, Any
         learner.prompts.close()
 
 
-def test_a_graphed_training_resumes_from_a_state_and_on_a_cpu(make):
-    whole = list(train(make(graph="auto"), device="cuda"))
-    start = next(train(make(graph="auto"), device="cuda")).state()
+@pytest.mark.parametrize("graph", ["off", "auto"])
+@pytest.mark.parametrize("kind", ["looped", "gpt2", "algoformer"])
+def test_a_compiled_net_takes_the_steps_of_single_kernels(make, kind: str, graph: str):
+    options = {"steps": 24, "width": 16, "task": {"dim": 4, "points": 8}}
+    plain = Learner(make(kind, **options), "cuda")
+    compiled = Learner(make(kind, graph=graph, compile="on", **options), "cuda", compiled=True)
+    losses = [[learner.learn(step).item() for step in range(1, 21)] for learner in (plain, compiled)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    for learner in (plain, compiled):
+        learner.prompts.close()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_graphed_training_resumes_from_a_state_and_on_a_cpu(make, optimizer: str):
+    trial = make(graph="auto", optimizer=optimizer, width=16)
+    whole = list(train(trial, device="cuda"))
+    start = next(train(trial, device="cuda")).state()
     for device in ("cuda", "cpu"):
-        rest = list(train(make(graph="auto"), start, device))
+        rest = list(train(trial, start, device))
         assert [progress.step for progress in rest] == [8, 12]
         assert rest[-1].metrics["error"] == pytest.approx(whole[-1].metrics["error"], rel=1e-2)

@@ -25,10 +25,7 @@ def test_the_record_says_how_a_gpu_takes_its_steps(make):
     assert there == "float32 on cuda, prompts drawn there, a step is one CUDA graph"
     assert execution(make(graph="auto").training, "cpu") == "float32 on cpu"
     assert execution(make().training, "cuda") == "float32 on cuda"
-    assert (
-        execution(make().training, "cuda", compiled=True)
-        == "float32 on cuda, compiled; not verified: compiled code"
-    )
+    assert execution(make().training, "cuda", compiled=True) == "float32 on cuda, compiled"
 
 
 def test_the_record_says_how_trials_share_a_gpu(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -47,28 +44,32 @@ CAPTURABLE = [kind for kind, member in Optimizer.choices().items() if member.cap
 def test_a_step_for_a_graph_has_its_rate_on_the_device_and_a_state_for_every_device(make, kind: str):
     """The tensors that a graph reads keep their memory from step to step."""
     optimizer = {"kind": kind} | ({"momentum": 0.9} if kind == "sgd" else {})
-    trial = make(graph="auto", schedule="cosine", warmup=3, optimizer=optimizer)
+    settings = {"width": 16, "schedule": "cosine", "warmup": 3, "optimizer": optimizer}
+    trial = make(graph="auto", **settings)
     with pretend_device() as device:
         learner = Learner(trial, device)
-        (group,) = learner.optimizer.param_groups
+        groups = learner.optimizer.param_groups
         learner.learn(1)
         moments = [value for state in learner.optimizer.state.values() for value in state.values()]
-        read = [group["lr"], *learner.net.parameters(), *moments]
+        read = [*(group["lr"] for group in groups), *learner.net.parameters(), *moments]
         for step in (2, 3, 4, 5):
             learner.learn(step)
             after = [value for state in learner.optimizer.state.values() for value in state.values()]
-            now = [group["lr"], *learner.net.parameters(), *after]
+            now = [*(group["lr"] for group in groups), *learner.net.parameters(), *after]
             assert [id(tensor) for tensor in now] == [id(tensor) for tensor in read]
-            assert group["lr"].item() == torch.tensor(learning_rate(trial.training, step)).item()
+            rate = torch.tensor(learning_rate(trial.training, step)).item()
+            assert {group["lr"].item() for group in groups} == {rate}
         state = learner.state(5)
         resumed = Learner(trial, device)
         resumed.restore(state)
-        assert resumed.optimizer.param_groups[0].get("capturable", True)
+        assert all(group.get("capturable", True) for group in resumed.optimizer.param_groups)
         loss = resumed.learn(6).cpu()
         assert torch.equal(loss, learner.learn(6).cpu())
-    on_cpu = Learner(make(schedule="cosine", warmup=3, optimizer=optimizer))
-    assert {key: type(value) for key, value in state.optimizer["param_groups"][0].items()} == {
-        key: type(value) for key, value in on_cpu.state(0).optimizer["param_groups"][0].items()
-    }
+    on_cpu = Learner(make(**settings))
+    types, of_cpu = (
+        [{key: type(value) for key, value in group.items()} for group in found.optimizer["param_groups"]]
+        for found in (state, on_cpu.state(0))
+    )
+    assert types == of_cpu
     on_cpu.restore(state)
     torch.testing.assert_close(on_cpu.learn(6), loss, rtol=1e-4, atol=1e-6)

@@ -43,7 +43,7 @@ from loopscale.cli.options import StorageOption, StoreOption, StorePlace
 from loopscale.cli.output import json_alone
 from loopscale.core.garbage import search_rarely
 from loopscale.core.visible import tell
-from loopscale.errors import OutputError
+from loopscale.errors import OutputError, UsageError
 from loopscale.redaction import redacted
 
 app = typer.Typer(
@@ -116,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        _require_working_folder()
         with json_alone() if "--json" in (sys.argv if arguments is None else arguments) else nullcontext():
             code = app(arguments, prog_name="loopscale", standalone_mode=False)
         sys.stdout.flush()
@@ -141,6 +142,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _discard_output() -> None:
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _require_working_folder() -> None:
+    """Raise UsageError if the shell's folder has been deleted: torch's library of products would end the program."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the folder of this shell has been deleted; change to another folder") from None
 
 
 def _open_standard_streams() -> None:

@@ -198,6 +198,32 @@ def test_a_quadratic_falls_to_its_minimum(optimizer: dict[str, Any]):
 
 
 @VARIANT
+def test_a_rate_in_a_tensor_takes_the_steps_of_the_same_number(optimizer: dict[str, Any]):
+    """As a CUDA graph needs. The tensor stays the rate of its group, and rounding is the only difference of a step."""
+    made = Optimizer.model_validate(optimizer)
+    if not made.capturable:
+        return
+    of_number, of_tensor = Quadratic(), Quadratic()
+    by_number, by_tensor = made.build(of_number, 0.05), made.build(of_tensor, 0.05)
+    ratios = [group["lr"] / 0.05 for group in by_number.param_groups]
+    for group in by_tensor.param_groups:
+        group["lr"] = torch.tensor(group["lr"])
+    rates = [group["lr"] for group in by_tensor.param_groups]
+    for step in range(1, 11):
+        for ratio, group, rate in zip(ratios, by_number.param_groups, rates, strict=True):
+            group["lr"] = 0.05 * ratio / step
+            rate.fill_(group["lr"])
+        for net, updater in ((of_number, by_number), (of_tensor, by_tensor)):
+            updater.zero_grad()
+            net.loss().backward()
+            updater.step()
+        for name, weight in of_number.named_parameters():
+            torch.testing.assert_close(of_tensor.get_parameter(name), weight)
+        of_tensor.load_state_dict(of_number.state_dict())
+    assert all(group["lr"] is rate for group, rate in zip(by_tensor.param_groups, rates, strict=True))
+
+
+@VARIANT
 def test_counted_moments_and_products_equal_those_of_torch(optimizer: dict[str, Any]):
     trial = small_trial(optimizer)
     learner = Learner(trial)

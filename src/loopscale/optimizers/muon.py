@@ -5,8 +5,8 @@ so that a step is as large as a step of Adam and one rate serves both. Vectors, 
 Adam's. Stacked matrices (queries, keys and values; the gates of an LSTM) are one matrix.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -32,8 +32,6 @@ CALLS_OF_A_STEP = 3
 
 class Muon(Optimizer, kind="muon"):
     """Adam updates every weight that is not a hidden matrix."""
-
-    capturable: ClassVar[bool] = False
 
     momentum: Share = 0.95
     """Factor of the running mean of a matrix's gradient."""
@@ -105,7 +103,33 @@ class Muon(Optimizer, kind="muon"):
 
 
 class MuonOfMatrices(WithoutCompiler, torch.optim.Muon):
-    """torch's Muon, which takes matrices only."""
+    """torch's Muon, which takes matrices only. A rate in a tensor stays on its device.
+
+    torch's Muon reads such a rate on the host, and a CUDA graph forbids that. So the matrices take a step of rate 1
+    from zero, and the device multiplies this step by the rate. The result differs from torch's by rounding only.
+    """
+
+    @override
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        if not any(isinstance(group["lr"], Tensor) for group in self.param_groups):
+            return super().step(closure)
+        loss = closure() if closure else None
+        with torch.no_grad():
+            self._step_at_rates_of_the_device()
+        return loss
+
+    def _step_at_rates_of_the_device(self) -> None:
+        settings = [{name: group[name] for name in ("lr", "weight_decay")} for group in self.param_groups]
+        before = [[weight.clone() for weight in group["params"]] for group in self.param_groups]
+        for group in self.param_groups:
+            group.update(lr=1.0, weight_decay=0.0)
+            for weight in group["params"]:
+                weight.zero_()
+        super().step()
+        for group, own, weights in zip(self.param_groups, settings, before, strict=True):
+            group.update(own)
+            for weight, start in zip(group["params"], weights, strict=True):
+                weight.mul_(own["lr"]).add_(start * (1 - own["lr"] * own["weight_decay"]))
 
 
 class Together:

@@ -544,7 +544,7 @@ def _gpu(study: Study) -> Iterator[str]:
     if 0 < study.resources.gpu < 1:
         yield (
             f"trials with {study.resources.gpu:g} of a GPU run by turns unless its machine runs MPS; start "
-            f"nvidia-cuda-mps-control -d there, also not verified"
+            f"nvidia-cuda-mps-control -d there, which has not been verified"
         )
 
 

