@@ -1,6 +1,7 @@
 """Held-out tests of laws: fits without the held-out cells, recorded and later predictions, and their scores."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from loopscale.analysis.answers.findings import prediction_sentence, study_findings
 from loopscale.analysis.figures.laws import law_figure
+from loopscale.analysis.figures.style import PREDICTED, with_decimal_ticks
 from loopscale.analysis.laws.held_out import AFTERWARDS
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.laws.words import LAW_COLUMNS, law_line
@@ -211,3 +213,13 @@ def test_a_law_of_the_emergence_predicts_the_held_out_value(last: list[float], w
     assert "unknown" not in value.words
     assert value.censored == sum(map(math.isinf, last))
     assert value.word in prediction_sentence(law, value)
+
+
+def test_a_wide_prediction_leaves_the_figure_of_the_law_readable():
+    law = only_law(planted().results)
+    [value] = law.predictions
+    wide = replace(value.prediction, high=value.prediction.high + 40)
+    drawn = with_decimal_ticks(law_figure([replace(law, predictions=(replace(value, prediction=wide),))]))
+    (bar,) = [trace for trace in drawn.data if trace.marker.symbol == PREDICTED]
+    assert bar.error_y.array[0] > 1e15
+    assert 10 ** drawn.layout.yaxis.range[1] < 20 * max(law.y)

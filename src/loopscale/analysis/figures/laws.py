@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.axes import FLOPS, axis_title
 from loopscale.analysis.figures.style import (
-    DEEPEST,
     ERROR_TITLE,
     MUTED,
+    PREDICTED,
     blank,
     colour_of,
     interval_bars,
@@ -61,11 +61,6 @@ def law_figure(laws: Sequence[Law]) -> go.Figure:
             bound = _bound(figure, law, colour, BOUND_DASHES[order % 3], name)
             bounds += [bound] if bound else []
     _shared_legend(figure, bounds)
-    if any(law.theory_y for law in laws):
-        heights = [np.array(law.theory_y) for law in laws if law.absolute]
-        values = np.concatenate([*(np.array(law.y) for law in laws), *heights])
-        values = np.log10(np.maximum(values, min(min(law.y) for law in laws) / DEEPEST))
-        figure.update_yaxes(range=[float(values.min()) - 0.4, float(values.max()) + 0.4])
     return figure
 
 
@@ -101,7 +96,7 @@ def _prediction(figure: go.Figure, value: PredictedValue, index: int, name: str)
         x=[value.at],
         y=rounded(middle),
         error_y=interval_bars(middle, low, high, width=8) | {"thickness": 1},
-        marker={"color": colour_of(index), "symbol": "line-ew-open", "size": 12},
+        marker={"color": colour_of(index), "symbol": PREDICTED, "size": 12},
         hovertemplate=f"{'foretold' if value.foretold else AFTERWARDS} %{{y:.3g}}<extra></extra>",
         **common,
     )

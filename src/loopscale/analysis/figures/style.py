@@ -30,7 +30,9 @@ REGRET = "regret (1 = predicting nothing)"
 MOST_MARKS = 60
 """The largest number of markers on one line."""
 DEEPEST = 10.0
-"""References are visible up to this factor beyond the lowest and the highest measured value."""
+"""References and predictions are visible up to this factor beyond the measured values and their intervals."""
+PREDICTED = "line-ew-open"
+"""The mark of a predicted value."""
 
 
 def colour_of(index: int) -> str:
@@ -206,8 +208,9 @@ def named_rows(x: str, names: Sequence[str]) -> go.Figure:
 def with_decimal_ticks(figure: go.Figure) -> go.Figure:
     """The figure with plain decimals on logarithmic axes. Plotly's own labels omit the leading digit between powers.
 
-    Dashed and dotted lines may leave the picture. Otherwise an algorithm that is exact after three pairs would compress
-    all measured values into one line. Zooming out shows the whole line.
+    Dashed and dotted lines and predictions may leave the picture. Otherwise an algorithm that is exact after three
+    pairs, or the prediction of a law that does not fit, would compress all measured values into one line. Zooming out
+    shows the whole.
     """
     figure.update_layout(height=max(figure.layout.height or 0, 440 + 24 * max(0, _legend_rows(figure) - 3)))
     values = "x" if figure.layout.yaxis.type == "category" else "y"
@@ -218,7 +221,7 @@ def with_decimal_ticks(figure: go.Figure) -> go.Figure:
     ]
     for name, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         if figure.layout[f"{name}axis"].type == "log":
-            drawn, measured = _positive(traces, name), _positive(filter(_is_solid, traces), name)
+            drawn, measured = _positive(traces, name), _positive(filter(_is_measured, traces), name)
             if len(drawn):
                 low, high = float(drawn.min()), float(drawn.max())
                 if len(measured) and name == values:
@@ -259,8 +262,9 @@ def _extent(trace: Mapping[str, Any], name: str) -> list[Array]:
     return [values, values + as_floats(bars["array"]), values - as_floats(bars["arrayminus"])]
 
 
-def _is_solid(trace: Mapping[str, Any]) -> bool:
-    return trace.get("line", {}).get("dash", "solid") == "solid"
+def _is_measured(trace: Mapping[str, Any]) -> bool:
+    predicted = trace.get("marker", {}).get("symbol") == PREDICTED
+    return not predicted and trace.get("line", {}).get("dash", "solid") == "solid"
 
 
 def _ticks(low: float, high: float) -> list[float]:
