@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.terminal import run_in_terminal
 
 PROGRAM = """
@@ -30,6 +32,56 @@ def test_a_table_wider_than_the_terminal_is_printed_in_parts_and_nothing_is_cut(
     assert max(map(len, narrow)) <= 60
     for value in ("algoformer", "0.2591", "0.2058 .. 0.3339", "3 of 3, still falling", "a6c7964610ddc35b"):
         assert any(value in line for line in narrow), value
+
+
+LEAVING = """
+import sys
+from loopscale.analysis.table import Column
+from loopscale.cli.output import print_every_column, show_answers
+print_every_column("--wide" in sys.argv)
+columns = [
+    Column(("cell",), "cell", lambda row: row[0]),
+    Column(("lr",), "training.lr", lambda row: 0.0044, leaves=True),
+    Column(("error",), "error", lambda row: row[1]),
+    Column(("low", "high"), "95 % interval", lambda row: "0.2058 .. 0.3339"),
+    Column(("ratio",), "ratio", lambda row: 1.512, leaves=True),
+    Column(("from", "to"), "95 % interval", lambda row: "1.134 .. 1.977", leaves=True),
+    Column(("verdict",), "verdict", lambda row: "undecided"),
+    Column(("trial",), "trial", lambda row: "a6c7964610ddc35b", leaves=True),
+]
+show_answers(columns, [("algoformer with a long name that can be folded", 0.2591), ("looped", 0.4636)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "left"),
+    [
+        (150, ""),
+        (110, "trial"),
+        (90, "ratio, trial"),
+        (80, "ratio, trial"),
+        (70, "training.lr, ratio, trial"),
+    ],
+)
+def test_columns_leave_a_narrow_terminal_from_the_right_and_a_line_names_them(width: int, left: str):
+    lines = in_terminal(LEAVING, width)
+    shown = " ".join(lines)
+    assert max(map(len, lines)) <= width
+    assert f"left out at {width} columns: {left}; --wide prints them" in shown or not left
+    assert ("left out" in shown) == bool(left)
+    for value in ("0.2591", "0.4636", "0.2058 .. 0.3339", "undecided"):
+        assert value in shown
+    assert sum("verdict" in line for line in lines) == 1
+
+
+def test_wide_prints_every_column_in_parts():
+    code, lines = run_in_terminal([sys.executable, "-c", LEAVING, "--wide"], 70)
+    shown = " ".join(lines)
+    assert code == 0
+    assert max(map(len, lines)) <= 70
+    assert "left out" not in shown
+    for value in ("0.0044", "1.134 .. 1.977", "a6c7964610ddc35b", "undecided"):
+        assert value in shown
 
 
 SENTENCES = """

@@ -42,16 +42,21 @@ class Column(Generic[Row]):
     """The value of a row: a number, a text, an `Interval` or None."""
     unit: str = ""
     """The unit of the value, empty if the heading says enough."""
+    leaves: bool = False
+    """Whether a table in a narrow terminal may leave out the column. An interval leaves with the column before it."""
 
     @classmethod
-    def attribute(cls, name: str, heading: str = "", unit: str = "") -> "Column[Any]":
+    def attribute(cls, name: str, heading: str = "", unit: str = "", leaves: bool = False) -> "Column[Any]":
         """A column that shows the attribute `name` of a row."""
-        return cls((name,), heading or name, lambda row: getattr(row, name), unit)
+        return cls((name,), heading or name, lambda row: getattr(row, name), unit, leaves)
 
     @classmethod
-    def interval(cls, low: str, high: str, heading: str = "95 % interval") -> "Column[Any]":
+    def interval(
+        cls, low: str, high: str, heading: str = "95 % interval", leaves: bool = False
+    ) -> "Column[Any]":
         """A column that shows the two attributes as one interval."""
-        return cls((low, high), heading, lambda row: Interval.of(getattr(row, low), getattr(row, high)))
+        ends = lambda row: Interval.of(getattr(row, low), getattr(row, high))  # noqa: E731
+        return cls((low, high), heading, ends, leaves=leaves)
 
 
 def headings(columns: Sequence[Column[Row]]) -> list[str]:

@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
-from loopscale.cli.output import say, show_answers, show_json
+from loopscale.cli.options import (
+    JsonOption,
+    StorageOption,
+    StoreOption,
+    StudyArgument,
+    WideOption,
+    open_store,
+)
+from loopscale.cli.output import say, say_folded, show_answers, show_json
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.best_cells import Best
@@ -25,6 +32,7 @@ def command(
             help="Print only cells whose trial (last column) meets this SQL condition. No number changes.",
         ),
     ] = "",
+    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -70,11 +78,11 @@ def show_best(results: "Results", answers: Sequence["Best"]) -> None:
 
     show_answers(best_columns(results), answers)
     if notes := best_notes(answers):
-        say(" ".join(notes))
+        say_folded(" ".join(notes))
     for sentence in order_sentences(results):
-        say(sentence)
+        say_folded(sentence)
     for end in cells_at_ends(results, answers):
-        say(f"{end}: a wider range, and trials in it, may find better")
+        say_folded(f"{end}: a wider range, and trials in it, may find better")
 
 
 def show_claims(claims: Sequence["JudgedClaim"]) -> None:
@@ -82,11 +90,11 @@ def show_claims(claims: Sequence["JudgedClaim"]) -> None:
     from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes
 
     if claims:
-        say(" ".join(["Claims.", *claim_notes(claims)]))
+        say_folded(" ".join(["Claims.", *claim_notes(claims)]))
         show_answers(READ_COLUMNS, claims)
         for claim in claims:
             if claim.decision:
-                say(f"{claim.text}: {claim.decision.end}")
+                say_folded(f"{claim.text}: {claim.decision.end}")
 
 
 def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:

@@ -7,8 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscale.cli.errors import UsageError
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
-from loopscale.cli.output import NOTHING, first_few, format_value, say, show_answers, show_json, show_table
+from loopscale.cli.options import (
+    JsonOption,
+    StorageOption,
+    StoreOption,
+    StudyArgument,
+    WideOption,
+    open_store,
+)
+from loopscale.cli.output import (
+    NOTHING,
+    first_few,
+    format_value,
+    say,
+    say_folded,
+    show_answers,
+    show_json,
+    show_table,
+)
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.two_studies import TwoStudies
@@ -33,6 +49,7 @@ def command(
             help="The records of the second study. [dim]Default: those of the first[/dim]",
         ),
     ] = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -76,14 +93,14 @@ def _show(studies: "TwoStudies") -> None:
     from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS
 
     for sentence in studies.sentences:
-        say(sentence)
-    say(" ".join([studies.how, *studies.correction]))
+        say_folded(sentence)
+    say_folded(" ".join([studies.how, *studies.correction]))
     show_answers(PAIR_COLUMNS, studies.pairs[:ROWS])
     if len(studies.pairs) > ROWS:
-        say(f"and {len(studies.pairs) - ROWS:,} more pairs; --json prints all of them")
+        say_folded(f"and {len(studies.pairs) - ROWS:,} more pairs; --json prints all of them")
     for name, labels in zip(studies.names, studies.alone, strict=True):
         if labels:
-            say(f"{len(labels):,} of {name} without a counterpart: {first_few(labels, 5, '; ')}")
+            say_folded(f"{len(labels):,} of {name} without a counterpart: {first_few(labels, 5, '; ')}")
     if studies.laws:
         show_answers(LAW_PAIR_COLUMNS, studies.laws)
     if studies.different:

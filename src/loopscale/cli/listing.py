@@ -5,13 +5,14 @@ from typing import Any
 import typer
 
 from loopscale.cli.clusters import ClusterOption, cluster_from_options, show_submissions
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, WideOption, open_store
 from loopscale.cli.output import format_outcomes, say, show_json, show_table
 
 
 def command(
     context: typer.Context,
     cluster: ClusterOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -36,7 +37,8 @@ def command(
     elif not studies:
         say(f"no studies in {mirror.store.name} yet; `loopscale run` makes them")
     else:
-        show_table(["study", "question", "trials", "state", "lowest error of a trial"], map(_row, studies))
+        columns = ["study", "question", "trials", "state", "lowest error"]
+        show_table(columns, map(_row, studies), leaving=[[columns.index("question")]])
 
 
 def _row(study: dict[str, Any]) -> list[Any]:

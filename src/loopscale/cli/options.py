@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscale.cli.errors import UsageError
+from loopscale.cli.output import print_every_column
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.stores.base import Store
@@ -38,6 +39,14 @@ StorageOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, and nothing else.")]
+WideOption = Annotated[
+    bool,
+    typer.Option(
+        "--wide",
+        callback=print_every_column,
+        help="Print every column of a table. In a narrow terminal the table stands in parts.",
+    ),
+]
 StudyArgument = Annotated[
     str,
     typer.Argument(

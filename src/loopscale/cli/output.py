@@ -25,13 +25,15 @@ if TYPE_CHECKING:  # see loopscale.cli
 _for_json: TextIO | None = None
 """Standard output, while everything but JSON goes to standard error."""
 NOTHING = "–"
+_every_column = False
+"""Whether tables print every column in a narrow terminal, in parts."""
 WIDE = 10_000
 """Columns of a table that goes to a file or a pipe: it is never cut."""
 READABLE = 120
 """Columns of a table of sentences there."""
 FOR_SENTENCES = 60
 """Fewest columns of a terminal for a table of sentences. In a narrower terminal every row becomes a paragraph."""
-NARROWEST = 24
+NARROWEST = 20
 """The first column of a table in parts is at least that wide, if its cells need the width."""
 
 
@@ -87,14 +89,30 @@ def json_alone() -> Generator[None]:
         _for_json = None
 
 
+def print_every_column(every: bool) -> None:
+    """Choose between all columns, in parts, and the columns that fit into the terminal."""
+    global _every_column
+    _every_column = every
+
+
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", sentences: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    title: str = "",
+    sentences: bool = False,
+    leaving: Sequence[Sequence[int]] = (),
 ) -> None:
     """Print a table, numbers to the right and text to the left. A row of one cell is a heading of the rows below it.
 
     A terminal sets the width. Elsewhere a table of sentences has the width of `COLUMNS` in the environment, or a
-    readable width. In a table of sentences long cells are folded, except in the first column. Another table that is
-    wider than the terminal is printed in parts. Every part begins with the first column, and nothing is left out.
+    readable width. In a table of sentences long cells are folded, except in the first column. From another table that
+    is wider than the terminal, columns leave until the rest fits, and a line names them. If the rest still does not
+    fit, or with `print_every_column`, the table is printed in parts. Every part begins with the first column.
+
+    Parameters
+    ----------
+    leaving
+        Places of columns that leave together, in the order of leaving.
     """
     from rich.console import Console  # here, because JSON needs no rich
 
@@ -113,9 +131,21 @@ def show_table(
         else:
             console.print(whole)
         return
-    first = max(NARROWEST, console.width // 3)
-    for n, part in enumerate(_parts(columns, rows, console, first)):
-        console.print(_table(columns, rows, part, "" if n else title, sentences, first))
+    kept, left = everything, list[int]()
+    for group in () if _every_column else leaving:
+        if _width(_table(columns, rows, kept, first=NARROWEST), console) <= console.width:
+            break
+        kept, left = [place for place in kept if place not in group], [*left, group[0]]
+    least = _width(_table(columns, rows, kept, first=NARROWEST), console)
+    if least <= console.width:
+        console.print(_table(columns, rows, kept, title, first=NARROWEST + console.width - least))
+    else:
+        first = max(NARROWEST, console.width // 3)
+        for n, part in enumerate(_parts(columns, rows, kept, console, first)):
+            console.print(_table(columns, rows, part, "" if n else title, first=first))
+    if left:
+        names = ", ".join(columns[place] for place in sorted(left))
+        say_folded(f"left out at {console.width} columns: {names}; --wide prints them")
 
 
 def _print_paragraphs(
@@ -140,11 +170,15 @@ def _print_paragraphs(
 
 
 def _parts(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], console: "Console", first: int
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    shown: Sequence[int],
+    console: "Console",
+    first: int,
 ) -> list[list[int]]:
-    """The columns of each part of a table, so that every part fits the terminal."""
+    """The shown columns of each part of a table, so that every part fits the terminal."""
     parts = [[0]]
-    for column in range(1, len(columns)):
+    for column in shown[1:]:
         longer = [*parts[-1], column]
         fits = _width(_table(columns, rows, longer, first=first), console) <= console.width
         if fits or len(parts[-1]) == 1:
@@ -201,9 +235,19 @@ def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]") -> Non
     from loopscale.analysis.table import cells, headings
 
     table = [cells(columns, row) for row in rows]
-    names = headings(columns)
-    kept = [place for place in range(len(names)) if not table or any(row[place] is not None for row in table)]
-    show_table([names[place] for place in kept], ([row[place] for place in kept] for row in table))
+    filled = [n for n in range(len(columns)) if not table or any(row[n] is not None for row in table)]
+    shown = [columns[n] for n in filled]
+    show_table(headings(shown), ([row[n] for n in filled] for row in table), leaving=_leaving(shown))
+
+
+def _leaving(columns: "Sequence[Column[Any]]") -> list[list[int]]:
+    """The places of columns that may leave, from right to left. An interval leaves with the column before it."""
+    groups = list[list[int]]()
+    for place, column in enumerate(columns):
+        if column.leaves:
+            joins = len(column.names) == 2 and bool(groups) and groups[-1][-1] == place - 1
+            groups[-1].append(place) if joins else groups.append([place])
+    return groups[::-1]
 
 
 def format_value(value: Any) -> str:

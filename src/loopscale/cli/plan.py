@@ -14,6 +14,7 @@ from loopscale.cli.options import (
     StoreOption,
     StudyArgument,
     TinyOption,
+    WideOption,
     WorkersOption,
     check_rate,
     parse_assignments,
@@ -73,6 +74,7 @@ def command(
     ] = None,
     overrides: SetOption = None,
     tiny: TinyOption = False,
+    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
@@ -116,9 +118,10 @@ def _show(plan: "StudyPlan") -> None:
         "memory",
         "time a trial",
     ]
-    show_table(columns, map(_row, plan.cells[:CELLS_LISTED]))
+    memory, numbers, flops = (columns.index(name) for name in ("memory", "parameters", "FLOPs a trial"))
+    show_table(columns, map(_row, plan.cells[:CELLS_LISTED]), leaving=[[memory], [numbers], [flops]])
     if len(plan.cells) > CELLS_LISTED:
-        say(f"and {len(plan.cells) - CELLS_LISTED} more cells")
+        say_folded(f"and {len(plan.cells) - CELLS_LISTED} more cells")
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
     gpus = f", {_amount(plan.gpu_hours, 'GPU')}" if plan.gpu_hours[1] else ""
     beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
@@ -135,13 +138,13 @@ def _show(plan: "StudyPlan") -> None:
         say_folded(line)
     if plan.left:
         done = max(plan.trials - plan.left.trials, 0)
-        say(
+        say_folded(
             f"recorded: {done:,} of {plan.trials:,} trials; left to train: {plan.left.trials:,}"
             + (f", {_durations(plan.left.hours, 3600)}" if plan.left.trials else "")
         )
     if plan.recorded:
         known = plan.recorded
-        say(
+        say_folded(
             f"{plural(known.trials, 'recorded trial')} of this study trained for "
             f"{format_duration(known.recorded_seconds)} on this processor; the plan gives them "
             f"{format_duration(known.planned_seconds)}"
@@ -154,14 +157,16 @@ def _show(plan: "StudyPlan") -> None:
         )
         if held := plan.held_cost:
             price += f", {_numbers((held.low, held.high))} {held.currency} for the hours of the hosts"
-        say(f"cost on {plan.cluster}: {price}")
+        say_folded(f"cost on {plan.cluster}: {price}")
     elif plan.cluster:
-        say(f"cost: the file of {plan.cluster} has no prices; write them as prices: {{core_hour: 0.04}}")
+        say_folded(
+            f"cost: the file of {plan.cluster} has no prices; write them as prices: {{core_hour: 0.04}}"
+        )
     if plan.until:
         _show_until(plan, plan.until)
     if plan.budget:
         limits = (f"{value:g} {name.replace('_', '-')}" for name, value in plan.budget.items())
-        say(f"budget: {', '.join(limits)}")
+        say_folded(f"budget: {', '.join(limits)}")
     _show_room(plan.room)
     if plan.power:
         _show_power(plan)
@@ -171,7 +176,7 @@ def _show(plan: "StudyPlan") -> None:
 
 def _show_held(plan: "StudyPlan", held: "HeldHosts") -> None:
     gpus = f", {_amount(held.gpu_hours, 'GPU')}" if held.gpu_hours[1] else ""
-    say(
+    say_folded(
         f"{plan.cluster} holds up to {plural(held.hosts, 'host')} for {_durations(held.hours, 3600)}, "
         f"with the tail and idle hosts: {_amount(held.core_hours, 'core')}{gpus}"
     )
@@ -189,8 +194,10 @@ def _show_room(rooms: "StudyRoom") -> None:
     samples = sorted({each.room.prompts for each in rooms.tasks})
     prompts = _range(str(samples[0]), str(samples[-1]))
     say()
-    say(f"room: errors over the variance of the target, on {prompts} prompts; the best known algorithm")
-    say("after 1 step and after T steps, where T is the number of loops or layers of the nets")
+    say_folded(
+        f"room: errors over the variance of the target, on {prompts} prompts; the best known algorithm\n"
+        "after 1 step and after T steps, where T is the number of loops or layers of the nets"
+    )
     ranked = any(each.room.rank is not None for each in rooms.tasks)
     columns = ["task", "cells", "least error", "fixed guess", "1 step", "T steps", "T"]
     columns += ["rank of Φ"] * ranked
@@ -198,7 +205,7 @@ def _show_room(rooms: "StudyRoom") -> None:
     if len(rooms.tasks) > TASKS_LISTED:
         say(f"and {len(rooms.tasks) - TASKS_LISTED} more tasks")
     if len(rooms.tasks) < rooms.of:
-        say(f"{len(rooms.tasks)} of {rooms.of} tasks, at the ends and in the middle of each axis")
+        say_folded(f"{len(rooms.tasks)} of {rooms.of} tasks, at the ends and in the middle of each axis")
     if rooms.axes:
         say("how far each axis changes the error of the best known algorithm")
         columns = ["axis", "values", "mean error", "last query, in parts of its fixed guess"]
@@ -236,13 +243,15 @@ def _effects(axis: "AxisRoom") -> list[str | None]:
 
 def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
     looks = ", ".join(map(str, until.looks))
-    say(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
+    say_folded(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
     if until.steps[-1] > 1:
         longer = " or ".join(map(str, until.steps[1:]))
-        say(f"nets that have not learnt, or still fall, may be trained again at {longer} times the steps")
+        say_folded(
+            f"nets that have not learnt, or still fall, may be trained again at {longer} times the steps"
+        )
     if until.reserve:
         cells = plural(until.reserve, "cell")
-        say(f"in reserve: {cells}, trained only if a law along {until.reserve_axis} stays open")
+        say_folded(f"in reserve: {cells}, trained only if a law along {until.reserve_axis} stays open")
     gpus = f", {_amount(until.most_gpu_hours, 'GPU')}" if until.most_gpu_hours[1] else ""
     say(f"at least {plan.trials:,} trials and {_amount(plan.core_hours, 'core')}, and")
     hours = f"{_amount(until.most_core_hours, 'core')}{gpus}"

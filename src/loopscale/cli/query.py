@@ -193,4 +193,5 @@ def _show_tables(found: dict[str, list[tuple[str, str]]], as_json: bool) -> None
             rows.append(
                 [f"and {settings} more" if settings else "and more", "", SETTINGS.unit, SETTINGS.about]
             )
-        show_table(["column", "type", "unit", "what it says"], rows, f"{table['table']}: {table['about']}")
+        title = f"{table['table']}: {table['about']}"
+        show_table(["column", "type", "unit", "what it says"], rows, title, sentences=True)

@@ -20,13 +20,23 @@ from loopscale.cli.options import (
     StorePlace,
     StudyArgument,
     TinyOption,
+    WideOption,
     WorkersOption,
     check_rate,
     open_store,
     parse_assignments,
     store_place,
 )
-from loopscale.cli.output import first_few, format_outcomes, plural, say, show_json, show_table, tell
+from loopscale.cli.output import (
+    first_few,
+    format_outcomes,
+    plural,
+    say,
+    say_folded,
+    show_json,
+    show_table,
+    tell,
+)
 from loopscale.cli.report import write_report
 from loopscale.cli.watch import PortOption
 
@@ -76,6 +86,7 @@ def command(
     port: PortOption = None,
     overrides: SetOption = None,
     tiny: TinyOption = False,
+    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -187,32 +198,35 @@ def _show(summary: "RunSummary", report: Path | None, store: str | None) -> None
     from loopscale.analysis.laws.words import law_line
 
     findings = summary.findings
-    say(findings.results.study["question"])
-    say(findings.sentences[0])
+    say_folded(findings.results.study["question"])
+    say_folded(findings.sentences[0])
     show_best(findings.results, findings.answers)
     if findings.standings:
         _show_standings(findings.standings)
     show_claims(findings.claims)
     for law in findings.laws:
-        say(law_line(law))
+        for line in law_line(law).splitlines():
+            say_folded(line)
     for law in findings.unfitted:
-        say(f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}")
-    say(f"trials: {format_outcomes(summary.outcomes)}")
+        say_folded(
+            f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}"
+        )
+    say_folded(f"trials: {format_outcomes(summary.outcomes)}")
     if summary.baselines:
-        say(f"baselines: {format_outcomes(summary.baselines)}")
+        say_folded(f"baselines: {format_outcomes(summary.baselines)}")
     for line in summary.ended_early:
-        say(line)
+        say_folded(line)
     for problem in summary.problems:
         count = format_outcomes({problem.outcome: len(problem.trials)})
-        say(f"{count} ({first_few(problem.trials)}): {problem.reason}")
+        say_folded(f"{count} ({first_few(problem.trials)}): {problem.reason}")
     for result in findings.impossible[:3]:
-        say(result.sentence)
+        say_folded(result.sentence)
     if len(findings.impossible) > 3:
-        say(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
+        say_folded(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
     if findings.open:
         them = "it" if len(findings.open) == 1 else "them"
-        say(f"{plural(len(findings.open), 'question')} open; the report says what would decide {them}")
-    say(f"used {summary.spent}")
+        say_folded(f"{plural(len(findings.open), 'question')} open; the report says what would decide {them}")
+    say_folded(f"used {summary.spent}")
     if report:
         say(f"report: {report}")
     say(
@@ -227,7 +241,7 @@ def _show_standings(standings: Sequence["Standing"]) -> None:
     for standing in standings:
         rows.setdefault(standing.label, {})[standing.baseline] = standing
     exact = "; `exact`: its error is rounding" if any(standing.exact for standing in standings) else ""
-    say(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
+    say_folded(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
     show_table(
         ["cell", *solvers],
         ([label, *(_ratio(beside.get(solver)) for solver in solvers)] for label, beside in rows.items()),

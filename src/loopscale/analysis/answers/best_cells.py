@@ -106,17 +106,17 @@ def best_columns(results: Results) -> list[Column[Best]]:
         *_cell_and_settings(results),
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.interval("error_low", "error_high"),
-        _of_comparison("over the lowest", "ratio", "ratio"),
-        _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high"),
+        _of_comparison("over the lowest", "ratio", "ratio", leaves=True),
+        _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high", leaves=True),
         _of_comparison("verdict", "word", "verdict"),
         Column.attribute("learnt"),
-        Column.attribute("regret", unit="1 = predicting nothing"),
-        Column.interval("regret_low", "regret_high"),
-        Column.attribute("error_last", "last query", unit="1 = predicting nothing"),
-        _of_comparison("alone", "alone", "alone"),
-        Column.attribute("replicates", "runs"),
-        Column.attribute("state"),
-        Column.attribute("trial"),
+        Column.attribute("regret", unit="1 = predicting nothing", leaves=True),
+        Column.interval("regret_low", "regret_high", leaves=True),
+        Column.attribute("error_last", "last query", unit="1 = predicting nothing", leaves=True),
+        _of_comparison("alone", "alone", "alone", leaves=True),
+        Column.attribute("replicates", "runs", leaves=True),
+        Column.attribute("state", leaves=True),
+        Column.attribute("trial", leaves=True),
     ]
 
 
@@ -126,7 +126,7 @@ def front_columns(results: Results) -> list[Column[Best]]:
         *_cell_and_settings(results),
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.attribute("flops", "FLOPs"),
-        Column.attribute("trial"),
+        Column.attribute("trial", leaves=True),
     ]
 
 
@@ -137,12 +137,18 @@ def _cell_and_settings(results: Results) -> list[Column[Best]]:
     paths = [*results.tuned, *(["training.steps"] if budgeted or longer else [])]
     return [
         Column(("label",), "cell", lambda best: best.label),
-        *(Column((path,), path, lambda best, path=path: best.settings.get(path)) for path in paths),
+        *(
+            Column((path,), path, lambda best, path=path: best.settings.get(path), leaves=True)
+            for path in paths
+        ),
     ]
 
 
-def _of_comparison(heading: str, attribute: str, *names: str) -> Column[Best]:
-    return Column(names, heading, lambda best: best.against_best and getattr(best.against_best, attribute))
+def _of_comparison(heading: str, attribute: str, *names: str, leaves: bool = False) -> Column[Best]:
+    def value(best: Best) -> Any:
+        return best.against_best and getattr(best.against_best, attribute)
+
+    return Column(names, heading, value, leaves=leaves)
 
 
 def best(results: Results) -> list[Best]:

@@ -166,7 +166,7 @@ class JudgedClaim:
 
 
 CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
-    Column(("claim",), "in the words of its author", lambda claim: claim.text),
+    Column(("claim",), "in the words of its author", lambda claim: claim.text, leaves=True),
     Column(("statement",), "statement", lambda claim: claim.statement),
     Column(("verdict",), "verdict", lambda claim: claim.verdict),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
@@ -175,7 +175,7 @@ CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("measure",), "measure", lambda claim: claim.sides.of),
     Column(("of",), "of", lambda claim: claim.sides.first),
     Column(("over",), "over", lambda claim: claim.sides.second),
-    Column(("decided by",), "decided by", lambda claim: claim.replicates),
+    Column(("decided by",), "decided by", lambda claim: claim.replicates, leaves=True),
 ]
 
 READ_COLUMNS = [

@@ -41,12 +41,12 @@ class Pair:
 PAIR_COLUMNS: list[Column[Pair]] = [
     Column(("first",), "first", lambda pair: pair.first.label or "(the only cell)"),
     Column(("second",), "second", lambda pair: pair.second.label or "(the only cell)"),
-    Column(("first_error",), "error of the first", lambda pair: pair.first.error),
-    Column(("second_error",), "error of the second", lambda pair: pair.second.error),
+    Column(("first_error",), "error of the first", lambda pair: pair.first.error, leaves=True),
+    Column(("second_error",), "error of the second", lambda pair: pair.second.error, leaves=True),
     Column.attribute("ratio"),
     Column(("low", "high"), "95 % interval", lambda pair: pair.comparison.interval),
     Column(("word",), "verdict on the second", lambda pair: pair.comparison.word),
-    Column(("alone",), "alone", lambda pair: pair.comparison.alone),
+    Column(("alone",), "alone", lambda pair: pair.comparison.alone, leaves=True),
 ]
 
 
@@ -73,17 +73,19 @@ class LawPair:
 
 LAW_PAIR_COLUMNS: list[Column[LawPair]] = [
     Column(("name",), "law", lambda pair: pair.name),
-    Column(("first_rate",), "rate of the first", lambda pair: pair.first.rate),
+    Column(("first_rate",), "rate of the first", lambda pair: pair.first.rate, leaves=True),
     Column(
         ("first_low", "first_high"),
         "95 % interval",
         lambda pair: Interval.of(pair.first.low, pair.first.high),
+        leaves=True,
     ),
-    Column(("second_rate",), "rate of the second", lambda pair: pair.second.rate),
+    Column(("second_rate",), "rate of the second", lambda pair: pair.second.rate, leaves=True),
     Column(
         ("second_low", "second_high"),
         "95 % interval",
         lambda pair: Interval.of(pair.second.low, pair.second.high),
+        leaves=True,
     ),
     Column.attribute("difference"),
     Column.interval("low", "high"),
