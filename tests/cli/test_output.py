@@ -37,8 +37,7 @@ def test_a_table_wider_than_the_terminal_is_printed_in_parts_and_nothing_is_cut(
 LEAVING = """
 import sys
 from loopscale.analysis.table import Column
-from loopscale.cli.output import print_every_column, show_answers
-print_every_column("--wide" in sys.argv)
+from loopscale.cli.output import show_answers
 columns = [
     Column(("cell",), "cell", lambda row: row[0]),
     Column(("lr",), "training.lr", lambda row: 0.0044, leaves=True),
@@ -49,7 +48,8 @@ columns = [
     Column(("verdict",), "verdict", lambda row: "undecided"),
     Column(("trial",), "trial", lambda row: "a6c7964610ddc35b", leaves=True),
 ]
-show_answers(columns, [("algoformer with a long name that can be folded", 0.2591), ("looped", 0.4636)])
+rows = [("algoformer with a long name that can be folded", 0.2591), ("looped", 0.4636)]
+show_answers(columns, rows, wide="--wide" in sys.argv)
 """
 
 

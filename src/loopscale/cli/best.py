@@ -63,20 +63,20 @@ def command(
     if where and not rows:
         say(f"no cell of {results.name} has an answer whose trial meets {where}")
         return
-    show_best(results, rows)
+    show_best(results, rows, wide)
     if points is not None:
         say("No other point has both a smaller error and fewer FLOPs:")
-        show_answers(front_columns(results), points)
+        show_answers(front_columns(results), points, wide)
     if results.claim_specs:
-        show_claims(judged_claims(recorded(place, study)))  # claims need curves
+        show_claims(judged_claims(recorded(place, study)), wide)  # claims need curves
 
 
-def show_best(results: "Results", answers: Sequence["Best"]) -> None:
+def show_best(results: "Results", answers: Sequence["Best"], wide: bool) -> None:
     """Print the table of best configurations, the size of its family, and the cells at the end of a range."""
     from loopscale.analysis.answers.best_cells import best_columns, best_notes, cells_at_ends
     from loopscale.analysis.looks import order_sentences
 
-    show_answers(best_columns(results), answers)
+    show_answers(best_columns(results), answers, wide)
     if notes := best_notes(answers):
         say_folded(" ".join(notes))
     for sentence in order_sentences(results):
@@ -85,13 +85,13 @@ def show_best(results: "Results", answers: Sequence["Best"]) -> None:
         say_folded(f"{end}: a wider range, and trials in it, may find better")
 
 
-def show_claims(claims: Sequence["JudgedClaim"]) -> None:
+def show_claims(claims: Sequence["JudgedClaim"], wide: bool) -> None:
     """Print the claims of a study with their verdicts."""
     from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes
 
     if claims:
         say_folded(" ".join(["Claims.", *claim_notes(claims)]))
-        show_answers(READ_COLUMNS, claims)
+        show_answers(READ_COLUMNS, claims, wide)
         for claim in claims:
             if claim.decision:
                 say_folded(f"{claim.text}: {claim.decision.end}")

@@ -84,25 +84,25 @@ def command(
     if as_json:
         show_json(studies.to_dict() | {"how": studies.how, "page": out})
         return
-    _show(studies)
+    _show(studies, wide)
     if out is not None:
         say(f"the page is {out}")
 
 
-def _show(studies: "TwoStudies") -> None:
+def _show(studies: "TwoStudies", wide: bool) -> None:
     from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS
 
     for sentence in studies.sentences:
         say_folded(sentence)
     say_folded(" ".join([studies.how, *studies.correction]))
-    show_answers(PAIR_COLUMNS, studies.pairs[:ROWS])
+    show_answers(PAIR_COLUMNS, studies.pairs[:ROWS], wide)
     if len(studies.pairs) > ROWS:
         say_folded(f"and {len(studies.pairs) - ROWS:,} more pairs; --json prints all of them")
     for name, labels in zip(studies.names, studies.alone, strict=True):
         if labels:
             say_folded(f"{len(labels):,} of {name} without a counterpart: {first_few(labels, 5, '; ')}")
     if studies.laws:
-        show_answers(LAW_PAIR_COLUMNS, studies.laws)
+        show_answers(LAW_PAIR_COLUMNS, studies.laws, wide)
     if studies.different:
         say("What differs in the studies:")
         show_table(

@@ -38,7 +38,7 @@ def command(
         say(f"no studies in {mirror.store.name} yet; `loopscale run` makes them")
     else:
         columns = ["study", "question", "trials", "state", "lowest error"]
-        show_table(columns, map(_row, studies), leaving=[[columns.index("question")]])
+        show_table(columns, map(_row, studies), leaving=[] if wide else [[columns.index("question")]])
 
 
 def _row(study: dict[str, Any]) -> list[Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscale.cli.errors import UsageError
-from loopscale.cli.output import print_every_column
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.stores.base import Store
@@ -43,7 +42,6 @@ WideOption = Annotated[
     bool,
     typer.Option(
         "--wide",
-        callback=print_every_column,
         help="Print every column of a table. In a narrow terminal the table stands in parts.",
     ),
 ]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # see loopscale.cli
 _for_json: TextIO | None = None
 """Standard output, while everything but JSON goes to standard error."""
 NOTHING = "–"
-_every_column = False
-"""Whether tables print every column in a narrow terminal, in parts."""
 WIDE = 10_000
 """Columns of a table that goes to a file or a pipe: it is never cut."""
 READABLE = 120
@@ -89,12 +87,6 @@ def json_alone() -> Generator[None]:
         _for_json = None
 
 
-def print_every_column(every: bool) -> None:
-    """Choose between all columns, in parts, and the columns that fit into the terminal."""
-    global _every_column
-    _every_column = every
-
-
 def show_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
@@ -107,12 +99,12 @@ def show_table(
     A terminal sets the width. Elsewhere a table of sentences has the width of `COLUMNS` in the environment, or a
     readable width. In a table of sentences long cells are folded, except in the first column. From another table that
     is wider than the terminal, columns leave until the rest fits, and a line names them. If the rest still does not
-    fit, or with `print_every_column`, the table is printed in parts. Every part begins with the first column.
+    fit, the table is printed in parts. Every part begins with the first column.
 
     Parameters
     ----------
     leaving
-        Places of columns that leave together, in the order of leaving.
+        Places of columns that leave together, in the order of leaving. A verb with leaving columns has `--wide`.
     """
     from rich.console import Console  # here, because JSON needs no rich
 
@@ -132,7 +124,7 @@ def show_table(
             console.print(whole)
         return
     kept, left = everything, list[int]()
-    for group in () if _every_column else leaving:
+    for group in leaving:
         if _width(_table(columns, rows, kept, first=NARROWEST), console) <= console.width:
             break
         kept, left = [place for place in kept if place not in group], [*left, group[0]]
@@ -230,14 +222,19 @@ def _table(
     return table
 
 
-def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]") -> None:
-    """Print a table of answers by its declared columns, without the columns in which no answer has a value."""
+def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]", wide: bool = False) -> None:
+    """Print a table of answers by its declared columns, without the columns in which no answer has a value.
+
+    With `wide`, no column leaves a narrow terminal.
+    """
     from loopscale.analysis.table import cells, headings
 
     table = [cells(columns, row) for row in rows]
     filled = [n for n in range(len(columns)) if not table or any(row[n] is not None for row in table)]
     shown = [columns[n] for n in filled]
-    show_table(headings(shown), ([row[n] for n in filled] for row in table), leaving=_leaving(shown))
+    show_table(
+        headings(shown), ([row[n] for n in filled] for row in table), leaving=() if wide else _leaving(shown)
+    )
 
 
 def _leaving(columns: "Sequence[Column[Any]]") -> list[list[int]]:

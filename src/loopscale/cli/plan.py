@@ -103,10 +103,10 @@ def command(
     if as_json:
         show_json(planned.document())
     else:
-        _show(planned)
+        _show(planned, wide)
 
 
-def _show(plan: "StudyPlan") -> None:
+def _show(plan: "StudyPlan", wide: bool) -> None:
     say_folded(f"{plan.study}: {plan.question}")
     columns = [
         "cell",
@@ -118,8 +118,8 @@ def _show(plan: "StudyPlan") -> None:
         "memory",
         "time a trial",
     ]
-    memory, numbers, flops = (columns.index(name) for name in ("memory", "parameters", "FLOPs a trial"))
-    show_table(columns, map(_row, plan.cells[:CELLS_LISTED]), leaving=[[memory], [numbers], [flops]])
+    leaving = [] if wide else [[columns.index(name)] for name in ("memory", "parameters", "FLOPs a trial")]
+    show_table(columns, map(_row, plan.cells[:CELLS_LISTED]), leaving=leaving)
     if len(plan.cells) > CELLS_LISTED:
         say_folded(f"and {len(plan.cells) - CELLS_LISTED} more cells")
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())

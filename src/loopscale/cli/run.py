@@ -135,7 +135,7 @@ def command(
         if as_json:
             show_json(_document(summary, report))
         else:
-            _show(summary, report, place.store)
+            _show(summary, report, place.store, wide)
             if tiny:
                 say(f"This was the tiny form of {loaded.name}: everything ran, and its numbers mean nothing.")
         raise typer.Exit(FAILED if summary.failed else DONE)
@@ -193,17 +193,17 @@ def _report(findings: "Findings") -> Path | None:
         return None
 
 
-def _show(summary: "RunSummary", report: Path | None, store: str | None) -> None:
+def _show(summary: "RunSummary", report: Path | None, store: str | None, wide: bool) -> None:
     """Print the summary. `store` is that of the options."""
     from loopscale.analysis.laws.words import law_line
 
     findings = summary.findings
     say_folded(findings.results.study["question"])
     say_folded(findings.sentences[0])
-    show_best(findings.results, findings.answers)
+    show_best(findings.results, findings.answers, wide)
     if findings.standings:
         _show_standings(findings.standings)
-    show_claims(findings.claims)
+    show_claims(findings.claims, wide)
     for law in findings.laws:
         for line in law_line(law).splitlines():
             say_folded(line)
