@@ -35,6 +35,7 @@ NOT_RECORDED = "not recorded"
 SHOWN_ELSEWHERE = {SPENT, "question", "source", "trial", "role", "study"}
 """Tags of the parent run that a report shows in other places."""
 UNITS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours", "hours": "h of wall clock"}
+MINUTES = {"gpu_hours": "GPU-minutes", "core_hours": "core-minutes", "hours": "min of wall clock"}
 
 
 def recorded_trials(store: Store, study: str) -> Iterator[Record]:
@@ -128,12 +129,13 @@ class Spending:
         return {name: max(0.0, limit - self.used.get(name, 0.0)) for name, limit in self.budget.items()}
 
     def __str__(self) -> str:
-        """`1.2 of 4 core-hours (2.8 left), 0.7 h of wall clock`."""
+        """`1.2 of 4 core-hours (2.8 left), 42 min of wall clock`. Without a limit, less than an hour is in minutes."""
         return ", ".join(self._part(name, unit) for name, unit in UNITS.items() if name in self.used)
 
     def _part(self, name: str, unit: str) -> str:
         if name not in self.budget:
-            return f"{self.used[name]:.3g} {unit}"
+            hours = self.used[name]
+            return f"{hours:.3g} {unit}" if hours >= 1 else f"{60 * hours:.2g} {MINUTES[name]}"
         return f"{self.used[name]:.3g} of {self.budget[name]:g} {unit} ({self.left[name]:.3g} left)"
 
 

@@ -252,3 +252,10 @@ def test_the_text_of_the_spending_has_the_used_and_the_remaining_hours():
     meter.update(2)
     now[0] = 3600.0
     assert str(meter.spending) == "2 of 4 GPU-hours (2 left), 4 core-hours, 1 h of wall clock"
+
+
+def test_without_a_limit_less_than_an_hour_is_in_minutes():
+    now, _, meter = clock_notes_and_meter(core_hours=5)
+    meter.update(2)
+    now[0] = 360.0
+    assert str(meter.spending) == "1.1 GPU-hours, 0.4 of 5 core-hours (4.6 left), 6 min of wall clock"
