@@ -71,7 +71,7 @@ def command(
         show_claims(judged_claims(recorded(place, study)), wide)  # claims need curves
 
 
-def show_best(results: "Results", answers: Sequence["Best"], wide: bool) -> None:
+def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False) -> None:
     """Print the table of best configurations, the size of its family, and the cells at the end of a range."""
     from loopscale.analysis.answers.best_cells import best_columns, best_notes, cells_at_ends
     from loopscale.analysis.looks import order_sentences
@@ -85,7 +85,7 @@ def show_best(results: "Results", answers: Sequence["Best"], wide: bool) -> None
         say_folded(f"{end}: a wider range, and trials in it, may find better")
 
 
-def show_claims(claims: Sequence["JudgedClaim"], wide: bool) -> None:
+def show_claims(claims: Sequence["JudgedClaim"], wide: bool = False) -> None:
     """Print the claims of a study with their verdicts."""
     from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes
 
