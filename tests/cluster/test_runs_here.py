@@ -67,7 +67,7 @@ def test_status_lists_a_run_of_this_machine_and_stop_ends_it_as_ctrl_c_would(tmp
         assert "`loopscale watch mine/heads`" in call("logs", "mine/heads", "--store", tmp_path)[2]
         code, stopped, _ = call("stop", "mine/heads", "--store", tmp_path)
         assert code == 0
-        assert "has stopped; `loopscale run mine/heads` resumes it" in stopped
+        assert f"has stopped; `loopscale run mine/heads --store {tmp_path}` resumes it" in stopped
         assert process.stdout is not None
         assert process.stdout.read() == "interrupted\n"
     assert "no study runs on local" in call("status", "--store", tmp_path)[1]

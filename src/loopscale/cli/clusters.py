@@ -1,5 +1,6 @@
 """`loopscale submit`, `status`, `logs` and `stop`: studies on a cluster."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -224,14 +225,15 @@ def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
 
 
 def _progress_lines(progress: dict[str, Any]) -> list[str]:
+    from loopscale.records.study_records import Spending
+
     if "records" in progress:
         return [f"this machine cannot read its records: {progress['records']}"]
     lines = [f"trials: {format_outcomes(progress['outcomes']) or 'none yet'}"]
     if progress["error"] is not None:
         lines.append(f"lowest error so far: {progress['error']:.4g}")
-    for name, hours in progress["spent"].items():
-        limit = progress["budget"].get(name)
-        lines.append(f"{name.replace('_', '-')}: {hours:.3g}" + (f" of {limit:g}" if limit else ""))
+    if progress["spent"]:
+        lines.append(f"used {Spending(progress['spent'], progress['budget'])}")
     return lines
 
 
@@ -296,7 +298,9 @@ def stop(
     if as_json:
         show_json(submission.document())
     elif running:
-        options = " ".join(["", *_recorded_options(target, submission.study)])
+        named = vars(store_place(context, store, storage))
+        places = [f"--{option} {shlex.quote(place)}" for option, place in named.items() if place]
+        options = " ".join(["", *_recorded_options(target, submission.study), *places])
         verb = f"submit {submission.study} --cluster {name}"
         if submission.detail == STARTED_BY_RUN:
             verb = f"run {submission.study}"
