@@ -199,5 +199,6 @@ def test_a_run_whose_outcomes_do_not_come_back_does_not_count_them_as_finished(e
     command = [*PROGRAM, "run", str(study_file), "--store", "records", "--workers", "1"]
     code, out, err = processes.outcome(processes.start(command))
     assert (code, out) == (1, "")
-    assert "has taken 12 outcomes and shows 0 of them" in err
+    assert "has taken 12 outcomes and shows 0 of them: trial " in err
+    assert "ended as finished, and the store shows running" in err
     assert "Traceback" not in err

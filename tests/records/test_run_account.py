@@ -13,7 +13,7 @@ from loopscale.records.study_records import as_records, recorded_trials
 from loopscale.records.transfer import export_records, import_records
 from loopscale.records.writing import run_account
 from loopscale.records.writing.mlflow_writer import MlflowWriter
-from loopscale.records.writing.run_account import RunAccount, recall_runs
+from loopscale.records.writing.run_account import RunAccount, changed_since, recall_runs
 
 
 @pytest.fixture
@@ -74,6 +74,18 @@ def test_a_driver_that_resumes_asks_only_for_runs_that_may_have_changed(shared: 
     agree(shared)
     assert asked(shared, monkeypatch) == {"e", "f"}
     assert {record.outcome for record in recorded_trials(shared, "one")} == {"finished", "running"}
+
+
+def test_runs_that_ended_since_a_driver_began_are_found_in_whatever_order_they_end(shared: Store, trials):
+    drive(shared, *trials.whole("a"), trials.begun("b"))
+    latest = recall_runs(shared, "one").latest
+    late = replace(trials.finished("b", 20), at=trials.finished("b", 20).at + 60_000)
+    drive(shared, late, *trials.whole("c"))  # b, which is older, ends after c
+    experiment = shared.require_experiment("one")
+    found = {record.key: record.outcome for record in as_records(changed_since(shared, experiment, latest))}
+    assert found == dict.fromkeys("abc", "finished")
+    later = changed_since(shared, experiment, recall_runs(shared, "one").latest)
+    assert {record.key for record in as_records(later)} == {"b"}
 
 
 def test_the_file_stays_correct_after_every_change_that_a_driver_makes_to_an_ended_run(shared: Store, trials):

@@ -152,7 +152,7 @@ class RecordedStudy:
             self._all_runs_at = time.monotonic()
             self._runs = {run.id: run for run in self.store.runs(experiment, params=False)}
         else:
-            changed = changed_since(self.store, experiment, RunAccount(self._runs))
+            changed = changed_since(self.store, experiment, RunAccount(self._runs).latest)
             self._runs |= {run.id: run for run in changed}
         return sorted(self._runs.values(), key=lambda run: (run.start, run.id))
 

@@ -87,17 +87,17 @@ def recall_runs(store: Store, study: str) -> RunAccount:
     known = _read_file(store, study)
     if known.deleted - deleted:  # a run was restored
         known = RunAccount()
-    changed = changed_since(store, experiment, known)
+    changed = changed_since(store, experiment, known.latest)
     kept = {run: known.runs[run] for run in known.runs if run not in deleted}
     ended = sum(run.status not in OPEN for run in changed)
     return RunAccount(kept | {run.id: run for run in changed}, deleted, ended)
 
 
-def changed_since(store: Store, experiment: str, known: RunAccount) -> list[Run]:
-    """The runs that may differ from the file; all runs if there is no file."""
-    if not known.runs:
+def changed_since(store: Store, experiment: str, latest: int) -> list[Run]:
+    """The open runs and the runs that ended at `latest` or later, in ms since 1970. All runs if `latest` is 0."""
+    if not latest:
         return store.search([experiment])
-    conditions = [f"attributes.end_time >= {known.latest}"]
+    conditions = [f"attributes.end_time >= {latest}"]
     conditions += [f"attributes.status = '{status}'" for status in OPEN]
     return [run for condition in conditions for run in store.search([experiment], condition)]
 
