@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.analysis.floors import VALIDATION_PROMPTS, Floors, floor_key
+from loopscale.questions.runs import logs_by_seed, values_by_seed
 from loopscale.records.decisions import answering_factors, recorded_decisions
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
@@ -32,6 +33,7 @@ from loopscale.stats.learning import (
 )
 from loopscale.stats.milestones import Milestone
 from loopscale.studies.claims import ClaimSpec
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.tasks.idle_settings import idle_settings
 
 Array = NDArray[np.float64]
@@ -235,9 +237,38 @@ class TrialResult:
         """Steps and values of a training metric, in the order of the steps."""
         return self._tables.history(self.trial, metric)
 
-    @cached_property
+    @property
+    def floor_solver(self) -> str:
+        """The kind of the solver whose error is the floor; empty if no floor is known."""
+        return self.floor.name if self.floor and self.floor.how != "none" else ""
+
+    @property
+    def last_loop(self) -> int:
+        """The last loop of the curve; 0 without a curve."""
+        return self.curve.last_loop
+
+    @property
+    def looped(self) -> bool:
+        """True if the number of loops can be chosen after the training."""
+        return "training.loops" in self.settings
+
+    def after(self, loop: int, measure: str) -> float:
+        """A measure of a net or an algorithm after a loop or step, or after the last one if that is earlier.
+
+        A measure without a curve, such as the reward of acting, has one value.
+        """
+        if not self.curve or measure not in CURVE_MEASURES:
+            return self[measure]
+        of_curve = CURVE_MEASURES[measure]
+        return of_curve.at(getattr(self.curve, of_curve.grid)[self.curve.row(loop)])
+
+    @property
     def loop(self) -> int:
         """T, the loop at which the trial is judged; the last layer of a net of fixed depth."""
+        return self._loop
+
+    @cached_property
+    def _loop(self) -> int:
         loops, last = self.settings.get("training.loops"), self.curve.last_loop
         if loops is None:
             return last
@@ -272,14 +303,18 @@ class CellResult:
         """The steps of the runs over the steps of the study."""
         return max((run.steps_factor for run in self.runs), default=1)
 
-    @cached_property
+    @property
     def replicated(self) -> bool:
         """True if finished replicates answer for the cell, False if its best tuning trial does."""
         return any(trial.finished for trial in self.replicates)
 
-    @cached_property
+    @property
     def runs(self) -> tuple[TrialResult, ...]:
         """The trials that answer for the cell: its finished replicates, else its best tuning trial."""
+        return self._runs
+
+    @cached_property
+    def _runs(self) -> tuple[TrialResult, ...]:
         replicates = [trial for trial in self.replicates if trial.finished]
         tuned = [trial for trial in self.tuning if trial.finished]
         return answering_runs(
@@ -470,24 +505,6 @@ class Results:
         NaN where a cell lacks the seed or the value is NaN or negative; -inf for 0.
         """
         return logs_by_seed(self.cells, value)
-
-
-def logs_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, TrialResult], float]) -> Array:
-    """The table of `Results.table_by_seed` for these cells, which may come from several studies."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log(values_by_seed(cells, value))
-
-
-def values_by_seed(cells: Sequence[CellResult], value: Callable[[CellResult, TrialResult], float]) -> Array:
-    """A value of every run, [cells, seeds]. NaN where a cell lacks the seed."""
-    seeds = sorted({trial.seed for cell in cells for trial in cell.runs if trial.seed is not None})
-    column = {seed: place for place, seed in enumerate(seeds)}
-    table = np.full((len(cells), len(seeds)), np.nan)
-    for row, cell in enumerate(cells):
-        for trial in cell.runs:
-            if trial.seed is not None:
-                table[row, column[trial.seed]] = value(cell, trial)
-    return table
 
 
 def plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from loopscale.solvers.base import Solver
 from loopscale.stats.milestones import KINDS as MILESTONES
 from loopscale.studies.cells import Layout
 from loopscale.studies.claim_checks import claim_faults
-from loopscale.studies.claims import OF_CURVES
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.files import BUDGET_PATHS, PARTS
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schedulers.base import Scheduler
@@ -250,7 +250,7 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
 
         yield from hold_out_faults(study, layout)
     if study.claims:
-        measured = (*OF_CURVES, *ERRORS, *MILESTONES, *_task_measures(tasks), *study.evaluate.names)
+        measured = (*CURVE_MEASURES, *ERRORS, *MILESTONES, *_task_measures(tasks), *study.evaluate.names)
         acted = [name for task in tasks for name in task.outcome_names]
         yield from claim_faults(study, layout, list(dict.fromkeys(measured)), acted)
     if study.until:

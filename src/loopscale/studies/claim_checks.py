@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from loopscale.core.config import leaves
 from loopscale.studies.cells import Cell, Layout
-from loopscale.studies.claims import OF_CURVES, CellSide, ClaimSpec, SolverSide
+from loopscale.studies.claims import CellSide, ClaimSpec, SolverSide
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.mistakes import Fault, Place, one_of, quoted
 from loopscale.studies.schema import StudySchema, solving
 from loopscale.tasks.base import Task
@@ -29,7 +30,7 @@ def claim_faults(
             if isinstance(side, CellSide):
                 yield from _cell(place, side, claim, study, layout)
             else:
-                if claim.of not in (recorded := (*OF_CURVES, *outcomes)):
+                if claim.of not in (recorded := (*CURVE_MEASURES, *outcomes)):
                     what = f"{claim.of} is not recorded for algorithms"
                     yield Fault(("claims", n), what, one_of(claim.of, recorded))
                 yield from _solver(place, side, claim, study, layout)

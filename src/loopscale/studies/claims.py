@@ -17,6 +17,7 @@ from loopscale.core.config import Config, is_tree, leaves
 from loopscale.stats.learning_chances import LearningJudgement
 from loopscale.stats.milestones import KINDS, Milestone, Unit, check_regret, measure_of
 from loopscale.stats.verdict_rule import Judgement, VerdictRule
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.files import read_yaml
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
 from loopscale.studies.shares import NUMBER_OR_PERCENT, share_of
@@ -61,8 +62,6 @@ MOST_LEVEL = 10
 """The largest margin of equality."""
 BASES: dict[Unit, str] = {"steps": "steps", "flops": "FLOPs", "seconds": "seconds"}
 """The units of cost in texts."""
-OF_CURVES = ("error", "error_last", "regret", "regret_last")
-"""Measures that are recorded after every loop, and for classical algorithms too."""
 
 
 class CellSide(NamedTuple):
@@ -213,10 +212,10 @@ class ClaimSpec(Config):
             what = "an algorithm is not trained" if solver else "the number of loops changes no training"
             raise ValueError(f"the basis is {self.basis}, but {what}; leave out basis")
         steps = any(isinstance(side, SolverSide) and side.step for side in sides)
-        if (loops or steps) and self.of not in OF_CURVES:
+        if (loops or steps) and self.of not in CURVE_MEASURES:
             why = "single loops" if loops else "single steps"
-            raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, OF_CURVES)}")
-        known = (*OF_CURVES, *KINDS)
+            raise ValueError(f"{self.of} is not recorded for {why}; {one_of(self.of, CURVE_MEASURES)}")
+        known = (*CURVE_MEASURES, *KINDS)
         if self.basis != "steps" and self.of not in known:
             raise ValueError(f"{self.of} is not recorded during training; {one_of(self.of, known)}")
         if sides[0] == sides[1]:

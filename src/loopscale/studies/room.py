@@ -27,6 +27,7 @@ from loopscale.solvers.prefixes import shared_prefixes
 from loopscale.stats.learning import LEAST_ROOM
 from loopscale.stats.power import percent
 from loopscale.studies.cells import Cell, labels
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
@@ -285,8 +286,13 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
                 why += f"; {_enough(rooms)}"
             yield f"{name} cannot move the answer: {why}{_more_levels(study) if axis.depth else ''}"
         elif axis.effect_last is not None and axis.effect_last < least:
-            laws = (law.of for law in study.laws if law.along == axis.axis and law.of.endswith("_last"))
-            for of in dict.fromkeys(laws):
+            laws = (law.of for law in study.laws if law.along == axis.axis)
+            last = [
+                of
+                for of in dict.fromkeys(laws)
+                if of in CURVE_MEASURES and CURVE_MEASURES[of].query == "last"
+            ]
+            for of in last:
                 yield (
                     f"{name} cannot move {of}: at the last query, the error of the best known algorithm changes by "
                     f"{percent(axis.effect_last)} of the ignorance, less than {percent(least)}"

@@ -21,21 +21,21 @@ from typing import Any, cast
 
 import pandas as pd
 
-from loopscale.analysis.answers.claim_sides import RatioIs, Sides, compare_sides
+from loopscale.analysis.answers.claim_sides import compare_sides
 from loopscale.analysis.answers.comparisons import family_notes
 from loopscale.analysis.learning import NOT_LEARNT, learnt
 from loopscale.analysis.looks import decisions_of
-from loopscale.analysis.results import Results, mean
+from loopscale.analysis.results import CellResult, Results, mean
 from loopscale.analysis.table import Column, Interval, frame
+from loopscale.questions.claim_evidence import Sides
+from loopscale.questions.claim_verdict import Verdict, judge
 from loopscale.records.decisions import Decision
 from loopscale.stats.contrasts import (
     ALPHA,
     deciding_replicates,
 )
-from loopscale.stats.learning_chances import LearningJudgement, judge_learning
-from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
-from loopscale.stats.verdict_rule import JUDGEMENTS, Judgement
-from loopscale.studies.claims import OF_CURVES, WORDS, CellSide, ClaimSpec, Word
+from loopscale.studies.claims import WORDS, CellSide, ClaimSpec, Word
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.until import family_hash
 
 OF_RATIOS: tuple[Word, ...] = ("holds", "does not hold", "level", "undecided")
@@ -49,7 +49,7 @@ class JudgedClaim:
     """A claim of the study's file with its verdict."""
 
     spec: ClaimSpec
-    sides: Sides
+    sides: Sides[CellResult]
     word: Word
     """The verdict, corrected for the number of claims."""
     alone: Word
@@ -201,12 +201,10 @@ def judged_claims(results: Results, specs: Sequence[ClaimSpec] | None = None) ->
     """
     specs = results.claim_specs if specs is None else specs
     sides = [compare_sides(results, spec) for spec in specs]
-    verdicts = judge_claims([data.looks or data.contrast for data in sides], [spec.rule for spec in specs])
-    learning = judge_learning([data.learning for data in sides])
     decisions = _last_decisions(results, specs)
     return tuple(
-        _judged(spec, data, verdict, of_learning, len(specs), decisions.get(spec.text))
-        for spec, data, verdict, of_learning in zip(specs, sides, verdicts, learning, strict=True)
+        _judged(spec, data, verdict, len(specs), decisions.get(spec.text))
+        for spec, data, verdict in zip(specs, sides, judge(specs, sides), strict=True)
     )
 
 
@@ -222,19 +220,12 @@ def _last_decisions(results: Results, specs: Sequence[ClaimSpec]) -> dict[str, D
 
 def _judged(
     spec: ClaimSpec,
-    sides: Sides,
-    verdict: ClaimVerdict,
-    learning: LearningJudgement,
+    sides: Sides[CellResult],
+    verdict: Verdict,
     family: int,
     decision: Decision | None,
 ) -> JudgedClaim:
-    word: Word = "not run"
-    if sides.ratio == math.inf:
-        word = "does not hold"
-    elif sides.ratio is not None or sides.blocked:
-        judgement = None if sides.blocked else _possible(verdict.verdict, sides.ratio_is)
-        word = spec.word(judgement, learning)
-    needed = None
+    word, needed = verdict.word, None
     if word == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds for all results of the other claims.
         alpha = ALPHA / family
@@ -247,18 +238,7 @@ def _judged(
         decision = None  # of shorter trainings
     if decision and decision.step == "decided":
         word = cast(Word, decision.word)  # a look does not withdraw a verdict
-    alone = spec.word(_possible(verdict.alone, sides.ratio_is))
-    return JudgedClaim(spec, sides, word, alone, family, verdict.p, needed, decision)
-
-
-def _possible(judgement: Judgement, ratio_is: RatioIs) -> Judgement:
-    """The judgement if the ratio is bounded from one side: a ratio that is at most .5 shows that the first is less."""
-    decided: dict[RatioIs, tuple[Judgement, ...]] = {
-        "at most": ("less",),
-        "at least": ("more",),
-        "unknown": (),
-    }
-    return judgement if judgement in decided.get(ratio_is, JUDGEMENTS) else "undecided"
+    return JudgedClaim(spec, sides, word, verdict.alone, family, verdict.p, needed, decision)
 
 
 def claims_table(claims: Sequence[JudgedClaim]) -> pd.DataFrame:
@@ -284,7 +264,7 @@ def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:
     return notes
 
 
-def at_equal_flops(results: Results, claim: JudgedClaim) -> Sides | None:
+def at_equal_flops(results: Results, claim: JudgedClaim) -> Sides[CellResult] | None:
     """The comparison of a claim after equal FLOPs of training, from the histories of the trainings.
 
     The schedules of the dearer trainings were not complete there, so the comparison is indicative.
@@ -300,7 +280,7 @@ def at_equal_flops(results: Results, claim: JudgedClaim) -> Sides | None:
     if (
         not nets
         or claim.spec.basis != "steps"
-        or claim.spec.of not in OF_CURVES
+        or claim.spec.of not in CURVE_MEASURES
         or len(claim.sides.cells) < 2
     ):
         return None

@@ -24,10 +24,10 @@ from loopscale.analysis.results import (
     CellResult,
     Results,
     TrialResult,
-    logs_by_seed,
     mean,
 )
 from loopscale.analysis.table import Interval
+from loopscale.questions.runs import logs_by_seed
 from loopscale.stats.contrasts import (
     ALPHA,
     Contrast,
@@ -39,8 +39,6 @@ from loopscale.stats.contrasts import (
 from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE
 
-EXACT = 1e-9
-"""Algorithms run in float64. Their errors below this value are rounding."""
 Word = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from loopscale.analysis.prices import Price, price_of
 from loopscale.analysis.results import Array, TrialResult
 from loopscale.stats.milestones import Unit
+from loopscale.studies.curve_measures import CURVE_MEASURES
 
 Measure = Literal["error", "error_last", "regret", "regret_last"]
 ROUNDING = 1e-9
@@ -54,11 +55,11 @@ def history_by_cost(
     trial: TrialResult, price: Price, basis: Unit, of: Measure = "error"
 ) -> tuple[Array, Array]:
     """The cost so far and the measure, at every report of a trial."""
-    steps, errors = trial.history(of.replace("regret", "error"))
-    if of.startswith("regret"):
+    measure = CURVE_MEASURES[of]
+    steps, errors = trial.history(measure.of_error)
+    if measure.grid == "regret":
         floor = trial.validation_floor
-        least = np.nan if floor is None else floor.error[-1] if of.endswith("last") else floor.error.mean()
-        errors = errors - least
+        errors = errors - (np.nan if floor is None else measure.at(floor.error))
     return price.after(steps, basis), errors
 
 

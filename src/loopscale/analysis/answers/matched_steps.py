@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loopscale.analysis.answers.comparisons import EXACT
 from loopscale.analysis.learning import learnt_words
 from loopscale.analysis.results import (
     Array,
@@ -36,6 +35,7 @@ from loopscale.analysis.results import (
 )
 from loopscale.analysis.table import Column, Interval
 from loopscale.core.plugins import MissingPlugin
+from loopscale.questions.claim_evidence import EXACT
 from loopscale.stats.contrasts import contrast_with_value, student
 from loopscale.theory.bounds.imitation import LayersForSteps
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from loopscale.analysis.laws.law import samples
 from loopscale.analysis.load import load_results
-from loopscale.analysis.results import CellResult, Results, TrialResult, logs_by_seed
+from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.questions.runs import logs_by_seed
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import Array, pool

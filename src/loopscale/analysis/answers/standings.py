@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loopscale.analysis.answers.comparisons import (
-    EXACT,
     Comparison,
     baseline_error,
     compare_with_baselines,
@@ -19,6 +18,7 @@ from loopscale.analysis.results import (
     mean,
 )
 from loopscale.analysis.table import Column
+from loopscale.questions.claim_evidence import EXACT
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from loopscale.stats.fitting import (
 from loopscale.stats.forms.base import Form
 from loopscale.stats.learning import Emergence
 from loopscale.stats.milestones import KINDS, Milestone, is_milestone, measure_of
+from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 
@@ -537,10 +538,11 @@ def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
     curve = run.curve
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
     grid = curve.raw if of in ("raw_error", "excess") else curve.error
-    grid = curve.regret if of in ("regret", "regret_last") else grid
+    measure = CURVE_MEASURES.get(of)
+    grid = curve.regret if measure and measure.grid == "regret" else grid
     if along == "loop":
         kept = curve.loops <= run.loop
-        values = grid[kept][:, -1:] if of.endswith("_last") else grid[kept]
+        values = grid[kept][:, -1:] if measure and measure.query == "last" else grid[kept]
         return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
     kept = curve.points > 0
     row = grid[curve.row(run.loop)] if curve else np.empty(0)

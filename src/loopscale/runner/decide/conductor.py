@@ -630,7 +630,7 @@ class Conductor:
                 self._curves[job.key] = grids
             tags |= self._evaluated_task_tag(job, had_ended)
             if report.floor:
-                tags[FLOOR] = report.floor
+                tags[FLOOR] = job.floor = report.floor
         elif report.outcome == "finished":
             job.evaluation = self._evaluation
         if report.host:

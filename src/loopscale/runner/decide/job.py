@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from loopscale.core.config import Config
 from loopscale.evaluate import Curve, Evaluation
-from loopscale.records.model import EVALUATE, LEARNING, OVER, RESOURCES, STOPPED_BY, Record, Role
+from loopscale.records.model import EVALUATE, FLOOR, LEARNING, OVER, RESOURCES, STOPPED_BY, Record, Role
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import Emergence, reducible_share
 from loopscale.studies.schema import Resources
@@ -118,6 +118,8 @@ class Job:
     """Key of the evaluation of the recorded curve."""
     stopped_by: str = ""
     """Of a stopped trial: `user` or `trial_hours`."""
+    floor: str = ""
+    """How the floor of the evaluation prompts is known, and the algorithm, such as `bayes ridge`."""
     weights: str = ""
     """`kept` or `dropped`, after the decision."""
     worker_deaths: int = 0
@@ -191,6 +193,7 @@ class Job:
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.stopped_by = record.tags.get(STOPPED_BY, "") if self.outcome == "stopped" else ""
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
+        self.floor = record.tags.get(FLOOR, "")
         self.retries, self.lost_hosts = (
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
         )

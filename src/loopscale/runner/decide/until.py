@@ -36,9 +36,10 @@ from dataclasses import dataclass, replace
 from loopscale.records.decisions import Decision, Step, decision_note, recorded_decisions
 from loopscale.records.model import OVER, Note
 from loopscale.runner.decide.cell_run import CellRun
-from loopscale.runner.decide.claim_questions import ClaimQuestions, CurveReader
+from loopscale.runner.decide.claim_questions import ClaimQuestions
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.law_questions import LawQuestions
+from loopscale.runner.decide.live_runs import CurveReader
 from loopscale.runner.decide.question import Judged
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.spec import Study
@@ -73,7 +74,7 @@ class StudyLooks:
     ) -> None:
         """Restore the orders of the decisions among the `tags` of the study's parent run."""
         assert study.until is not None
-        self._cell_runs, self._baselines = dict(cell_runs), baselines
+        self._cell_runs, self._baselines, self.read_curve = dict(cell_runs), baselines, read_curve
         self.schedule: LookSchedule = study.until.schedule(study.replicates)
         laws = LawQuestions(study, self.schedule, self._cell_runs)
         self._families = (

@@ -1,0 +1,85 @@
+"""The runs of recorded results, for the questions of a study."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from typing_extensions import override
+
+from loopscale.analysis.looks import schedule_of
+from loopscale.analysis.milestones import passages
+from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.questions.runs import Runs
+from loopscale.stats.contrasts import Array
+from loopscale.stats.learning import Emergence
+from loopscale.stats.looks import LookSchedule
+from loopscale.stats.milestones import Milestone, Unit
+from loopscale.studies.claims import SolverSide
+
+
+class RecordedRuns(Runs[CellResult]):
+    """The runs that answer for the cells of a recorded study."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    @property
+    @override
+    def cells(self) -> Sequence[CellResult]:
+        return self.results.cells
+
+    @cached_property
+    @override
+    def schedule(self) -> LookSchedule | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return schedule_of(self.results)
+
+    @override
+    def logs(self, of: str) -> Array:
+        return self.results.logs(of)
+
+    @override
+    def baseline(self, cell: CellResult, side: SolverSide) -> TrialResult | None:
+        for baseline in cell.baselines:
+            recorded = {
+                path.removeprefix("solver."): value
+                for path, value in baseline.settings.items()
+                if path.startswith("solver.")
+            }
+            if side.names({"kind": baseline.solver.replace(" ", "_")} | recorded):
+                return baseline
+        return None
+
+    @override
+    def passed(self, milestone: Milestone) -> Callable[[Any], Emergence | None]:
+        runs = [run for cell in self.cells for run in cell.runs]
+        found = passages(self.results, runs, milestone)
+        by_trial = dict(zip([run.trial for run in runs], found, strict=True))
+        return lambda run: by_trial[run.trial]
+
+    @override
+    def at_cost(self, pairs: Sequence[Sequence[CellResult]], basis: Unit, of: str) -> Array | None:
+        costs = [
+            {run.settings.get(f"training.{basis}") for cell in pair for run in cell.runs} for pair in pairs
+        ]
+        if all(len(of_pair) == 1 and None not in of_pair for of_pair in costs):
+            return None
+        # Imported here, because the modules import torch, which most claims do not need.
+        from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
+        from loopscale.analysis.prices import study_prices
+
+        priced = study_prices(self.results)
+        budgets = {
+            cell.key: common_budget((run for each in pair for run in each.runs), priced, basis)
+            for pair in pairs
+            for cell in pair
+        }
+        least = min(budgets.values())  # of cells beside the claim, which lend their noise
+
+        def value(cell: CellResult, trial: TrialResult) -> float:
+            budget = budgets.get(cell.key, least)
+            if not common_budget([trial], priced, basis) >= budget:
+                return math.nan
+            return error_at_cost(trial, **{basis: budget}, of=of, price=priced[trial.trial])  # pyright: ignore[reportArgumentType]
+
+        return self.table_by_seed(value)
