@@ -320,14 +320,27 @@ def test_plan_is_one_object_and_writes_nothing(loopscale, study_file, elsewhere)
     assert (
         loopscale("plan", study_file, "--rate", "1e9", "--set", "replicates=1", "--json").json["trials"] == 6
     )
-    given = loopscale("plan", study_file, "--rate", "1e9").out
+    given = loopscale("plan", study_file, "--rate", "1e9", "--full").out
     assert "10 trials in 2 cells" in given
     assert "the hours include start-up, validation and evaluation; they do not include baselines" in given
     assert list(elsewhere.iterdir()) == []
 
 
+def test_plan_prints_trials_hours_and_the_first_notes_and_says_how_to_see_the_rest(loopscale, study_file):
+    short, full = (loopscale("plan", study_file, "--rate", "1e9", *more).out for more in ([], ["--full"]))
+    lines = short.splitlines()
+    assert lines[1].startswith("10 trials in 2 cells")
+    assert "at a time" in lines[2]
+    notes = [text.count("note: ") for text in (short, full)]
+    assert notes[0] == min(5, notes[1])
+    assert "room:" not in short
+    left = f"{notes[1] - notes[0]} more note" if notes[1] > notes[0] else "memory"
+    assert f"--full adds {left}" in lines[-1]
+    assert "--full adds" not in full
+
+
 def test_plan_prints_room_power_and_noise_in_a_hundred_columns(loopscale, study_file):
-    given = loopscale("plan", study_file, "--rate", "1e9").out
+    given = loopscale("plan", study_file, "--rate", "1e9", "--full").out
     assert "room: errors over the variance of the target, on 512 prompts" in given
     assert "1 law gets no verdict, because there is no theory to judge by (error along loop)" in given
     assert "rate along loop of looped on linear_regression" in given
@@ -356,7 +369,7 @@ def test_plan_as_json_has_all_numbers_of_room_and_power(loopscale, study_file):
 
 def test_plan_warns_of_small_effects_at_the_given_least_effect(loopscale, study_file):
     def notes(*options: str) -> str:
-        return " ".join(loopscale("plan", study_file, "--rate", "1e9", *options).out.split())
+        return " ".join(loopscale("plan", study_file, "--rate", "1e9", "--full", *options).out.split())
 
     assert "cannot move the answer" not in notes()
     assert "training.loops (1 .. 2) cannot move the answer" in notes("--least-effect", "0.9")

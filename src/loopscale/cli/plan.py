@@ -39,7 +39,9 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.studies.power import QuestionFamily, QuestionPower
     from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
 
-CELLS_LISTED = 40
+NOTES_LISTED, CELLS_LISTED = 5, 12
+"""Without --full."""
+CELLS_IN_FULL = 40
 TASKS_LISTED = 8
 """--json has all cells and tasks."""
 WIDTH = 100
@@ -74,15 +76,19 @@ def command(
     ] = None,
     overrides: SetOption = None,
     tiny: TinyOption = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Also print memory, FLOPs, speed, room and power, and every note."),
+    ] = False,
     wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Print cells, trials, parameters, exact FLOPs, memory and time, here or at a given rate.
+    """Print trials, hours and cells, and the first notes, here or at a given rate.
 
-    Also print the room and the power. The room is the part of the error that a net can remove. The power is the chance
-    of a verdict on each law and claim. The noise comes from earlier records of the study, or else from similar recorded
-    studies.
+    With --full, also print exact FLOPs, memory, the room and the power. The room is the part of the error that a net
+    can remove. The power is the chance of a verdict on each law and claim. The noise comes from earlier records of the
+    study, or else from similar recorded studies.
 
     [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
@@ -103,11 +109,30 @@ def command(
     if as_json:
         show_json(planned.document())
     else:
-        _show(planned, wide)
+        _show(planned, full, wide)
 
 
-def _show(plan: "StudyPlan", wide: bool) -> None:
+def _show(plan: "StudyPlan", full: bool, wide: bool) -> None:
     say_folded(f"{plan.study}: {plan.question}")
+    _show_cost(plan)
+    notes = plan.warnings if full else plan.warnings[:NOTES_LISTED]
+    for warning in notes:
+        _say_wrapped(f"note: {warning}")
+    for claim in (power for power in plan.power if power.kind == "claim"):
+        say_folded(f"claim “{claim.question}” is judged as: {claim.statement}")
+    _show_cells(plan, CELLS_IN_FULL if full else CELLS_LISTED, wide)
+    if full:
+        _show_sums(plan)
+        _show_room(plan.room)
+        if plan.power:
+            _show_power(plan)
+    else:
+        left = len(plan.warnings) - len(notes)
+        also = f"{plural(left, 'more note')}, " if left else ""
+        say_folded(f"--full adds {also}memory, FLOPs, room and power")
+
+
+def _show_cells(plan: "StudyPlan", listed: int, wide: bool) -> None:
     columns = [
         "cell",
         "tuning",
@@ -119,21 +144,17 @@ def _show(plan: "StudyPlan", wide: bool) -> None:
         "time a trial",
     ]
     leaving = [] if wide else [[columns.index(name)] for name in ("memory", "parameters", "FLOPs a trial")]
-    show_table(columns, map(_row, plan.cells[:CELLS_LISTED]), leaving=leaving)
-    if len(plan.cells) > CELLS_LISTED:
-        say_folded(f"and {len(plan.cells) - CELLS_LISTED} more cells")
-    rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
+    show_table(columns, map(_row, plan.cells[:listed]), leaving=leaving)
+    if len(plan.cells) > listed:
+        say_folded(f"and {len(plan.cells) - listed} more cells")
+
+
+def _show_cost(plan: "StudyPlan") -> None:
+    """What the study takes: trials, hours, money, and what is recorded already."""
     gpus = f", {_amount(plan.gpu_hours, 'GPU')}" if plan.gpu_hours[1] else ""
-    beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
-    several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
     for line in (
-        f"{plural(plan.claims, 'claim')}{several}; {plural(plan.laws, 'law')}",
         plan.counts,
-        f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",
-        f"memory {format_bytes(plan.memory_bytes)} at once, checkpoints {format_bytes(plan.checkpoint_bytes)}",
-        f"FLOP/s of one trial, {plan.rate_source}: {rates}",
         f"{_durations(plan.hours, 3600)} with {plan.workers} at a time: {_amount(plan.core_hours, 'core')}{gpus}",
-        f"the hours include start-up, validation and evaluation{beside}; they do not include baselines",
     ):
         say_folded(line)
     if plan.left:
@@ -141,13 +162,6 @@ def _show(plan: "StudyPlan", wide: bool) -> None:
         say_folded(
             f"recorded: {done:,} of {plan.trials:,} trials; left to train: {plan.left.trials:,}"
             + (f", {_durations(plan.left.hours, 3600)}" if plan.left.trials else "")
-        )
-    if plan.recorded:
-        known = plan.recorded
-        say_folded(
-            f"{plural(known.trials, 'recorded trial')} of this study trained for "
-            f"{format_duration(known.recorded_seconds)} on this processor; the plan gives them "
-            f"{format_duration(known.planned_seconds)}"
         )
     if plan.held:
         _show_held(plan, plan.held)
@@ -167,11 +181,28 @@ def _show(plan: "StudyPlan", wide: bool) -> None:
     if plan.budget:
         limits = (f"{value:g} {name.replace('_', '-')}" for name, value in plan.budget.items())
         say_folded(f"budget: {', '.join(limits)}")
-    _show_room(plan.room)
-    if plan.power:
-        _show_power(plan)
-    for warning in plan.warnings:
-        _say_wrapped(f"note: {warning}")
+
+
+def _show_sums(plan: "StudyPlan") -> None:
+    """FLOPs, memory, and the speed behind the hours."""
+    rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
+    beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
+    several = f", each judged at 5 % / {plan.claims}, because they are one family" if plan.claims > 1 else ""
+    for line in (
+        f"{plural(plan.claims, 'claim')}{several}; {plural(plan.laws, 'law')}",
+        f"{_numbers(plan.flops)} FLOPs without pruning, {_numbers(plan.flops_expected)} expected",
+        f"memory {format_bytes(plan.memory_bytes)} at once, checkpoints {format_bytes(plan.checkpoint_bytes)}",
+        f"FLOP/s of one trial, {plan.rate_source}: {rates}",
+        f"the hours include start-up, validation and evaluation{beside}; they do not include baselines",
+    ):
+        say_folded(line)
+    if plan.recorded:
+        known = plan.recorded
+        say_folded(
+            f"{plural(known.trials, 'recorded trial')} of this study trained for "
+            f"{format_duration(known.recorded_seconds)} on this processor; the plan gives them "
+            f"{format_duration(known.planned_seconds)}"
+        )
 
 
 def _show_held(plan: "StudyPlan", held: "HeldHosts") -> None:
@@ -263,8 +294,6 @@ def _show_power(plan: "StudyPlan") -> None:
     from loopscale.studies.power import ASSUMPTIONS, families
 
     asked = families(plan.power)
-    for claim in (power for power in plan.power if power.kind == "claim"):
-        say_folded(f"claim “{claim.question}” is judged as: {claim.statement}")
     replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
     for kind in ("law", "claim"):
         rows: dict[tuple[str, ...], list[QuestionFamily]] = {}

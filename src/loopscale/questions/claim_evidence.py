@@ -292,12 +292,7 @@ class _Compared(Generic[C]):
         sides = Sides[C](*labels, pairs=self.pairs)
         rows = [cell.index for cell in sides.cells]
         valued = np.isfinite(logs[rows]).all(axis=0)
-        logs = self._of_learnt(logs)
-        runs = [
-            sum(run.seed is not None and (not self.spec.gated or run.learnt != 0) for run in cell.runs)
-            for cell in sides.cells
-        ]
-        whole = all(np.isfinite(logs[row]).sum() == count for row, count in zip(rows, runs, strict=True))
+        whole, logs = self._is_whole(logs), self._of_learnt(logs)
         means = [[_mean(logs[cell.index]) for cell in pair] for pair in self.pairs]
         others = np.zeros(len(means)) if values is None else values
         of_pairs = [
@@ -328,6 +323,15 @@ class _Compared(Generic[C]):
         difference = float(np.mean(of_pairs))
         ratio = None if math.isnan(difference) else math.exp(difference)
         return replace(sides, ratio=ratio, why=why_none(*(logs[row] for row in rows)) or self._why_unknown)
+
+    def _is_whole(self, logs: Array) -> bool:
+        """True if every run of the cells has a value. If some runs have learnt, only these runs count."""
+        cells = [cell for pair in self.pairs for cell in pair]
+        runs = [[run for run in cell.runs if run.seed is not None] for cell in cells]
+        learnt = [[run for run in of_cell if not self.spec.gated or run.learnt != 0] for of_cell in runs]
+        logs, counted = (self._of_learnt(logs), learnt) if any(learnt) else (logs, runs)
+        values = [int(np.isfinite(logs[cell.index]).sum()) for cell in cells]
+        return values == [len(of_cell) for of_cell in counted]
 
 
 def _logs_after(runs: Runs[C], cell: C, loop: int, of: str) -> Array:

@@ -254,7 +254,13 @@ def plan_study(
     held = held_hosts(offered, _work(cells, 0), _work(cells, 1), workers, START_SECONDS)
     least = LEAST_EFFECT if least_effect is None else least_effect
     rooms, power = study_room(study, least), study_power(study, noise or Noise())
-    remarks = list(_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory))
+    remarks = [
+        *_resource_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory),
+        *power_remarks(power, most),
+        *_learning(study, noise or Noise()),
+        *room_remarks(study, rooms, least),
+        *_search_remarks(study, workers),
+    ]
     if not offer and cpus < (os.cpu_count() or 1):
         remarks.append(f"this process may use {cpus:g} of the {os.cpu_count()} CPUs of this machine")
     if derived_here:
@@ -262,11 +268,6 @@ def plan_study(
             "the steps follow from training.seconds at this speed; the first run measures and records its own, or "
             "takes --rate"
         )
-    remarks += [
-        *room_remarks(study, rooms, least),
-        *power_remarks(power, most),
-        *_learning(study, noise or Noise()),
-    ]
     remarks += offer.remarks if offer else ()
     if offer and not rate:
         remarks.append(
@@ -426,15 +427,21 @@ ENOUGH_VALUES = 4
 """A law with fewer values along its axis gets no verdict."""
 
 
-def _remarks(
+def _resource_remarks(
     study: Study, workers: int, hours: Span, memory_bytes: float, gpu_memory: float | None
 ) -> Iterator[str]:
-    """Yield one sentence for each remark.
+    """Yield one sentence for each limit that the study may exceed.
 
     `hours` are those of all trials one after the other, at the cheapest and at the dearest points. `memory_bytes` are
     the tensors of the largest trial. `gpu_memory` is in GiB of one GPU.
     """
-    yield from _pruning(study)
+    yield from _budget(study, workers, hours)
+    yield from _gpu(study)
+    yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+
+
+def _search_remarks(study: Study, workers: int) -> Iterator[str]:
+    """Yield one sentence for each remark on search, replicates and laws."""
     if points := [study.points(cell) for cell in study.cells() if study.space(cell)]:
         yield from study.search.warnings(points, -(-workers // len(points)))
         tuned = [cell for cell in study.cells() if study.space(cell)]
@@ -457,9 +464,7 @@ def _remarks(
             yield f"the law of {law.measure} along {law.along} cannot be judged: {values_of_law}"
     yield from _held_out(study)
     yield from _untested(study)
-    yield from _budget(study, workers, hours)
-    yield from _gpu(study)
-    yield from _memory(study, memory_bytes / 2**30, gpu_memory)
+    yield from _pruning(study)
 
 
 def _excluded(study: Study, tuned: Sequence[Cell]) -> Iterator[str]:

@@ -59,12 +59,15 @@ NAMED = 3
 """Questions named in one sentence."""
 NO_THEORY = "there is no theory to judge by"
 ONE_REPLICATE = "a cell has one replicate, and a verdict needs 2"
+LEAST_NAMED = 0.01
+"""Smaller chances are given as at most this chance."""
+CANNOT_BE_DECIDED = "cannot be decided"
 HOPELESS = 0.2
 """A question with at most this chance of a verdict cannot be decided."""
 
 ASSUMPTIONS = {
     "law": ("theory is exact", "theory is a quarter off"),
-    "claim": ("both sides are level", "the first has a quarter less"),
+    "claim": ("both sides are level", "the first side has a quarter less"),
 }
 
 
@@ -131,7 +134,7 @@ class QuestionPower:
             return "no verdict"
         best = max(self.exact, self.off)
         if best <= HOPELESS:
-            return "cannot be decided"
+            return CANNOT_BE_DECIDED
         return "decidable" if min(self.exact, self.off) >= SURE else "may stay undecided"
 
     def document(self) -> dict[str, Any]:
@@ -191,11 +194,25 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
             axes = dict.fromkeys(question.question.partition(" along ")[2] for question in questions)
             text += "".join(f"; {why}" for axis in axes if (why := missing_theory(axis)))
         else:
-            exact, off = ASSUMPTIONS[kind]
-            text = f"with {replicates} replicates {number} {outlook} ({'; '.join(named)}): a verdict has a chance "
-            text += f"of at most {percent(max(each.exact for each in questions))} if {exact}, and "
-            text += f"{percent(max(each.off for each in questions))} if {off}{_learning(questions)}"
+            hopeless = outlook == CANNOT_BE_DECIDED and kind == "claim"  # at the assumed difference
+            what = "will show only a large difference" if hopeless else outlook
+            text = f"with {replicates} replicates, {number} {what} ({'; '.join(named)}): {_chances(kind, questions)}"
+            text += _learning(questions)
         yield text
+
+
+def _chances(kind: str, questions: Sequence[QuestionPower]) -> str:
+    """The chances of a verdict, and the replicates that a probable verdict takes."""
+    exact, off = ASSUMPTIONS[kind]
+    texts = list[str]()
+    of_exact, of_off = max(each.exact for each in questions), max(each.off for each in questions)
+    if kind == "law" or of_exact > 0:
+        texts.append(f"{percent(max(of_exact, LEAST_NAMED))} if {exact}")
+    texts.append(f"{percent(max(of_off, LEAST_NAMED))} if {off}")
+    needed = [each.power.replicates_off for each in questions if each.power]
+    known = [count for count in needed if count is not None]
+    takes = f"; {max(known):,} replicates would give {percent(SURE)}" if len(known) == len(needed) else ""
+    return f"the chance of a verdict is at most {' and '.join(texts)}{takes}"
 
 
 def _known(question: QuestionPower) -> str:
