@@ -13,11 +13,12 @@ from loopscale.cli.options import (
     WideOption,
     open_store,
 )
-from loopscale.cli.output import say, say_folded, show_answers, show_json
+from loopscale.cli.output import say, say_folded, show_answers, show_json, show_table
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.best_cells import Best
     from loopscale.analysis.answers.claims import JudgedClaim
+    from loopscale.analysis.answers.standings import Standing
     from loopscale.analysis.results import Results
 
 
@@ -32,6 +33,9 @@ def command(
             help="Print only cells whose trial (last column) meets this SQL condition. No number changes.",
         ),
     ] = "",
+    full: Annotated[
+        bool, typer.Option("--full", help="Also print laws, and each cell beside the classical algorithms.")
+    ] = False,
     wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -69,6 +73,8 @@ def command(
         show_answers(front_columns(results), points, wide)
     if results.claim_specs:
         show_claims(judged_claims(recorded(place, study)), wide)  # claims need curves
+    if full:
+        _show_beside_theory(recorded(place, study))
 
 
 def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False) -> None:
@@ -95,6 +101,45 @@ def show_claims(claims: Sequence["JudgedClaim"], wide: bool = False) -> None:
         for claim in claims:
             if claim.decision:
                 say_folded(f"{claim.text}: {claim.decision.end}")
+
+
+def _show_beside_theory(results: "Results") -> None:
+    """Print the laws, and each cell's error over that of every classical algorithm after as many steps."""
+    from loopscale.analysis.answers.standings import standings
+    from loopscale.analysis.laws.law import study_laws
+    from loopscale.analysis.laws.words import law_line
+
+    if rows := standings(results):
+        _show_standings(rows)
+    laws, unfitted = study_laws(results)
+    for law in laws:
+        for line in law_line(law).splitlines():
+            say_folded(line)
+    for law in unfitted:
+        where = f" ({law.cell})" if law.cell else ""
+        say_folded(f"law: {law.of} along {law.along}{where}: none yet, {law.because}")
+
+
+def _show_standings(standings: Sequence["Standing"]) -> None:
+    solvers = list(dict.fromkeys(standing.baseline for standing in standings))
+    rows: dict[str, dict[str, Standing]] = {}
+    for standing in standings:
+        rows.setdefault(standing.label, {})[standing.baseline] = standing
+    exact = "; `exact`: its error is rounding" if any(standing.exact for standing in standings) else ""
+    say_folded(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
+    show_table(
+        ["cell", *solvers],
+        ([label, *(_ratio(beside.get(solver)) for solver in solvers)] for label, beside in rows.items()),
+    )
+
+
+def _ratio(standing: "Standing | None") -> str | None:
+    if standing is None:
+        return None
+    if standing.exact:
+        return "exact"
+    interval = standing.comparison.interval
+    return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")
 
 
 def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""`loopscale run`: start, resume, extend and repair a study. At the end: the answer, standings, laws, problems."""
+"""`loopscale run`: start, resume, extend and repair a study. At the end: the answer, problems, what is open."""
 
+import shlex
 import signal
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.best import as_object, show_best, show_claims
+from loopscale.cli.best import as_object
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     TINY_STORE,
@@ -20,7 +20,6 @@ from loopscale.cli.options import (
     StorePlace,
     StudyArgument,
     TinyOption,
-    WideOption,
     WorkersOption,
     check_rate,
     open_store,
@@ -34,20 +33,21 @@ from loopscale.cli.output import (
     say,
     say_folded,
     show_json,
-    show_table,
     tell,
 )
 from loopscale.cli.report import write_report
 from loopscale.cli.watch import PortOption
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.analysis.answers.claims import JudgedClaim
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.answers.standings import Standing
     from loopscale.interface.running import RunSummary
     from loopscale.live.driver_page import LivePage
     from loopscale.runner.progress import ProgressDisplay
 
 
+CLAIM_LINES = 3
+"""Lines on claims at the end of a run."""
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a study cleanly: Ctrl-C, the end of a job, a closed terminal."""
 
@@ -86,7 +86,6 @@ def command(
     port: PortOption = None,
     overrides: SetOption = None,
     tiny: TinyOption = False,
-    wide: WideOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -135,7 +134,7 @@ def command(
         if as_json:
             show_json(_document(summary, report))
         else:
-            _show(summary, report, place.store, wide)
+            _show(summary, report, place)
             if tiny:
                 say(f"This was the tiny form of {loaded.name}: everything ran, and its numbers mean nothing.")
         raise typer.Exit(FAILED if summary.failed else DONE)
@@ -193,65 +192,38 @@ def _report(findings: "Findings") -> Path | None:
         return None
 
 
-def _show(summary: "RunSummary", report: Path | None, store: str | None, wide: bool) -> None:
-    """Print the summary. `store` is that of the options."""
-    from loopscale.analysis.laws.words import law_line
+def _show(summary: "RunSummary", report: Path | None, place: StorePlace) -> None:
+    """Print the answer, the claims, what is open, and where the report is. `best` prints the tables."""
+    from loopscale.analysis.answers.claims import count_words
+    from loopscale.analysis.answers.summary import answer_sentences, first_open
 
-    findings = summary.findings
-    say_folded(findings.results.study["question"])
-    say_folded(findings.sentences[0])
-    show_best(findings.results, findings.answers, wide)
-    if findings.standings:
-        _show_standings(findings.standings)
-    show_claims(findings.claims, wide)
-    for law in findings.laws:
-        for line in law_line(law).splitlines():
-            say_folded(line)
-    for law in findings.unfitted:
-        say_folded(
-            f"law: {law.of} along {law.along}{f' ({law.cell})' if law.cell else ''}: none yet, {law.because}"
-        )
-    say_folded(f"trials: {format_outcomes(summary.outcomes)}")
-    if summary.baselines:
-        say_folded(f"baselines: {format_outcomes(summary.baselines)}")
+    findings, name = summary.findings, summary.findings.results.name
+    for sentence in answer_sentences(findings):
+        say_folded(sentence)
+    listed = len(findings.claims) if len(findings.claims) <= CLAIM_LINES else CLAIM_LINES - 1
+    for claim in findings.claims[:listed]:
+        say_folded(f"{claim.verdict}: {claim.statement}, ratio {claim.ratio_in_words}{_decided(claim)}")
+    if others := findings.claims[listed:]:
+        say_folded(f"{plural(len(others), 'more claim')}: {count_words(others)}")
+    ended = {"trials": summary.outcomes, "baselines": summary.baselines}
+    counted = [f"{what}: {format_outcomes(counts)}" for what, counts in ended.items() if counts]
+    say_folded("; ".join([*counted, f"used {summary.spent}"]))
     for line in summary.ended_early:
         say_folded(line)
     for problem in summary.problems:
         count = format_outcomes({problem.outcome: len(problem.trials)})
         say_folded(f"{count} ({first_few(problem.trials)}): {problem.reason}")
-    for result in findings.impossible[:3]:
-        say_folded(result.sentence)
-    if len(findings.impossible) > 3:
-        say_folded(f"{len(findings.impossible) - 3:,} more results are impossible; the report lists them")
+    for result in findings.impossible[:1]:
+        more = len(findings.impossible) - 1
+        say_folded(result.sentence + (f" {plural(more, 'more result')} of this kind" if more else ""))
     if findings.open:
-        them = "it" if len(findings.open) == 1 else "them"
-        say_folded(f"{plural(len(findings.open), 'question')} open; the report says what would decide {them}")
-    say_folded(f"used {summary.spent}")
+        say_folded(first_open(findings))
     if report:
         say(f"report: {report}")
-    say(
-        f"to browse its trials: loopscale ui {findings.results.name}" + (f" --store {store}" if store else "")
-    )
+    options = "".join(f" --{option} {shlex.quote(value)}" for option, value in vars(place).items() if value)
+    say(f"tables: loopscale best {name} --full{options}; trials: loopscale ui {name}{options}")
 
 
-def _show_standings(standings: Sequence["Standing"]) -> None:
-    """Each cell's error over that of every classical algorithm after as many steps."""
-    solvers = list(dict.fromkeys(standing.baseline for standing in standings))
-    rows: dict[str, dict[str, Standing]] = {}
-    for standing in standings:
-        rows.setdefault(standing.label, {})[standing.baseline] = standing
-    exact = "; `exact`: its error is rounding" if any(standing.exact for standing in standings) else ""
-    say_folded(f"Error over that of a classical algorithm after as many steps, on the same prompts{exact}:")
-    show_table(
-        ["cell", *solvers],
-        ([label, *(_ratio(beside.get(solver)) for solver in solvers)] for label, beside in rows.items()),
-    )
-
-
-def _ratio(standing: "Standing | None") -> str | None:
-    if standing is None:
-        return None
-    if standing.exact:
-        return "exact"
-    interval = standing.comparison.interval
-    return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")
+def _decided(claim: "JudgedClaim") -> str:
+    """How the looks ended a claim; empty for a study without looks."""
+    return f"; {claim.decision.end}" if claim.decision else ""

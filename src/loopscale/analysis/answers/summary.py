@@ -54,14 +54,27 @@ def summary(findings: Findings) -> list[str]:
     """Which cell is best and by how much, its place beside floor and algorithms, theory, and the open questions."""
     if not findings.results.tasks:
         return ["No trial has finished yet, so there is no answer yet."]
+    return [*answer_sentences(findings), _open(findings)]
+
+
+def answer_sentences(findings: Findings) -> list[str]:
+    """The best cell and its lead, its place beside floor and algorithms, and theory: at most three sentences."""
+    if not findings.results.tasks:
+        return ["No trial has finished yet, so there is no answer yet."]
     several = len(findings.results.tasks) > 1
     sentences = (
         _best_of_tasks(findings) if several else _best(findings),
         _beside_algorithms(findings),
         _beside_theory(findings),
-        _open(findings),
     )
     return [sentence for sentence in sentences if sentence]
+
+
+def first_open(findings: Findings) -> str:
+    """The first open question with its reason, and the number of the others. Raises IndexError without any."""
+    question, others = findings.open[0], len(findings.open) - 1
+    more = f"; the report lists {_many(others, 'more open question')}" if others else ""
+    return f"open: {question.what}: {question.because}{more}"
 
 
 def _best(findings: Findings) -> str:
