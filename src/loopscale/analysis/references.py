@@ -20,7 +20,8 @@ from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
 
-BOUNDS = ("bayes_ridge", "first_order_best", "one_step_best")
+BAYES = "bayes_ridge"
+BOUNDS = (BAYES, "first_order_best", "one_step_best")
 """Bounds on the excess error at a point, without hidden constants."""
 SOLVERS = ({"kind": "newton", "start": "spectral"}, {"kind": "newton", "start": "frobenius"})
 REFERENCE_PROMPTS = 512

@@ -15,6 +15,7 @@ from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, legend_entry, with_decimal_ticks
 from loopscale.analysis.figures.tuning import error_against_cost, learning_curves
 from loopscale.analysis.laws.law import study_laws
+from loopscale.analysis.references import references
 from loopscale.analysis.report.study_page import study_figures
 from loopscale.theory.bounds.base import Bound
 from tests.analysis.planted import Planted, comparison
@@ -108,7 +109,13 @@ def test_references_in_figures_have_no_fitted_constant():
     drawn = {trace.name: trace for trace in figure.data if trace.name}
     bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": 2, "points": 6})
     mean = np.mean([bayes.at(point=point).value() for point in range(6)]) / 2
-    assert drawn["bayes ridge, exact"].y[0] == pytest.approx(mean, rel=1e-3)
+    run = planted.results.cells[0].runs[0]
+    assert dict(references(run, [1, 2]))["bayes ridge, exact"] == pytest.approx([mean, mean])
+    assert run.floor
+    assert drawn["least error on these prompts (ridge)"].y[0] == pytest.approx(
+        run.floor.error.mean(), rel=1e-3
+    )
+    assert "bayes ridge, exact" not in drawn, "a net may be below the expected error of all prompts"
     first_order = drawn["first order best, for large d and N"].y
     assert (np.diff(first_order) <= 0).all(), "more gradients are never worse"
     newton = [drawn[f"newton (start {start})"].y for start in ("spectral", "frobenius")]

@@ -32,8 +32,9 @@ from loopscale.analysis.figures.style import (
     series,
     with_decimal_ticks,
 )
-from loopscale.analysis.references import floors, references
-from loopscale.analysis.results import Array, CellResult, Results, TrialCurve, mean
+from loopscale.analysis.references import BAYES, BOUNDS, floors, references
+from loopscale.analysis.results import Array, CellResult, Results, TrialCurve, TrialResult, mean
+from loopscale.stats.learning import MeanFloor
 
 MEDIANS = {"width": 1.1, "dash": "2px,4px"}
 MEDIANS_ENTRY = "dotted: median over prompts (bounds are of the mean)"
@@ -49,7 +50,7 @@ def against_loops(
         dashed_line(figure, name, order, curve.loops, _positive(curve.by_loop(of)))
     if drawn and of == "error":
         loops = sorted(set(_xs(figure)))
-        for order, (name, _, errors) in enumerate(floors(drawn[0].runs[0])):
+        for order, (name, _, errors) in enumerate(_least_errors(drawn[0].runs[0])):
             exact_line(figure, name, loops, np.full(len(loops), errors.mean()), order)
     return figure
 
@@ -67,16 +68,44 @@ def _positive(values: Array) -> Array:
 def against_references(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     """Mean error over queries after every loop, beside the exact references of the same task.
 
-    The cells share a task. The references have no fitted constant.
+    The cells share a task. The references have no fitted constant. The least error is that on the evaluation prompts,
+    if the records know it: on few prompts a net may be below the least error of all prompts.
     """
     figure = blank("loop or layer (count)", ERROR_TITLE)
     drawn = _trained_loops(figure, cells)
     loops = [int(x) for x in sorted(set(_xs(figure)))]
-    for order, (name, values) in enumerate(references(drawn[0].runs[0], loops) if drawn else ()):
+    for order, (name, values) in enumerate(_references(drawn[0].runs[0], loops) if drawn else ()):
         style = {"color": "#101828", "width": 1.6, "dash": (EXACT_DASHES + DASHES)[order % 10]}
         y = rounded(np.where(values > 1e-12, values, np.nan))
         scatter(figure, x=loops, y=y, mode="lines", name=name, line=style)
     return figure
+
+
+def _references(run: TrialResult, loops: Sequence[int]) -> Iterator[tuple[str, Array]]:
+    """The references of a run's task, with the least error on the evaluation prompts in place of the expected one."""
+    if (floor := _recorded_floor(run)) is not None:
+        yield _floor_name(floor), np.full(len(loops), floor.error.mean())
+    yield from references(
+        run, loops, BOUNDS if floor is None else [bound for bound in BOUNDS if bound != BAYES]
+    )
+
+
+def _least_errors(run: TrialResult) -> Iterator[tuple[str, NDArray[np.int64], Array]]:
+    """The least errors at every query [points]: those on the evaluation prompts, else expected ones by theory."""
+    floor = _recorded_floor(run)
+    if floor is not None and len(floor.error) == len(run.curve.points):
+        yield _floor_name(floor), run.curve.points, floor.error
+    else:
+        yield from floors(run)
+
+
+def _recorded_floor(run: TrialResult) -> MeanFloor | None:
+    """The least error on the prompts of the evaluation, which no net can be below; None if it is not known."""
+    return run.floor if run.floor and run.floor.how in ("bayes", "exact") else None
+
+
+def _floor_name(floor: MeanFloor) -> str:
+    return f"least error on these prompts ({floor.name.replace('_', ' ')})"
 
 
 def against_points(
@@ -95,7 +124,7 @@ def against_points(
     for order, (name, curve) in enumerate(_algorithms(drawn)):
         dashed_line(figure, name, order, curve.points, _positive(getattr(curve, of)[-1]))
     if drawn and of == "error":
-        for order, (name, points, errors) in enumerate(floors(drawn[0].runs[0])):
+        for order, (name, points, errors) in enumerate(_least_errors(drawn[0].runs[0])):
             exact_line(figure, name, points, errors, order)
     return figure
 
