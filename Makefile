@@ -40,7 +40,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(RUNS)
 
 $(ALL): $(READY)
-	$(call install,.[test$(comma)slow])
+	$(call install,.[test$(comma)slow$(comma)docs])
 
 quickstart: $(RUNS)  ## train, tune, replicate and compare three models on linear regression (minutes)
 	$(BIN)/loopscale run studies/quickstart.yaml --store $(STORE)
