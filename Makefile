@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 # The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help quickstart test lint shapes slow hosts soak processors bench notebooks findings noise docs ui install clean
+.PHONY: help quickstart test lint shapes slow hosts soak processors bench notebooks pictures findings noise docs ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,7 +40,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(RUNS)
 
 $(ALL): $(READY)
-	$(call install,.[test$(comma)slow])
+	$(call install,.[test$(comma)slow$(comma)docs])
 
 quickstart: $(RUNS)  ## train, tune, replicate and compare three models on linear regression (minutes)
 	$(BIN)/loopscale run studies/quickstart.yaml --store $(STORE)
@@ -83,9 +83,10 @@ notebooks: $(ALL)  ## run every notebook in place, with pictures (needs chromium
 	for book in notebooks/*.ipynb; do \
 	  PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter execute --inplace $$book || exit 1; \
 	done
-	cd notebooks && $(abspath $(BIN))/python -c 'from loopscale.analysis.notebook import results; \
-	  study = results("scaling/loops"); \
-	  study.law("regret_last", "training.loops").write_image("pictures/loops.svg")'
+	$(BIN)/python docs/site/pictures.py
+
+pictures: $(ALL)  ## draw the pictures of README.md from the records in notebooks/data (needs chromium)
+	$(BIN)/python docs/site/pictures.py
 
 findings: $(READY)  ## write FINDINGS.md and the findings of README.md from the records in notebooks/data
 	$(BIN)/python -m loopscale.analysis.report.findings_page

@@ -15,6 +15,7 @@ import yaml
 if TYPE_CHECKING:  # the tests read the pages without mkdocs
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -55,6 +56,12 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     for name, text in pages():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
+    """The links of a written page, to pages of the site. On a code host the same links lead to the files."""
+    source = DOCS / page.file.src_uri
+    return linked(markdown, source, page.file.src_uri) if source.is_file() else markdown
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -174,6 +181,11 @@ def _cell(text: object) -> str:
 
 def copied(source: Path, page: str) -> str:
     """A file of the project as a page. A link to a file that is no page becomes its text."""
+    return linked(source.read_text(encoding="utf-8"), source, page)
+
+
+def linked(text: str, source: Path, page: str) -> str:
+    """The text of a file with the links of a page. A link to a file outside the site becomes its text."""
     pages_of = {(ROOT / file).resolve(): name for name, file in COPIES.items()}
     pages_of |= {path.resolve(): str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
 
@@ -186,7 +198,7 @@ def copied(source: Path, page: str) -> str:
             return words if words.startswith("`") else f"`{words}`"
         return f"[{words}]({os.path.relpath(name, Path(page).parent)}{'#' + anchor if anchor else ''})"
 
-    return re.sub(r"\[(?P<words>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", link, source.read_text(encoding="utf-8"))
+    return re.sub(r"(?<!!)\[(?P<words>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", link, text)
 
 
 if __name__ == "__main__":

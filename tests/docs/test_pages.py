@@ -45,6 +45,21 @@ def test_a_table_with_a_short_rule_is_found():
     assert broken_tables("| a | b |\n|---|---|---|\n| 1 | 2 |") == ["| a | b |"]
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_on_a_code_host(page: Path):
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    relative = [target for target in targets if not re.match(r"\w+:", target)]
+    assert [target for target in relative if not (page.parent / target).exists()] == []
+
+
+def test_a_link_to_a_file_of_the_project_leads_to_its_page_on_the_site():
+    source, page = ROOT / "docs" / "tutorials" / "some.md", "tutorials/some.md"
+    text = "[Clusters](../../cluster/README.md#slurm), [live](../guides/live.md), [make](../../Makefile)"
+    assert generator().linked(text, source, page) == (
+        "[Clusters](../reference/clusters.md#slurm), [live](../guides/live.md), `make`"
+    )
+
+
 def test_generated_pages_have_sound_tables_and_defaults_as_a_study_has_them():
     texts = [generator().study_file(), generator().tables(), generator().members("bounds", "A bound.")]
     for text in texts:
