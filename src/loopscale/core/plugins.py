@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -50,6 +50,14 @@ class PluginError(StudyError):
         self.file, self.line, self.what, self.remedy = file, line, " ".join(what.split()), remedy
         where = file if line is None else f"{file}:{line}"
         super().__init__(f"{where}: {self.what}; {remedy}")
+
+
+class UnusableMember(TypeError):
+    """A class or a function from which no member can be made. The text is `<mistake>; <remedy>`."""
+
+    def __init__(self, what: str, remedy: str, code: CodeType | None = None) -> None:
+        self.what, self.remedy, self.code = what, remedy, code
+        super().__init__(f"{what}; {remedy}")
 
 
 class MissingPlugin(StudyError):
@@ -352,6 +360,8 @@ def _import(plugin: Plugin) -> None:
         text = str(problem).strip().partition("\n")[0]
         if type(problem).__name__ == "KindTaken":
             raise PluginError(file, line, text, "choose another kind") from problem
+        if isinstance(problem, UnusableMember):
+            raise PluginError(file, line, problem.what, problem.remedy) from problem
         what = f"the file does not import ({type(problem).__name__}: {text})"
         remedy = "correct the line"
         if isinstance(problem, ModuleNotFoundError):
@@ -367,6 +377,8 @@ def _place(problem: BaseException, plugin: Plugin) -> tuple[str, int | None]:
     paths = {source.path for source in plugin.sources}
     if isinstance(problem, SyntaxError) and problem.filename in paths:
         return str(problem.filename), problem.lineno
+    if isinstance(problem, UnusableMember) and problem.code and problem.code.co_filename in paths:
+        return problem.code.co_filename, problem.code.co_firstlineno
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename in paths]
     return (frames[-1].filename, frames[-1].lineno) if frames else (plugin.sources[0].path, 1)
 
@@ -396,6 +408,12 @@ def contract_error(owner: type[Any], method: str, what: str) -> Exception:
                     source.path, line, f"{owner.__name__}.{method} {what}", _check_remedy(plugin)
                 )
     return TypeError(f"{owner.__name__}.{method} {what}")
+
+
+def owner_in_plugin(*owners: type[Any]) -> type[Any]:
+    """The first class whose code a loaded plugin has; the last class if there is none."""
+    modules = {module for plugin in loaded.values() for module in plugin.modules}
+    return next((owner for owner in owners if owner.__module__ in modules), owners[-1])
 
 
 def _check_remedy(plugin: Plugin) -> str:
