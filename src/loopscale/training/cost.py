@@ -30,6 +30,7 @@ from loopscale.training.device import dtype
 from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
+from loopscale.training.sound_nets import require_sound_net
 from loopscale.training.trial import Training, Trial
 
 COUNTED_POINTS = 4
@@ -238,6 +239,7 @@ def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
     if trial.model.plugin:
         _require_shape(trial, net, batch)
+        require_sound_net(trial, sum(weight.numel() for weight in net.parameters()))
     saved, live = _SavedTensors(net), LiveMemory()
     recompute = trial.training.recompute
     with without_compiler(), _Tally() as tally, live if recompute else nullcontext():
