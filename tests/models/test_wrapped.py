@@ -237,5 +237,5 @@ def test_a_module_of_another_file_of_the_folder_is_named_with_its_file(study: Pa
 def test_a_schema_and_the_table_of_settings_have_the_arguments(study: Path):
     load(find_plugin("./my_mixer.py", study.parent))
     schema = json.dumps(Model.choices()["gru_mixer"].model_json_schema())
-    assert "The argument layers of GRUMixer." in schema
+    assert "The argument layers of GRUMixer.__init__." in schema
     assert plugins.loaded["my_mixer.py"].members == [Model.choices()["gru_mixer"]]

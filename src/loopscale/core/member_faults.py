@@ -30,7 +30,7 @@ def member_fault(member: type[Any], family: type[Any], source: bytes) -> Fault |
         return (
             line,
             f"the kind {member.kind!r} is no name",
-            f'write letters, digits and _, as in kind="{_kind(name)}"',
+            f'write letters, digits and _, as in kind="{snake_case(name)}"',
         )
     if any(base.__module__ == "torch.nn.modules.module" for base in member.__mro__):
         what = f"the {noun} {name} is a torch.nn.Module too, but a {noun} holds settings and no weights"
@@ -68,9 +68,10 @@ def _declared(member: type[Any], family: type[Any], method: str) -> Any:
     return None
 
 
-def _kind(name: str) -> str:
-    """The kind for the name of a class: `my_model` for MyModel."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+def snake_case(name: str) -> str:
+    """The kind for the name of a class: `my_model` for MyModel, `gru_mixer` for GRUMixer."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return words.lower().strip("_")
 
 
 def _signature_fault(own: Any, interface: Any) -> str:

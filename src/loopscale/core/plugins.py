@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -410,15 +410,25 @@ def contract_error(owner: type[Any], method: str, what: str) -> Exception:
     return TypeError(f"{owner.__name__}.{method} {what}")
 
 
+def function_error(function: FunctionType, what: str) -> Exception:
+    """The error of a function that does not do what a member declares: a PluginError for a function of a plugin."""
+    name, code = function.__name__, function.__code__
+    for plugin in loaded.values():
+        if code.co_filename in {source.path for source in plugin.sources}:
+            remedy = _check_remedy(plugin, "function", "task")
+            return PluginError(code.co_filename, code.co_firstlineno, f"{name} {what}", remedy)
+    return TypeError(f"{name} {what}")
+
+
 def owner_in_plugin(*owners: type[Any]) -> type[Any]:
     """The first class whose code a loaded plugin has; the last class if there is none."""
     modules = {module for plugin in loaded.values() for module in plugin.modules}
     return next((owner for owner in owners if owner.__module__ in modules), owners[-1])
 
 
-def _check_remedy(plugin: Plugin) -> str:
+def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") -> str:
     written = _shown(plugin.root) if plugin.is_path else plugin.module
-    return f"correct the method; `loopscale check {written}` tests the class"
+    return f"correct the {part}; `loopscale check {written}` tests the {whole}"
 
 
 def _no_member(plugin: Plugin) -> PluginError:

@@ -8,17 +8,17 @@ wrap(Mixer)    # the model `mixer`, with the settings `dim` and `layers`
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Callable
-from types import CodeType, NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PositiveInt, TypeAdapter, ValidationError, create_model
+from pydantic import create_model
 from torch import Tensor, nn
 from typing_extensions import override
 
+from loopscale.core.argument_settings import argument_settings, code_of
+from loopscale.core.member_faults import snake_case
 from loopscale.core.plugins import UnusableMember, contract_error, owner_in_plugin
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Model, Net
@@ -27,8 +27,6 @@ from loopscale.models.plain import PlainModel, PlainNet, unfit_call
 
 DIM = 64
 """Coordinates of a state, if the module has no default."""
-PLAIN = (int, float, bool, str, NoneType)
-WRITABLE = "int, float, bool, str, Literal, a tuple of these, or one of these and None"
 
 
 def wrap(
@@ -71,13 +69,13 @@ def wrap(
     name = module_class.__name__
     if unfit := unfit_call(module_class.forward, 2):
         what = f"{name}.forward {unfit}"
-        raise UnusableMember(what, "write def forward(self, states)", _code(module_class.forward))
+        raise UnusableMember(what, "write def forward(self, states)", code_of(module_class.forward))
     made = create_model(
         name,
         __base__=WrappedModel,
         __module__=sys._getframe(1).f_globals["__name__"],
         __doc__=module_class.__doc__ or f"The module {name} between two linear layers.",
-        __cls_kwargs__={"kind": kind or _snake_case(name), "allow_inf_nan": False},
+        __cls_kwargs__={"kind": kind or snake_case(name), "allow_inf_nan": False},
         **_settings(module_class, dim),
     )
     made.wrapped, made.dim_argument, made.encodes = module_class, dim, looks_ahead
@@ -149,78 +147,14 @@ class WrappedNet(PlainNet):
         return Net.hidden_matrices(self)
 
 
-def _snake_case(name: str) -> str:
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return words.lower().strip("_")
-
-
 def _settings(module_class: type[nn.Module], dim: str) -> dict[str, Any]:
     """The fields of the model, by name. Raises UnusableMember."""
     name, init = module_class.__name__, module_class.__init__
-    code = _code(init)
     arguments = list(inspect.signature(init).parameters.values())[1:]
     if dim not in [each.name for each in arguments]:
         what = f"{name}.__init__ has no argument {dim}, the coordinates of a state"
         named = [each.name for each in arguments if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
         example = f'wrap({name}, dim="{named[0] if named else "width"}")'
-        raise UnusableMember(what, f"add {dim}: int, or name the argument, as in {example}", code)
-    try:
-        hints = get_type_hints(init, include_extras=True)
-    except Exception as problem:  # an annotation may be any expression
-        what = f"an annotation of {name}.__init__ cannot be read ({type(problem).__name__}: {problem})"
-        raise UnusableMember(what, f"write {WRITABLE}", code) from problem
-    return {
-        each.name: _field(name, each, hints, dim, code)
-        for each in arguments
-        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    }
-
-
-def _field(
-    owner: str, argument: inspect.Parameter, hints: dict[str, Any], dim: str, code: CodeType | None
-) -> tuple[Any, Any]:
-    """The type and the default of a setting. Raises UnusableMember."""
-    name, default = argument.name, argument.default
-    subject = f"the argument {name} of {owner}.__init__"
-
-    def unusable(what: str, remedy: str) -> UnusableMember:
-        return UnusableMember(f"{subject} {what}", remedy, code)
-
-    if argument.kind is argument.POSITIONAL_ONLY:
-        raise unusable("has no name for callers", "remove the / from the arguments")
-    if name.startswith("_") or hasattr(WrappedModel, name):
-        raise unusable(
-            "has a name that every model uses itself", "rename the argument, as to layers for depth"
-        )
-    if name not in hints:
-        raise unusable("has no annotation", f"write {name}: int, or {WRITABLE}")
-    if not is_plain(hints[name]):
-        shown = inspect.formatannotation(hints[name])
-        raise unusable(f"has the annotation {shown}, which no study can write", f"write {WRITABLE}")
-    kind: Any = PositiveInt if name == dim and hints[name] is int else hints[name]
-    if default is argument.empty:
-        if name != dim:
-            raise unusable("has no default", f"write a default, as in {name}: int = 4")
-        default = DIM
-    try:
-        TypeAdapter(kind).validate_python(default, strict=True)
-    except ValidationError:
-        shown = inspect.formatannotation(hints[name])
-        raise unusable(f"has the default {default!r}, which is no {shown}", "correct the default") from None
-    return kind, Field(default, description=f"The argument {name} of {owner}.")
-
-
-def is_plain(annotation: Any) -> bool:
-    """Whether a study can write every value of a type, and records can keep the value."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return is_plain(parts[0])
-    if origin in (Union, UnionType):
-        return all(map(is_plain, parts))
-    if origin is tuple:
-        return all(is_plain(part) for part in parts if part is not Ellipsis)
-    return origin is Literal or annotation in PLAIN
-
-
-def _code(function: Any) -> CodeType | None:
-    return cast("CodeType | None", getattr(function, "__code__", None))
+        remedy = f"add {dim}: int, or name the argument, as in {example}"
+        raise UnusableMember(what, remedy, code_of(init))
+    return argument_settings(init, f"{name}.__init__", 1, WrappedModel, {dim: DIM})
