@@ -31,6 +31,17 @@ class OutsideLstm(Lstm, kind="outside_lstm"):
     gates: int = 3
     """A further setting."""
 '''
+PLAIN = '''from loopscale.models.plain import PlainModel
+from torch import nn
+
+
+class Mine(PlainModel, kind="mine"):
+    """A linear map."""
+
+    def module(self, prompt):
+        return nn.Linear(prompt.dim_in, prompt.dim_out)
+'''
+"""A model around a module of PyTorch."""
 TASK = '''"""Linear regression under another name."""
 
 from loopscale.tasks.linear_regression import LinearRegression
@@ -229,6 +240,21 @@ def test_records_of_an_earlier_version_name_both_hashes(study: Path):
             "OutsideLstm.depth is a method, not a property",
         ),
         (
+            PLAIN.replace("module(self, prompt)", "module(self)"),
+            8,
+            "Mine.module takes (self), not (self, prompt); write def module(self, prompt)",
+        ),
+        (
+            PLAIN.replace("(PlainModel, ", "(PlainModel, nn.Module, "),
+            5,
+            "the model Mine is a torch.nn.Module too, but a model holds settings and no weights; derive Mine from",
+        ),
+        (
+            PLAIN + "\n    def __init__(self, width=3):\n        super().__init__()\n",
+            11,
+            "the model Mine has its own __init__, but its settings are its annotated attributes; write each setting",
+        ),
+        (
             "from loopscale.solvers.base import Solver\n\n\n"
             'class Bare(Solver, kind="bare"):\n    def predict(self, batch, steps):\n        return batch.targets\n',
             4,
@@ -357,6 +383,24 @@ LAST = "return torch.stack([self.read_out(state) for state in self._run(state, f
             "return self.read_outt(self.states(tokens))",
             "read_outt",
             "forward raises AttributeError: 'MyModelNet' object has no attribute 'read_outt'",
+        ),
+        (
+            "def forward(self, tokens: Tensor)",
+            "def forward(self, tokens: Tensor, mask: Tensor)",
+            "def forward(self, tokens: Tensor, mask",
+            "MyModelNet.forward takes (tokens, mask), and the caller gives one tensor alone (missing a required",
+        ),
+        (
+            "    def forward(self, tokens: Tensor)",
+            "    def predict(self, tokens: Tensor)",
+            "def module",
+            "MyModel.module makes a net that cannot predict (NotImplementedError: Module [MyModelNet] is missing",
+        ),
+        (
+            "        return MyModelNet(prompt.dim_in, ",
+            "        return nn.Sequential(nn.Linear(prompt.dim_in, 7), nn.Linear(8, 8)) or MyModelNet(prompt.dim_in, ",
+            "def module",
+            "MyModel.module makes a net that cannot predict (RuntimeError: ",
         ),
     ],
 )

@@ -2,8 +2,8 @@
 
 A page shows commands in blocks of the language `console`. A line `$ command` is a command, and the lines below it are
 its output. In an output, `…` stands for any text within a line. A line with only `…` stands for any number of lines. A
-block of YAML with a title is a file that the following commands read. A comment `<!-- before: command -->` is a command
-that readers do not see.
+block of YAML or Python with a title is a file that the following commands read. A comment `<!-- before: command -->` is
+a command that readers do not see.
 """
 
 import re
@@ -33,7 +33,7 @@ class ShownCommand:
 
 
 _PARTS = re.compile(
-    r'```yaml title="(?P<path>[^"]+)"\n(?P<file>.*?)```'
+    r'```(?:yaml|python) title="(?P<path>[^"]+)"\n(?P<file>.*?)```'
     r"|```console\n(?P<console>.*?)```"
     r"|<!-- before: (?P<before>.*?) -->",
     re.DOTALL,

@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 from loopscale.core.config import Family
+from loopscale.tasks.base import Task
 
 AnyFamily = TypeVar("AnyFamily", bound=Family)
 
@@ -14,3 +15,9 @@ def under_test(family: type[AnyFamily]) -> dict[str, type[AnyFamily]]:
     """The members of a family under test, by kind."""
     wanted = selected or [""]
     return {kind: member for kind, member in family.choices().items() if member.plugin in wanted}
+
+
+def small_task(task: Task, dim: int, points: int) -> Task:
+    """The easier task of this size, or of the task's own size where the task is smaller."""
+    settings = task.model_dump()
+    return task.easier(min(dim, settings["dim"]), min(points, settings["points"]))

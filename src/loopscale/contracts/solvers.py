@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.contracts.members import under_test
+from loopscale.contracts.members import small_task, under_test
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
 
 SMALL = [
-    choice.model_validate(settings).easier(dim=4, points=12)
+    small_task(choice.model_validate(settings), dim=4, points=12)
     for choice in Task.choices().values()
     for settings in ({}, {"format": "encoder"})
     if settings.keys() <= choice.model_fields.keys()

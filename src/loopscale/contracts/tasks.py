@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from loopscale.contracts.members import under_test
+from loopscale.contracts.members import small_task, under_test
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -168,7 +168,7 @@ def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
     whole = task.sample(2, stream(0))
     _, points = size_of(task)
     for size in (1, points // 2, points):
-        easier = task.easier(dim=2, points=size)
+        easier = small_task(task, dim=2, points=size)
         batch = easier.sample(2, stream(0))
         assert batch.tokens.shape[-1] == whole.tokens.shape[-1]
         if len(task.seen) == 1:
@@ -187,7 +187,7 @@ def test_an_easier_task_of_full_size_is_the_task(task: Task):
 
 @EVERY
 def test_predicting_zero_costs_one_in_an_easier_task(task: Task):
-    easier = task.easier(dim=3, points=5)
+    easier = small_task(task, dim=3, points=5)
     batch = easier.sample(16384, stream(0))
     cost = easier.error(torch.zeros_like(batch.targets), batch).mean(1)
     assert cost.mean().item() == pytest.approx(1, abs=5 * cost.std().item() / 128 + 0.004)
@@ -238,7 +238,7 @@ def test_a_task_names_its_floor_or_a_reference(task: Task):
 
 @EVERY
 def test_no_other_fixed_guess_is_better(task: Task):
-    small = task.easier(dim=4, points=8)
+    small = small_task(task, dim=4, points=8)
     batch, guess = small.sample(2000, stream("other guesses")), small.fixed_guess
     noise = torch.randn(guess.shape, generator=stream("direction")) * batch.targets.std()
     for other in (0.5 * guess, 1.5 * guess, guess + 0.3 * noise, guess - 0.3 * noise):

@@ -30,26 +30,48 @@ def member_fault(member: type[Any], family: type[Any], source: bytes) -> Fault |
         return (
             line,
             f"the kind {member.kind!r} is no name",
-            f'write letters, digits and _, as in kind="{_kind(name)}"',
+            f'write letters, digits and _, as in kind="{snake_case(name)}"',
         )
+    if any(base.__module__ == "torch.nn.modules.module" for base in member.__mro__):
+        what = f"the {noun} {name} is a torch.nn.Module too, but a {noun} holds settings and no weights"
+        return (
+            line,
+            what,
+            f"derive {name} from its other base alone, and write the module as a class of its own",
+        )
+    if "__init__" in vars(member):
+        what = f"the {noun} {name} has its own __init__, but its settings are its annotated attributes"
+        return lines.get("__init__", line), what, "write each setting in the class, as in width: int = 8"
     for method in sorted(getattr(member, "__abstractmethods__", ())):
         return line, f"the {noun} {name} has no {method}", f"write {_written(member, method)}"
     for variable in sorted(getattr(family, "__class_vars__", ())):
         if not variable.startswith("_") and not hasattr(member, variable):
             return line, f"the {noun} {name} has no {variable}", f"write {variable} = ... in the class"
     for method, own in vars(member).items():
-        interface = inspect.getattr_static(family, method, None)
+        interface = _declared(member, family, method)
         if method.startswith("_") or interface is None or interface is own:
             continue
         if fault := _signature_fault(own, interface):
             what = f"{name}.{method} {fault}"
-            return lines.get(method, line), what, f"write {_written(family, method)}"
+            return lines.get(method, line), what, f"write {_code(interface, method)}"
     return None
 
 
-def _kind(name: str) -> str:
-    """The kind for the name of a class: `my_model` for MyModel."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+def _declared(member: type[Any], family: type[Any], method: str) -> Any:
+    """The declaration of a method that the package calls: of the family, or an abstract method of a base class."""
+    if (interface := inspect.getattr_static(family, method, None)) is not None:
+        return interface
+    for base in reversed(member.__mro__[1:]):
+        declared = vars(base).get(method)
+        if getattr(declared, "__isabstractmethod__", False):
+            return declared
+    return None
+
+
+def snake_case(name: str) -> str:
+    """The kind for the name of a class: `my_model` for MyModel, `gru_mixer` for GRUMixer."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return words.lower().strip("_")
 
 
 def _signature_fault(own: Any, interface: Any) -> str:
@@ -80,7 +102,10 @@ def _function(method: Any) -> Any:
 
 def _written(owner: type[Any], method: str) -> str:
     """A method or property of a family, or of a member's base class, as code."""
-    declared = inspect.getattr_static(owner, method)
+    return _code(inspect.getattr_static(owner, method), method)
+
+
+def _code(declared: Any, method: str) -> str:
     if isinstance(declared, property):
         return f"@property def {method}(self)"
     names = inspect.signature(_function(declared)).parameters

@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -50,6 +50,14 @@ class PluginError(StudyError):
         self.file, self.line, self.what, self.remedy = file, line, " ".join(what.split()), remedy
         where = file if line is None else f"{file}:{line}"
         super().__init__(f"{where}: {self.what}; {remedy}")
+
+
+class UnusableMember(TypeError):
+    """A class or a function from which no member can be made. The text is `<mistake>; <remedy>`."""
+
+    def __init__(self, what: str, remedy: str, code: CodeType | None = None) -> None:
+        self.what, self.remedy, self.code = what, remedy, code
+        super().__init__(f"{what}; {remedy}")
 
 
 class MissingPlugin(StudyError):
@@ -352,6 +360,8 @@ def _import(plugin: Plugin) -> None:
         text = str(problem).strip().partition("\n")[0]
         if type(problem).__name__ == "KindTaken":
             raise PluginError(file, line, text, "choose another kind") from problem
+        if isinstance(problem, UnusableMember):
+            raise PluginError(file, line, problem.what, problem.remedy) from problem
         what = f"the file does not import ({type(problem).__name__}: {text})"
         remedy = "correct the line"
         if isinstance(problem, ModuleNotFoundError):
@@ -367,6 +377,8 @@ def _place(problem: BaseException, plugin: Plugin) -> tuple[str, int | None]:
     paths = {source.path for source in plugin.sources}
     if isinstance(problem, SyntaxError) and problem.filename in paths:
         return str(problem.filename), problem.lineno
+    if isinstance(problem, UnusableMember) and problem.code and problem.code.co_filename in paths:
+        return problem.code.co_filename, problem.code.co_firstlineno
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename in paths]
     return (frames[-1].filename, frames[-1].lineno) if frames else (plugin.sources[0].path, 1)
 
@@ -398,9 +410,25 @@ def contract_error(owner: type[Any], method: str, what: str) -> Exception:
     return TypeError(f"{owner.__name__}.{method} {what}")
 
 
-def _check_remedy(plugin: Plugin) -> str:
+def function_error(function: FunctionType, what: str) -> Exception:
+    """The error of a function that does not do what a member declares: a PluginError for a function of a plugin."""
+    name, code = function.__name__, function.__code__
+    for plugin in loaded.values():
+        if code.co_filename in {source.path for source in plugin.sources}:
+            remedy = _check_remedy(plugin, "function", "task")
+            return PluginError(code.co_filename, code.co_firstlineno, f"{name} {what}", remedy)
+    return TypeError(f"{name} {what}")
+
+
+def owner_in_plugin(*owners: type[Any]) -> type[Any]:
+    """The first class whose code a loaded plugin has; the last class if there is none."""
+    modules = {module for plugin in loaded.values() for module in plugin.modules}
+    return next((owner for owner in owners if owner.__module__ in modules), owners[-1])
+
+
+def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") -> str:
     written = _shown(plugin.root) if plugin.is_path else plugin.module
-    return f"correct the method; `loopscale check {written}` tests the class"
+    return f"correct the {part}; `loopscale check {written}` tests the {whole}"
 
 
 def _no_member(plugin: Plugin) -> PluginError:

@@ -133,6 +133,7 @@ def run(
 
     loaded = study if isinstance(study, Study) else Study.load(study)
     require_resources(loaded.resources, address)
+    _require_sound_nets(loaded)
     place = store if isinstance(store, Store) else open_store(store, storage, create=True)
     seen = [progress_display()] if callbacks is None else callbacks
     caught = partial(_stop_on, signals)
@@ -147,6 +148,16 @@ def run(
     summary = _summary(place, conductor)
     send_notice(Notice("failed" if summary.failed else "done", loaded.name, repr(summary)), notice)
     return summary
+
+
+def _require_sound_nets(study: "Study") -> None:
+    """Count a step of every cell whose model is from a plugin. Counting examines the net. Raises PluginError."""
+    from loopscale.training.cost import step_flops
+
+    for corners in study.layout.corners.values():
+        for trial in corners:
+            if trial.model.plugin:
+                step_flops(trial)
 
 
 @contextmanager

@@ -7,15 +7,16 @@ class MyModel(PlainModel, kind="my_model"):
         return MyModule(prompt.dim_in, prompt.dim_out, self.width)
 """
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from typing_extensions import override
 
-from loopscale.core.plugins import contract_error
+from loopscale.core.plugins import contract_error, owner_in_plugin
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Model, Net, Outputs, States, Tokens
 
@@ -59,6 +60,8 @@ class PlainNet(Net):
         if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]: of a plugin
             what = f"returns {type(module).__name__}, which is no torch.nn.Module"
             raise contract_error(type(model), "module", what)
+        if unfit := unfit_call(module.forward, 1):
+            raise contract_error(owner_in_plugin(type(module), type(model)), "forward", unfit)
         self.module = module
 
     @override
@@ -88,6 +91,26 @@ class PlainNet(Net):
     def states(self, tokens: Tokens, steps: int) -> States:
         self.check(steps, 1)
         return getattr(self.module, "states", self.module)(tokens)[None]
+
+
+def unfit_call(forward: Callable[..., Any], given: int) -> str:
+    """Why `forward` cannot be called with the tokens alone, or with the module and the tokens; empty if it can be.
+
+    Parameters
+    ----------
+    given
+        Number of the arguments of the call.
+    """
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):  # compiled functions have no signature
+        return ""
+    try:
+        signature.bind(*[None] * given)
+    except TypeError as problem:
+        names = ", ".join(signature.parameters)
+        return f"takes ({names}), and the caller gives one tensor alone ({problem})"
+    return ""
 
 
 def seeded(make: Callable[[], Made], rng: torch.Generator) -> Made:

@@ -19,16 +19,18 @@ from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
 
 from loopscale.core.compiler import without_compiler
-from loopscale.core.plugins import PluginError, contract_error, fault_of_plugin
+from loopscale.core.plugins import PluginError, contract_error, fault_of_plugin, owner_in_plugin
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.models.base import Net
 from loopscale.models.layered import LayeredArchitecture
+from loopscale.models.plain import PlainModel
 from loopscale.training.device import dtype
 from loopscale.training.live_memory import LiveMemory
 from loopscale.training.loop import Learner
 from loopscale.training.objective import objective
+from loopscale.training.sound_nets import require_sound_net
 from loopscale.training.trial import Training, Trial
 
 COUNTED_POINTS = 4
@@ -237,6 +239,7 @@ def count(trial: Trial, net: Net, batch: Batch) -> Count:
     """The cost of one training step of `net`, counted operation by operation on the meta device."""
     if trial.model.plugin:
         _require_shape(trial, net, batch)
+        require_sound_net(trial, sum(weight.numel() for weight in net.parameters()))
     saved, live = _SavedTensors(net), LiveMemory()
     recompute = trial.training.recompute
     with without_compiler(), _Tally() as tally, live if recompute else nullcontext():
@@ -257,13 +260,19 @@ def _require_shape(trial: Trial, net: Net, batch: Batch) -> None:
     except Exception as problem:
         if isinstance(problem, PluginError) or fault_of_plugin(problem):
             raise
+        owner = owner_in_plugin(type(net), type(trial.model))
+        method = "forward" if isinstance(net, owner) else "build"
         what = f"does not fit its caller ({type(problem).__name__}: {problem})"
-        raise contract_error(type(net), "forward", what) from problem
+        if method == "build":
+            what = f"makes a net that cannot predict ({type(problem).__name__}: {problem})"
+            method = "module" if isinstance(trial.model, PlainModel) else method
+        raise contract_error(owner, method, what) from problem
     shape, needed = getattr(answers, "shape", None), (steps, *batch.targets.shape)
     if shape != needed:
         found = type(answers).__name__ if shape is None else f"the shape {tuple(shape)}"
         what = f"gives {found} at the queries, not {needed} for [steps, batch, queries, dim_out]"
-        raise contract_error(type(net), "forward", what)
+        owner = owner_in_plugin(type(net), type(trial.model))
+        raise contract_error(owner, "forward" if isinstance(net, owner) else "build", what)
 
 
 def _of_step(trial: Trial) -> tuple[Count, set[str]]:
