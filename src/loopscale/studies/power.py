@@ -197,22 +197,25 @@ def power_remarks(powers: Sequence[QuestionPower], replicates: int) -> Iterator[
             hopeless = outlook == CANNOT_BE_DECIDED and kind == "claim"  # at the assumed difference
             what = "will show only a large difference" if hopeless else outlook
             text = f"with {replicates} replicates, {number} {what} ({'; '.join(named)}): {_chances(kind, questions)}"
-            text += _learning(questions)
+            text += _learning(kind, questions)
         yield text
 
 
 def _chances(kind: str, questions: Sequence[QuestionPower]) -> str:
     """The chances of a verdict, and the replicates that a probable verdict takes."""
-    exact, off = ASSUMPTIONS[kind]
-    texts = list[str]()
-    of_exact, of_off = max(each.exact for each in questions), max(each.off for each in questions)
-    if kind == "law" or of_exact > 0:
-        texts.append(f"{percent(max(of_exact, LEAST_NAMED))} if {exact}")
-    texts.append(f"{percent(max(of_off, LEAST_NAMED))} if {off}")
+    chances = [(each.exact, each.off) for each in questions]
     needed = [each.power.replicates_off for each in questions if each.power]
     known = [count for count in needed if count is not None]
     takes = f"; {max(known):,} replicates would give {percent(SURE)}" if len(known) == len(needed) else ""
-    return f"the chance of a verdict is at most {' and '.join(texts)}{takes}"
+    return f"the chance of a verdict is at most {_largest(kind, chances)}{takes}"
+
+
+def _largest(kind: str, chances: Sequence[tuple[float, float]]) -> str:
+    """The largest chances under both assumptions. A claim that cannot be level has one chance."""
+    ends = [max(*of_both, LEAST_NAMED) for of_both in zip(*chances, strict=True)]
+    texts = [f"{percent(chance)} if {text}" for chance, text in zip(ends, ASSUMPTIONS[kind], strict=True)]
+    can_be_level = any(exact for exact, _ in chances)
+    return " and ".join(texts if kind == "law" or can_be_level else texts[1:])
 
 
 def _known(question: QuestionPower) -> str:
@@ -222,16 +225,13 @@ def _known(question: QuestionPower) -> str:
     return question.name
 
 
-def _learning(questions: Sequence[QuestionPower]) -> str:
+def _learning(kind: str, questions: Sequence[QuestionPower]) -> str:
     """How often all runs learn, and the chances if they do. Empty if they nearly always learn."""
     learn = min(question.all_learn for question in questions)
     if learn >= SURE:
         return ""
-    exact, off = (max(chances) for chances in zip(*(each.if_learnt for each in questions), strict=True))
-    return (
-        f"; all runs learn in {percent(learn)} of such studies, and then the chances are at most {percent(exact)} "
-        f"and {percent(off)}"
-    )
+    if_learnt = _largest(kind, [each.if_learnt for each in questions])
+    return f"; all runs learn in {percent(learn)} of such studies, and then the chance is at most {if_learnt}"
 
 
 def study_power(study: Study, noise: Noise) -> tuple[QuestionPower, ...]:
