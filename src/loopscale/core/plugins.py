@@ -101,7 +101,7 @@ class Plugin:
     @property
     def is_path(self) -> bool:
         """True if the study names a file or a folder, and not a module."""
-        return _is_path(self.written)
+        return is_path(self.written)
 
     @cached_property
     def digest(self) -> str:
@@ -135,7 +135,8 @@ class Plugin:
         }
 
 
-def _is_path(written: str) -> bool:
+def is_path(written: str) -> bool:
+    """True if a study names a file or a folder in this way, and not a module."""
     return written.endswith(".py") or "/" in written
 
 
@@ -150,7 +151,7 @@ def _digest(sources: Sequence[Source]) -> str:
 def find_plugin(written: str, folder: Path | None = None) -> Plugin:
     """The plugin of a file or a module, relative to `folder`. Nothing is executed. Raises NoPlugin."""
     folder = (folder or Path.cwd()).absolute()
-    if _is_path(written):
+    if is_path(written):
         path = Path(os.path.normpath(folder / written))
         package = path.parent if path.name == "__init__.py" else path
         if (package / "__init__.py").is_file():

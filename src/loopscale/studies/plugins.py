@@ -18,7 +18,7 @@ from loopscale.core.plugins import (
     load_installed,
     loaded,
 )
-from loopscale.studies.files import YamlTree, find_study, read_yaml
+from loopscale.studies.files import BASE_KEY, YamlTree, find_study, read_study
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, quoted
 
 PLUGINS_KEY = "plugins"
@@ -84,9 +84,12 @@ def named_plugins(study: str | Path) -> tuple[Plugin, ...]:
     """The plugins of a study's file, without executing them; none without a file or with mistakes in it."""
     try:
         file = find_study(study)
-        if not file.is_file() or f"{PLUGINS_KEY}:" not in file.read_text():
+        if not file.is_file():
             return ()
-        return find_plugins(read_yaml(file), file.parent)
+        text = file.read_text()
+        if not any(f"{key}:" in text for key in (PLUGINS_KEY, BASE_KEY)):
+            return ()
+        return find_plugins(read_study(file), file.parent)
     except (Mistakes, OSError, UnicodeDecodeError):
         return ()
 

@@ -255,6 +255,9 @@ class StudySchema(Config):
 
     question: Text
     """The question in words; the first line of the report."""
+    base: str = ""
+    """A file that this file extends, relative to this file: ../common.yaml. Mappings merge key by key, and this file
+    wins. Lists and ranges are replaced. A base extends no other file. `plan --resolved` prints the merged study."""
     plugins: tuple[str, ...] = ()
     """Files and modules with further tasks, models and other members, relative to the study's file: ./my_model.py or
     my_package.module. Members of installed packages need no entry."""
