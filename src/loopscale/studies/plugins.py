@@ -123,7 +123,7 @@ def require_recorded_plugins(study: str | Path, name: str, recorded: Iterable[st
     for text in recorded:
         plugin, _, digest = text.rpartition(" ")
         current = loaded[plugin].text if plugin in loaded else ""
-        if current.rpartition(" ")[2] != digest:
+        if not current or not loaded[plugin].has_digest(digest):
             raise MissingPlugin(f"a part of {name}", text, current, missing)
 
 
@@ -174,5 +174,7 @@ def changed_plugins(study: str, description: Mapping[str, Any]) -> list[str]:
     recorded = digests(description.get(PLUGINS_KEY) or ())
     if not recorded:
         return []
-    current = {plugin.name: plugin.digest for plugin in named_plugins(study)}
-    return [name for name, digest in recorded.items() if current.get(name, digest) != digest]
+    current = {plugin.name: plugin for plugin in named_plugins(study)}
+    return [
+        name for name, digest in recorded.items() if name in current and not current[name].has_digest(digest)
+    ]
