@@ -1,11 +1,11 @@
-"""A study's records, as a verb that shows them asks for them."""
+"""A study's records, as the functions and the verbs that show them ask for them."""
 
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from loopscale.cli.errors import UsageError
+from loopscale.errors import UsageError
 
-if TYPE_CHECKING:  # see loopscale.cli
+if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
 
