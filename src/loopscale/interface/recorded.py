@@ -19,7 +19,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     from loopscale.analysis.load import load_results, with_claims
     from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name
-    from loopscale.studies.plugins import require_recorded_plugins
+    from loopscale.studies.plugins import load_recorded_plugins
 
     name = recorded_name(study)
     try:
@@ -28,7 +28,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
         check_study(store, study, name)
         raise
     if curves:  # tables of trials need no members
-        require_recorded_plugins(study, name, results.study.get("plugins") or ())
+        load_recorded_plugins(study, name, results.study.get("plugins") or ())
     return with_claims(results, study)
 
 

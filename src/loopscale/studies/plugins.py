@@ -1,7 +1,7 @@
 """The plugins of a study: named by its file, by its members and by its records."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from loopscale.core.plugins import (
     load_installed,
     loaded,
 )
+from loopscale.core.visible import tell
 from loopscale.studies.files import BASE_KEY, YamlTree, find_study, read_study
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, quoted
 
@@ -125,6 +126,19 @@ def require_recorded_plugins(study: str | Path, name: str, recorded: Iterable[st
         current = loaded[plugin].text if plugin in loaded else ""
         if not current or not loaded[plugin].has_digest(digest):
             raise MissingPlugin(f"a part of {name}", text, current, missing)
+
+
+def load_recorded_plugins(
+    study: str | Path, name: str, recorded: Iterable[str], notice: Callable[[str], None] = tell
+) -> None:
+    """Load the plugins that records of a study name. Give a notice if one is missing or has changed.
+
+    Recorded numbers need no plugin. Only a reader that makes a net or a prompt needs the code.
+    """
+    try:
+        require_recorded_plugins(study, name, recorded)
+    except MissingPlugin as problem:
+        notice(f"note: only recorded numbers are shown: {problem}")
 
 
 def plugin_texts(tree: Any) -> list[str]:
