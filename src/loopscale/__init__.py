@@ -24,10 +24,12 @@ _MODULES = {
     "Store": "loopscale.records.stores.base",
     "Study": "loopscale.studies.spec",
     "StudyResults": "loopscale.analysis.notebook",
+    "best": "loopscale.interface.answers",
     "open_store": "loopscale.records.stores.opening",
     "plan": "loopscale.interface.planning",
     "progress_display": "loopscale.runner.progress",
     "query": "loopscale.interface.queries",
+    "report": "loopscale.interface.reports",
     "results": "loopscale.interface.queries",
     "run": "loopscale.interface.running",
 }

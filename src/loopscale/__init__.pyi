@@ -2,9 +2,11 @@
 
 from loopscale import errors as errors
 from loopscale.analysis.notebook import StudyResults as StudyResults
+from loopscale.interface.answers import best as best
 from loopscale.interface.planning import plan as plan
 from loopscale.interface.queries import query as query
 from loopscale.interface.queries import results as results
+from loopscale.interface.reports import report as report
 from loopscale.interface.running import RunSummary as RunSummary
 from loopscale.interface.running import run as run
 from loopscale.live.driver_page import LivePage as LivePage

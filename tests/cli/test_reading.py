@@ -371,8 +371,10 @@ def test_plan_warns_of_small_effects_at_the_given_least_effect(loopscale, study_
     def notes(*options: str) -> str:
         return " ".join(loopscale("plan", study_file, "--rate", "1e9", "--full", *options).out.split())
 
-    assert "cannot move the answer" not in notes()
-    assert "training.loops (1 .. 2) cannot move the answer" in notes("--least-effect", "0.9")
+    assert "moves only nets that fall short of the best known algorithm" not in notes()
+    assert "training.loops (1 .. 2) moves only nets that fall short of the best known algorithm" in notes(
+        "--least-effect", "0.9"
+    )
 
 
 def test_plan_takes_the_noise_from_earlier_records_of_the_study(loopscale, study_file, store):

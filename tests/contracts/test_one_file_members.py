@@ -144,7 +144,7 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         ask("query", "SELECT any_value(trial) AS key FROM trials WHERE role = 'replicate'", "--json")
     )
     assert json.loads(ask("predict", trial["key"], "--json"))["model"] == "outside_model"
-    members.write_text(MEMBERS + "# changed\n")
+    members.write_text(MEMBERS + "CHANGED = 1\n")
     new = find_plugin("outside_members.py", members.parent).digest
     (row,) = json.loads(ask("list", "--json"))
     assert row["changed_plugins"] == ["outside_members.py"]

@@ -1,8 +1,11 @@
 """Plugins: files and modules with members from outside, their hashes, their mistakes and their identity."""
 
+import hashlib
 import importlib
+import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from loopscale.evaluate import canonical
 from loopscale.models.base import Model
 from loopscale.models.lstm import Lstm
 from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.plugins import packed_files, require_recorded_plugins
+from loopscale.studies.plugins import changed_plugins, packed_files, require_recorded_plugins
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial
@@ -127,7 +130,7 @@ def test_a_changed_file_makes_another_trial_and_the_same_file_elsewhere_the_same
     Study.load(study)
     assert trial(study).key == key
     study.write_text(text)
-    (study.parent / file).write_text((study.parent / f"other_{file}").read_text() + "# changed\n")
+    (study.parent / file).write_text((study.parent / f"other_{file}").read_text() + "CHANGED = 1\n")
     (study.parent / f"other_{file}").unlink()
     plugins._unload(plugins.loaded[f"other_{file}"])
     assert trial(study).key != key
@@ -147,7 +150,7 @@ def test_a_changed_plugin_replaces_its_earlier_version_in_the_process(study: Pat
 
 def test_all_versions_of_a_task_are_evaluated_on_prompts_of_one_stream(study: Path):
     before, old = canonical(trial(study).task), trial(study).task.plugin
-    (study.parent / "my_tasks.py").write_text(TASK + "# changed\n")
+    (study.parent / "my_tasks.py").write_text(TASK + "CHANGED = 1\n")
     assert canonical(trial(study).task) == before
     assert trial(study).task.plugin != old
 
@@ -183,10 +186,81 @@ def test_one_line_names_all_missing_plugins_of_the_records(study: Path):
 def test_records_of_an_earlier_version_name_both_hashes(study: Path):
     settings = trial(study).settings
     old = plugins.loaded["my_model.py"].digest
-    (study.parent / "my_model.py").write_text(MODEL + "# changed\n")
+    (study.parent / "my_model.py").write_text(MODEL + "CHANGED = 1\n")
     new = trial(study).model.plugin.split(" ")[1]
     with pytest.raises(MissingPlugin, match=f"the hash {old}, .* its hash is {new} now; restore the file"):
         Trial.model_validate(settings)
+
+
+def hash_of_bytes(file: Path) -> str:
+    """The hash of one file in records of versions up to 0.2.0."""
+    content = file.read_bytes()
+    return hashlib.sha256(f"\0{len(content)}\0".encode() + content).hexdigest()[:16]
+
+
+@pytest.fixture
+def by_code() -> Iterator[None]:
+    """Leave no plugin with the hash of its bytes to other tests."""
+    yield
+    plugins.hashed_by_bytes.clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "equal"),
+    [
+        (MODEL.replace("class Out", "# A comment.\nclass Out") + "\n\n# The end.\n", True),
+        (MODEL.replace('kind="outside_lstm"', "kind='outside_lstm',\n").replace("= 3", "=  (3)"), True),
+        (MODEL.replace("\n", "\r\n"), True),
+        (MODEL.replace("gates: int = 3", "gates: int = 4"), False),
+        (MODEL.replace("gates: int = 3", "gates: int = True"), False),
+        (MODEL.replace("gates: int = 3", "gates: float = 3"), False),
+        (MODEL.replace("A further setting.", "Another text."), False),
+        (MODEL + "\n\nif False:\n    X = 1\n", False),
+    ],
+)
+def test_comments_and_formatting_make_no_other_plugin(study: Path, text: str, equal: bool):
+    key, file = trial(study).key, study.parent / "my_model.py"
+    assert find_plugin("./my_model.py", study.parent).digest != hash_of_bytes(file)
+    file.write_text(text)
+    assert (trial(study).key == key) is equal
+    assert plugins.loaded["my_model.py"].sources[0].content == text.encode()
+
+
+def test_a_file_that_does_not_parse_has_the_hash_of_its_bytes(tmp_path: Path):
+    for text in ("def broken(:\n", "x = '\0'\n", f"x = {'(' * 500}1{')' * 500}\n"):
+        (tmp_path / "broken.py").write_text(text)
+        assert find_plugin("./broken.py", tmp_path).digest == hash_of_bytes(tmp_path / "broken.py")
+
+
+@pytest.mark.usefixtures("by_code")
+def test_records_with_the_hash_of_the_bytes_belong_to_the_same_bytes(study: Path):
+    file = study.parent / "my_model.py"
+    new, old = find_plugin("./my_model.py", study.parent).digest, hash_of_bytes(file)
+    settings = trial(study).settings
+    settings["model"]["plugin"] = f"my_model.py {old}"
+    assert Trial.model_validate(settings).model.kind == "outside_lstm"
+    description = {"plugins": [f"my_model.py {old}"]}
+    require_recorded_plugins(study, "mine", description["plugins"])
+    assert changed_plugins(str(study), description) == []
+
+    loaded = Study.load(study)
+    recorded = loaded.as_recorded(description["plugins"])
+    model = recorded.at(recorded.cells()[0], {}, 0).settings["model"]
+    assert model["plugin"] == f"my_model.py {old}"
+    assert f"my_model.py {old}" in recorded.used_plugins
+    assert recorded.text == loaded.text
+    assert recorded.words == loaded.words
+    (sent,) = [each for each in recorded.sources if each.name == "my_model.py"]
+    assert pickle.loads(pickle.dumps(sent)).digest == old
+    assert recorded.as_recorded([f"my_model.py {new}"]).used_plugins == loaded.used_plugins
+
+    file.write_text(MODEL + "# changed\n")
+    assert changed_plugins(str(study), description) == ["my_model.py"]
+    with pytest.raises(MissingPlugin, match=f"the hash {old}, but the plugin has changed"):
+        require_recorded_plugins(study, "mine", description["plugins"])
+    again = Study.load(study)
+    assert again.as_recorded(description["plugins"]) is again
+    assert changed_plugins(str(study), {"plugins": [f"my_model.py {new}"]}) == []
 
 
 @pytest.mark.quick_cases(4)

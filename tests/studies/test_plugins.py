@@ -75,7 +75,7 @@ def test_a_further_measure_is_evaluated_at_every_loop(study: Path):
 
 def test_a_changed_measure_is_evaluated_again_and_not_trained_again(study: Path):
     before = Study.load(study)
-    (study.parent / "my_measures.py").write_text(MEASURES + "# changed\n")
+    (study.parent / "my_measures.py").write_text(MEASURES + "CHANGED = 1\n")
     after = Study.load(study)
     assert after.evaluate.key != before.evaluate.key
     assert [cell.key for cell in after.cells()] == [cell.key for cell in before.cells()]

@@ -20,7 +20,7 @@ from loopscale.records.tables import CURVES, HISTORY, TRIALS
 from loopscale.studies.claims import ClaimSpec, read_claims
 from loopscale.studies.files import SHIPPED, find_study, recorded_name, studies_folder, study_name
 from loopscale.studies.mistakes import Mistakes, one_of
-from loopscale.studies.plugins import require_recorded_plugins
+from loopscale.studies.plugins import load_recorded_plugins
 from loopscale.studies.until import look_schedule
 
 ANSWERING = """
@@ -118,7 +118,7 @@ def find_results(
             results = load_results(place, name)
         except NoRecords:
             continue
-        require_recorded_plugins(study, name, results.study.get("plugins") or ())
+        load_recorded_plugins(study, name, results.study.get("plugins") or ())
         if store is not None or any(trial.outcome == "finished" for trial in results.trained):
             return with_claims(results, study)
     return _results_of_file(study, name, store)

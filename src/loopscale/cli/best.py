@@ -1,7 +1,7 @@
 """`loopscale best`: the best configuration of every cell."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,34 +47,24 @@ def command(
 
     [bold]Example[/bold]  loopscale best quickstart --where '"training.loops" >= 6'
     """
-    from loopscale.analysis.answers.best_cells import best, front, front_columns
-    from loopscale.analysis.answers.claims import judged_claims
-    from loopscale.cli.recorded import meeting, recorded
+    from loopscale.analysis.answers.best_cells import front_columns
+    from loopscale.interface.answers import best
 
-    place = open_store(context, store, storage)
-    results = recorded(place, study, curves=False)
-    kept = meeting(place, results.name, where) if where else None
-    # The noise is pooled over all cells, so hidden cells still count.
-    rows = [row for row in best(results) if kept is None or row.trial in kept]
-    points = None
-    if results.two_objectives:
-        points = [point for point in front(results) if kept is None or point.trial in kept]
+    found = best(study, open_store(context, store, storage), where)
     if as_json:
-        claims = judged_claims(recorded(place, study)) if results.claim_specs else ()
-        cells = [as_object(row, points) for row in rows]
-        show_json({"study": results.name, "cells": cells, "claims": [claim.to_dict() for claim in claims]})
+        show_json(found.document())
         return
-    if where and not rows:
+    results = found.results
+    if where and not found.cells:
         say(f"no cell of {results.name} has an answer whose trial meets {where}")
         return
-    show_best(results, rows, wide)
-    if points is not None:
+    show_best(results, found.cells, wide)
+    if found.points is not None:
         say("No other point has both a smaller error and fewer FLOPs:")
-        show_answers(front_columns(results), points, wide)
-    if results.claim_specs:
-        show_claims(judged_claims(recorded(place, study)), wide)  # claims need curves
+        show_answers(front_columns(results), found.points, wide)
+    show_claims(found.claims, wide)
     if full:
-        _show_beside_theory(recorded(place, study))
+        _show_beside_theory(found.with_curves)
 
 
 def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False) -> None:
@@ -140,17 +130,3 @@ def _ratio(standing: "Standing | None") -> str | None:
         return "exact"
     interval = standing.comparison.interval
     return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")
-
-
-def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:
-    """A cell for programs: its settings under `settings`, and each setting also under its own dotted path.
-
-    `points` are the points that no other point beats, if the study has two objectives.
-    """
-    plain = answer.to_dict()
-    record = {"cell": plain["cell"], "label": plain["label"], **answer.settings, **plain}
-    if points is None:
-        return record
-    kept = ("settings", "error", "flops", "trial")
-    of_cell = [point.to_dict() for point in points if point.cell == answer.cell]
-    return record | {"points": [{name: point[name] for name in kept} for point in of_cell]}

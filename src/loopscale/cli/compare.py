@@ -63,8 +63,8 @@ def command(
     """
     from loopscale.analysis.answers.two_studies import compare
     from loopscale.analysis.report.two_studies_page import two_studies_page
-    from loopscale.cli.recorded import recorded
-    from loopscale.cli.report import check_named, write_page
+    from loopscale.interface.recorded import recorded
+    from loopscale.interface.reports import check_named, write_page
     from loopscale.studies.files import recorded_name
 
     names = [recorded_name(study) for study in (first, second)]

@@ -30,6 +30,7 @@ from loopscale.cli.output import (
     say_folded,
     show_json,
     show_table,
+    show_verbatim,
 )
 
 if TYPE_CHECKING:  # see loopscale.cli
@@ -74,6 +75,13 @@ def command(
             "[dim]Default: 0.1[/dim]",
         ),
     ] = None,
+    resolved: Annotated[
+        bool,
+        typer.Option(
+            "--resolved",
+            help="Only print the study as YAML, merged with its base, and with the changes of --set and --tiny.",
+        ),
+    ] = False,
     overrides: SetOption = None,
     tiny: TinyOption = False,
     full: Annotated[
@@ -95,11 +103,16 @@ def command(
     changes = parse_assignments(overrides)
     check_rate(rate)
     from loopscale.interface import planning
+    from loopscale.studies.files import dump_yaml
     from loopscale.studies.spec import Study
 
     loaded = Study.load(study, changes)
+    loaded = loaded.tiny if tiny else loaded
+    if resolved:
+        show_json(loaded.resolved) if as_json else show_verbatim(dump_yaml(loaded.resolved).rstrip())
+        return
     planned = planning.plan(
-        loaded.tiny if tiny else loaded,
+        loaded,
         store_place(context, store, None).store,
         workers=workers,
         rate=rate,

@@ -1,20 +1,12 @@
 """`loopscale report`: a study's figures, laws and verdicts as one page."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, StudyArgument, open_store
-from loopscale.cli.output import plural, say, show_json, tell
-from loopscale.core.output_files import check_page, check_target, write_output
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.results import Results
-    from loopscale.records.stores.base import Store
+from loopscale.cli.output import say, show_json
 
 
 def command(
@@ -39,7 +31,8 @@ def command(
     from loopscale.analysis.answers.findings import study_findings
     from loopscale.analysis.answers.pareto import stretches
     from loopscale.analysis.report.study_page import cost_fronts
-    from loopscale.cli.recorded import recorded
+    from loopscale.interface.recorded import recorded
+    from loopscale.interface.reports import check_named, write_report
 
     if out is not None:
         check_named(out)
@@ -53,108 +46,3 @@ def command(
         show_json({"file": file, "attached": attached, "claims": claims, "pareto": pareto})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))
-
-
-def write_report(store: "Store", findings: "Findings", out: Path | None = None) -> tuple[Path, bool]:
-    """Write the page, and attach it to the study's parent run.
-
-    Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
-    UsageError or StoreError if the file cannot be written or must not be replaced.
-    """
-    from loopscale.analysis.report.study_page import study_page
-    from loopscale.core.file_names import bounded_path
-    from loopscale.records.stores.folder import REPORTS
-
-    results = findings.results
-    page = study_page(results, provenance(store, results), findings).encode()
-    reports = store.storage / REPORTS
-    file = out or reports / bounded_path(results.name, ".html")
-    if out is None and not file.resolve().is_relative_to(reports.resolve()):
-        raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
-    write_page(file, page, named=out is not None)
-    return file, not store.read_only and _attach(store, results.name, page)
-
-
-def write_page(file: Path, page: bytes, named: bool = True) -> None:
-    """Write the page to a file, whole or not at all. Raises UsageError if the write fails.
-
-    A file that a person has `named` must not lie in a store, and must not exist with other content than a page. Raises
-    StoreError or UsageError otherwise. A file with the usual name gets its folder.
-    """
-    if named:
-        check_named(file)
-    try:
-        if not named:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_output(file, page)
-    except OSError as problem:
-        raise _cannot_write(file, problem) from problem
-
-
-def check_named(file: Path) -> None:
-    """Check a file that a person has named for a page, before the page is made. Raises StoreError or UsageError."""
-    from loopscale.records.stores.folder import require_outside_stores
-
-    try:
-        require_outside_stores(file, "--out a file", reports=True)
-        check_target(file)
-        check_page(file)
-    except OSError as problem:
-        raise _cannot_write(file, problem) from problem
-
-
-def _cannot_write(file: Path, problem: OSError) -> UsageError:
-    return UsageError(f"cannot write {file} ({problem.strerror}); give another file with --out")
-
-
-def provenance(store: "Store", results: "Results") -> dict[str, Any]:
-    """The origin of a study's results: tables by name, and the study's file."""
-    from loopscale.records.model import ENDED_EARLY
-    from loopscale.records.study_records import origin_of, spending_of
-
-    where = origin_of(store, results.name)
-    used = str(spending_of(store, results.name))
-    about = {
-        "source": results.provenance.get("source"),
-        "commit of the study": where.tags.get("git_commit") or results.provenance.get("commit"),
-        "changed since that commit": where.tags.get("git_changed"),
-        "command": where.tags.get("command"),
-        "ended early": where.tags.get(ENDED_EARLY),
-        "started": results.provenance.get("started"),
-        "held in all": used,
-        "records": results.provenance.get("store"),
-    }
-    machines = {"driver": where.tags.get("hardware"), "its GPUs": where.tags.get("gpus")}
-    machines |= {"system": where.tags.get("platform"), "trials ran on": _counts(where.hardware)}
-    machines |= {"trained in": _counts(where.execution)}
-    tables = {
-        "Study": about | {"commits of the trials": _counts(where.commits), "seeds": _counts(where.seeds)},
-        "Versions": where.versions,
-        "Hardware": machines | {"hosts": _counts(where.hosts)},
-    }
-    kept = {
-        name: {what: str(value) for what, value in table.items() if value} for name, table in tables.items()
-    }
-    kept |= {"The study's file": where.text} if where.text else {}
-    return {name: table for name, table in kept.items() if table}
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    """`AMD EPYC (12 trials), not recorded (3 trials)`."""
-    return ", ".join(f"{name} ({plural(count, 'trial')})" for name, count in counts.items())
-
-
-def _attach(store: "Store", study: str, page: bytes) -> bool:
-    from loopscale.records.model import REPORT, STUDY, Note
-    from loopscale.records.writing.mlflow_writer import MlflowWriter
-
-    if store.forbids_writing():  # the writer would try again for a minute
-        reason = "it cannot be written"
-    else:
-        with MlflowWriter(store, study, {}) as writer:
-            writer.write(Note(STUDY, artifacts=((REPORT, page),)))
-            if writer.flush(60) and not writer.refused:
-                return True
-            reason = writer.refused[0][1] if writer.refused else "it does not answer"
-    tell(f"the report was not attached to the study in {store.name}: {reason}")
-    return False

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loopscale.cli.best import as_object
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     TINY_STORE,
@@ -35,7 +34,6 @@ from loopscale.cli.output import (
     show_json,
     tell,
 )
-from loopscale.cli.report import write_report
 from loopscale.cli.watch import PortOption
 
 if TYPE_CHECKING:  # see loopscale.cli
@@ -160,6 +158,8 @@ def _display() -> "ProgressDisplay":
 
 
 def _document(summary: "RunSummary", report: Path | None) -> dict[str, Any]:
+    from loopscale.interface.answers import as_object
+
     findings = summary.findings
     return {
         "study": findings.results.name,
@@ -183,6 +183,8 @@ def _document(summary: "RunSummary", report: Path | None) -> dict[str, Any]:
 
 def _report(findings: "Findings") -> Path | None:
     """Write the report. If the page cannot be written, warn and go on: the answer is printed anyway."""
+    from loopscale.interface.reports import write_report
+
     store = findings.results.store
     assert store  # a run has records
     try:

@@ -30,7 +30,7 @@ def command(
 
     [bold]Example[/bold]  loopscale watch quickstart --store http://tracking:5000
     """
-    from loopscale.cli.recorded import check_study
+    from loopscale.interface.recorded import check_study
     from loopscale.live.watching import watch
     from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name

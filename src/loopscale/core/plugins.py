@@ -2,15 +2,19 @@
 
 A plugin is Python code whose import registers members of families. The sources of a plugin are read once. The same
 bytes are hashed, executed and sent to workers, so the hash always belongs to the code that runs.
+
+The hash is that of the parsed code. Comments and formatting do not count. Docstrings count, because code can read them.
+Earlier versions hashed the bytes. Records with such a hash belong to a plugin with the same bytes.
 """
 
+import ast
 import hashlib
 import importlib
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -19,7 +23,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -39,6 +43,8 @@ families: list[type[Any]] = []
 """Every family. `Family` adds each."""
 loaded: dict[str, "Plugin"] = {}
 """The plugins of this process, by their names."""
+hashed_by_bytes: set[str] = set()
+"""The hashes of bytes under which this process knows plugins, because their records have these hashes."""
 unloadable: dict[str, str] = {}
 """The reason why a plugin could not be loaded, by its name."""
 
@@ -105,16 +111,35 @@ class Plugin:
     """The file, or the folder of the package."""
     written: str = field(default="", compare=False)
     """The file, the folder or the module, as the study names the plugin."""
+    by_bytes: bool = field(init=False, compare=False)
+    """True if the plugin keeps the hash of its bytes, as its records do. Workers get this field with the sources."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_bytes", self.byte_digest in hashed_by_bytes)
 
     @property
     def is_path(self) -> bool:
         """True if the study names a file or a folder, and not a module."""
-        return _is_path(self.written)
+        return is_path(self.written)
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """The hash of all sources, 16 hexadecimal digits."""
+        return self.byte_digest if self.by_bytes else self.code_digest
+
+    @cached_property
+    def code_digest(self) -> str:
+        """The hash of the parsed code."""
+        return _digest(self.sources, _code)
+
+    @cached_property
+    def byte_digest(self) -> str:
+        """The hash of the bytes, which records of earlier versions have."""
         return _digest(self.sources)
+
+    def has_digest(self, recorded: str) -> bool:
+        """True if records with this hash belong to this code."""
+        return recorded in (self.byte_digest, self.code_digest)
 
     @property
     def text(self) -> str:
@@ -143,22 +168,63 @@ class Plugin:
         }
 
 
-def _is_path(written: str) -> bool:
+def is_path(written: str) -> bool:
+    """True if a study names a file or a folder in this way, and not a module."""
     return written.endswith(".py") or "/" in written
 
 
-def _digest(sources: Sequence[Source]) -> str:
+def _digest(sources: Sequence[Source], part: Callable[[bytes], bytes] = bytes) -> str:
     content = hashlib.sha256()
     for source in sorted(sources):
         inner = source.module.partition(".")[2] if len(sources) > 1 else ""
-        content.update(f"{inner}\0{len(source.content)}\0".encode() + source.content)
+        hashed = part(source.content)
+        content.update(f"{inner}\0{len(hashed)}\0".encode() + hashed)
     return content.hexdigest()[:16]
+
+
+def _code(content: bytes) -> bytes:
+    """The parsed code as text; the bytes if they cannot be parsed."""
+    try:
+        return repr(_shape(ast.parse(content))).encode()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return content
+
+
+def _shape(node: Any) -> Any:
+    """A syntax tree without places. Empty fields are left out, because versions of Python differ in them."""
+    if isinstance(node, ast.AST):
+        fields = [(name, _shape(value)) for name, value in ast.iter_fields(node) if value not in (None, [])]
+        return type(node).__name__, fields
+    return [_shape(each) for each in cast(list[Any], node)] if isinstance(node, list) else node
+
+
+def hash_as_recorded(recorded: Mapping[str, str]) -> bool:
+    """Let loaded plugins have the hash of their records, by name, if the code is equal; True if a hash changes."""
+    changed = False
+    for name, plugin in list(loaded.items()):
+        digest = recorded.get(plugin.name, plugin.digest)
+        if digest == plugin.digest or not plugin.has_digest(digest):
+            continue
+        if plugin.by_bytes:
+            hashed_by_bytes.discard(plugin.byte_digest)
+        else:
+            hashed_by_bytes.add(plugin.byte_digest)
+        loaded[name], changed = replace(plugin), True
+        for member in plugin.members:
+            member.plugin = loaded[name].text
+    return changed
+
+
+def is_recorded_code(recorded: str, current: str) -> bool:
+    """True if a recorded plugin is the loaded plugin `current`; both are texts with name and hash."""
+    old, new = (text.rpartition(" ")[2] for text in (recorded, current))
+    return old == new or any(each.digest == new and each.has_digest(old) for each in loaded.values())
 
 
 def find_plugin(written: str, folder: Path | None = None) -> Plugin:
     """The plugin of a file or a module, relative to `folder`. Nothing is executed. Raises NoPlugin."""
     folder = (folder or Path.cwd()).absolute()
-    if _is_path(written):
+    if is_path(written):
         path = Path(os.path.normpath(folder / written))
         package = path.parent if path.name == "__init__.py" else path
         if (package / "__init__.py").is_file():
@@ -289,11 +355,11 @@ def load(plugin: Plugin, members: bool = True) -> None:
     PluginError
     """
     earlier = loaded.get(plugin.name)
-    if earlier and earlier.digest != plugin.digest:
+    if earlier and earlier.byte_digest != plugin.byte_digest:
         _unload(earlier)
     for known in loaded.values():  # a file may be named twice, and an equal file may have another name
         same_module = known.module == plugin.module or len(plugin.sources) == 1
-        if known.digest == plugin.digest and same_module:
+        if known.byte_digest == plugin.byte_digest and same_module:
             if members and not known.members:
                 raise _no_member(plugin)
             loaded[plugin.name] = known
@@ -449,7 +515,7 @@ def _unload(plugin: Plugin) -> None:
     for module in plugin.modules:
         _forget(module)
         _finder.sources.pop(module, None)
-    for name in [name for name, each in loaded.items() if each.digest == plugin.digest]:
+    for name in [name for name, each in loaded.items() if each.byte_digest == plugin.byte_digest]:
         del loaded[name]
 
 
@@ -490,7 +556,7 @@ def _function(text: str) -> Any:
     place, _, digest = text.rpartition(" ")
     name, _, function = place.rpartition(":")
     plugin = loaded.get(name)
-    if plugin is None or plugin.digest != digest:
+    if plugin is None or not plugin.has_digest(digest):
         return None
     return getattr(importlib.import_module(plugin.module), function, None)
 

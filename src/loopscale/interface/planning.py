@@ -60,6 +60,7 @@ def plan(
     offer, cluster_workers = _offer(cluster, loaded) if cluster else (None, None)
     workers = workers or cluster_workers or local_workers(loaded.resources)
     recorded = _records(store, loaded.name)
+    loaded = loaded.as_recorded(recorded.plugins)
     return plan_study(
         loaded, rate, workers, offer, recorded.noise, least_effect, recorded.times, recorded.ended
     )
@@ -74,6 +75,8 @@ class _Recorded:
     """The finished trials of this processor, with the seconds of their training."""
     ended: "Mapping[str, tuple[int, int]] | None" = None
     """The tuning trials and the replicates that have ended, by cell; None without records."""
+    plugins: Sequence[str] = ()
+    """The name and the hash of every plugin."""
 
 
 def _records(where: Store | str | Path | None, study: str) -> _Recorded:
@@ -90,7 +93,8 @@ def _records(where: Store | str | Path | None, study: str) -> _Recorded:
         results = load_results(store, study)
         noise = Noise(NoiseTable.with_totals(noise_rows(results)), tuple(recorded_cells(results)))
         ended = {cell.key: (_ended(cell.tuning), _ended(cell.replicates)) for cell in results.cells}
-        return _Recorded(noise, list(_times(results, store.runs(experiment, params=False))), ended)
+        times = list(_times(results, store.runs(experiment, params=False)))
+        return _Recorded(noise, times, ended, results.study.get("plugins") or ())
     except NoRecords:
         return _Recorded(Noise())
 

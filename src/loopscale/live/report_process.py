@@ -14,12 +14,12 @@ def report(place: dict[str, Any]) -> str:
     from loopscale.analysis.load import load_results, with_claims
     from loopscale.analysis.report.study_page import study_page
     from loopscale.records.stores.opening import open_store
-    from loopscale.studies.plugins import require_recorded_plugins
+    from loopscale.studies.plugins import load_recorded_plugins
 
     store, study = open_store(place["store"], place["storage"]), place["study"]
     results = load_results(store, study)
     file = place.get("file") or study
-    require_recorded_plugins(file, study, results.study.get("plugins") or ())
+    load_recorded_plugins(file, study, results.study.get("plugins") or ())
     return study_page(with_claims(results, file))
 
 

@@ -265,6 +265,59 @@ TEXTS = ("command", "detail", ENDED_EARLY, "source")
 """Tags of free text, which may repeat an address or an error with a password."""
 
 
+STUDY_TAG = "study_tag."
+"""Prefix of a study's own tag whose name the records use themselves."""
+STUDY_TAGS = "study_tags"
+"""Tag of the parent run with the names of the tags that the study's file has set, as JSON."""
+RUN_NOTE = "mlflow.note.content"
+"""The tag of a run that MLflow's UI shows as the description, in Markdown."""
+USED_TAGS = frozenset(
+    (
+        "trial", "study", "role", "question", "source", "command", "hardware", "platform", "gpus", "git_commit",
+        "git_changed", "plugins", "options", "spent", "ended_early", "imported", "study_tags", "cell", "label",
+        "number", "seed", "point", "outcome", "detail", "host", "evaluation", "evaluated_task", "floor",
+        "resources", "steps_factor", "stopped_by", "execution", "sampler", "retries", "lost_hosts",
+        "lost_reason", "weights"
+    )
+)  # fmt: skip
+"""The tags that runs of loopscale have."""
+USED_PREFIXES = (
+    "mlflow.",
+    "version.",
+    "submitted_with.",
+    "loopscale.",
+    PREDICTION,
+    DECISION,
+    STOP,
+    NOT_FINITE,
+    STUDY_TAG,
+)
+"""Prefixes of further tags that runs of loopscale have."""
+
+
+def study_tags(tags: Mapping[str, str], note: str, earlier: Mapping[str, str]) -> dict[str, str]:
+    """The tags of the parent run for `tags` and `note` of a study's file.
+
+    Parameters
+    ----------
+    earlier
+        The present tags of the parent run. A tag that left the file since becomes empty.
+    """
+    written = {(STUDY_TAG if _is_used(name) else "") + name: text for name, text in tags.items()}
+    written |= {RUN_NOTE: note} if note else {}
+    try:
+        before: list[str] = [str(name) for name in json.loads(earlier.get(STUDY_TAGS, "[]"))]
+    except (ValueError, TypeError):
+        before = []
+    if not written and not before:
+        return {}
+    return dict.fromkeys(before, "") | written | {STUDY_TAGS: json.dumps(list(written))}
+
+
+def _is_used(tag: str) -> bool:
+    return tag in USED_TAGS or tag.startswith(USED_PREFIXES)
+
+
 def safe_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """The tags without passwords."""
     return {name: redacted(text) if name in TEXTS else text for name, text in tags.items()}

@@ -185,7 +185,9 @@ class Origin:
     def versions(self) -> dict[str, str]:
         """The versions of Python and of packages, by name."""
         return {
-            name.removeprefix(VERSION): text for name, text in sorted(self.tags.items()) if VERSION in name
+            name.removeprefix(VERSION): text
+            for name, text in sorted(self.tags.items())
+            if name.startswith(VERSION)
         }
 
 

@@ -18,7 +18,7 @@ from loopscale.stats.learning_chances import LearningJudgement
 from loopscale.stats.milestones import KINDS, Milestone, Unit, check_regret, measure_of
 from loopscale.stats.verdict_rule import Judgement, VerdictRule
 from loopscale.studies.curve_measures import CURVE_MEASURES
-from loopscale.studies.files import read_yaml
+from loopscale.studies.files import read_study
 from loopscale.studies.mistakes import Mistakes, one_of, quoted
 from loopscale.studies.shares import NUMBER_OR_PERCENT, share_of
 
@@ -331,7 +331,7 @@ class _Claims(Config):
 
 def read_claims(file: Path) -> list[dict[str, Any]]:
     """The claims of a study's file as plain data. Raises Mistakes; the rest of the file is not checked."""
-    source = read_yaml(file)
+    source = read_study(file)
     tree = {name: value for name, value in source.tree.items() if name == "claims"}
     try:
         claims = _Claims.model_validate(tree).claims

@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 
 import yaml
 
+from loopscale.core.plugins import is_path
 from loopscale.core.visible import UNSEEN
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, Place, dotted, one_of, quoted
 
@@ -199,6 +200,8 @@ class YamlTree:
     lines: dict[Place, int] = field(default_factory=dict[Place, int])
     overrides: dict[Place, str] = field(default_factory=dict[Place, str])
     """Place -> the `--set` option that put the value there."""
+    files: dict[Place, str] = field(default_factory=dict[Place, str])
+    """Place -> the base whose value stands there. All other values come from `file`."""
 
     def mistake(self, fault: Fault) -> Mistake:
         """The fault with the file and the line of the nearest value, or with the `--set` option."""
@@ -209,8 +212,11 @@ class YamlTree:
             changed += [inner for inner in self.overrides if inner[:depth] == place]
         if changed:
             return Mistake(f"--set {self.overrides[changed[0]]}", None, fault.what, fault.remedy)
-        line = next((self.lines[above] for above in nearest if above in self.lines), 1)
-        return Mistake(self.file, line if self.lines else None, fault.what, fault.remedy)
+        above = next((above for above in nearest if above in self.lines), ())
+        line = self.lines.get(above, 1) if above else 1
+        return Mistake(
+            self.files.get(above, self.file), line if self.lines else None, fault.what, fault.remedy
+        )
 
     @classmethod
     def of(cls, tree: Any, name: str) -> Self:
@@ -224,6 +230,11 @@ def read_yaml(path: Path, name: str | None = None) -> YamlTree:
     """Read a file; mistakes call it `name`. Raises Mistakes."""
     name = name or str(path)
     return parse_yaml(_text(path, name), name)
+
+
+def read_study(path: Path, name: str | None = None) -> YamlTree:
+    """Read a study's file, merged with its base; mistakes call the file `name`. Raises Mistakes."""
+    return with_base(read_yaml(path, name), path.parent)
 
 
 def parse_yaml(text: str, name: str) -> YamlTree:
@@ -365,6 +376,121 @@ def _scalar(tag: str, text: str) -> Any:
     return {"null": None, "bool": text.lower() == "true"}.get(tag, text)
 
 
+class Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes every text which `Loader` would read as a number, such as 1e-4."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_RESOLVERS = (yaml.SafeDumper.yaml_implicit_resolvers, Loader.yaml_implicit_resolvers)
+Dumper.yaml_implicit_resolvers = {
+    first: [each for resolvers in _RESOLVERS for each in resolvers.get(first, [])]
+    for first in {*_RESOLVERS[0], *_RESOLVERS[1]}
+}
+
+
+def dump_yaml(tree: Mapping[str, Any]) -> str:
+    """Plain values as YAML. `parse_yaml` reads the same values."""
+    return yaml.dump(
+        dict(tree), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )
+
+
+BASE_KEY = "base"
+"""The key of the file that a study extends."""
+REPLACED = "nuisance"
+"""The key whose ranges a file replaces as a whole."""
+
+
+def with_base(source: YamlTree, folder: Path) -> YamlTree:
+    """The tree merged with its base, a file relative to `folder`. The text is then the merged tree as YAML.
+
+    Mappings merge key by key, and the values of `source` win. Lists and ranges are replaced. The paths of plugins in
+    the base are relative to the base. Raises Mistakes.
+    """
+    if BASE_KEY not in source.tree:
+        return source
+    written = source.tree[BASE_KEY]
+    if not isinstance(written, str) or Path(written).suffix not in SUFFIXES:
+        what, remedy = (
+            f"base is {quoted(written)}",
+            "write the path of a YAML file, as in base: ../common.yaml",
+        )
+        raise Mistakes([source.mistake(Fault((BASE_KEY,), what, remedy))])
+    path, current = Path(os.path.normpath(folder / written)), Path.cwd()
+    if not os.path.exists(path):
+        what = f"there is no file {written}, seen from the study's file"
+        files = sorted(os.path.relpath(file, folder) for file in _yaml_files(path.parent))
+        remedy = one_of(written, files) if files else "correct the path"
+        raise Mistakes([source.mistake(Fault((BASE_KEY,), what, remedy))])
+    base = read_yaml(path, str(path.relative_to(current) if path.is_relative_to(current) else path))
+    if BASE_KEY in base.tree:
+        what, remedy = "a base extends no other file", "copy the keys of the other file, and take base out"
+        raise Mistakes([base.mistake(Fault((BASE_KEY,), what, remedy))])
+    _move_plugins(base.tree, os.path.relpath(path.parent, folder))
+    own = {name: value for name, value in source.tree.items() if name != BASE_KEY}
+    merged = YamlTree(_merge(own, base.tree), source.file, lines=dict(source.lines))
+    for place in base.lines:
+        if _of_base(own, place):
+            merged.lines[place], merged.files[place] = base.lines[place], base.file
+    merged.text = f"# {Path(source.file).name}, with the keys of its base {written}\n{dump_yaml(merged.tree)}"
+    try:
+        parse_yaml(merged.text, source.file)
+    except Mistakes as problem:
+        what = f"with its base, the file is too large ({problem.items[0].what})"
+        fault = Fault((BASE_KEY,), what, "name a study, not a data file")
+        raise Mistakes([source.mistake(fault)]) from None
+    return merged
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    try:
+        return [file for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file()]
+    except OSError:
+        return []
+
+
+def _merge(own: Mapping[str, Any], base: Mapping[str, Any], place: Place = ()) -> dict[str, Any]:
+    """The values of both trees. The own values come first, and win."""
+    tree = {**own, **{name: copy.deepcopy(value) for name, value in base.items() if name not in own}}
+    for name in own.keys() & base.keys():
+        above, below = own[name], base[name]
+        if isinstance(above, dict) and isinstance(below, dict) and place != (REPLACED,):
+            above, below = cast(dict[str, Any], above), cast(dict[str, Any], below)
+            tree[name] = _merge(above, below, (*place, name))
+    return tree
+
+
+def _of_base(own: Mapping[str, Any], place: Place) -> bool:
+    """True if the merged value at the place comes from the base."""
+    tree: Any = own
+    for n, step in enumerate(place):
+        if not isinstance(tree, dict) or (n == 2 and place[0] == REPLACED):
+            return False
+        if step not in tree:
+            return True
+        tree = cast(dict[Any, Any], tree)[step]
+    return False
+
+
+def _move_plugins(tree: dict[str, Any], folder: str) -> None:
+    """Let the paths of plugins and of functions begin at the study's folder; `folder` is the way to the base."""
+
+    def moved(written: Any) -> Any:
+        file, colon, function = written.rpartition(":") if isinstance(written, str) else ("", "", "")
+        file, function = (file, function) if colon else (written, "")
+        if folder == "." or not isinstance(file, str) or not is_path(file):
+            return written
+        path = os.path.normpath(os.path.join(folder, file))
+        return (path if path.startswith(("/", "..")) else f"./{path}") + colon + function
+
+    for place in (tree, tree.get("evaluate")):
+        for name in ("plugins", "measures"):
+            if isinstance(place, dict) and isinstance(listed := cast(Any, place).get(name), list):
+                place[name] = [moved(each) for each in cast(list[Any], listed)]
+
+
 MOST_DIGITS = 6
 """A number with more digits is no position in a list."""
 ROLES = ("scientific", "nuisance")
@@ -381,6 +507,9 @@ def with_overrides(source: YamlTree, overrides: Mapping[str, str]) -> YamlTree:
         if len(path) > LONGEST_KEY or UNSEEN.search(path):
             what, remedy = f"{quoted(path)} names no setting", "write a dotted path, as in training.steps"
             raise Mistakes.one(f"--set {quoted(path)}", what, remedy)
+        if path == BASE_KEY:
+            what = "--set cannot change the base"
+            raise Mistakes.one(f"--set {assignment}", what, "write base: into the study's file")
         value = parse_value(text, assignment)
         place = _place(changed.tree, path, assignment)
         _put(changed.tree, place, value, assignment)

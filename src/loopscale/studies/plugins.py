@@ -1,7 +1,7 @@
 """The plugins of a study: named by its file, by its members and by its records."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -18,7 +18,8 @@ from loopscale.core.plugins import (
     load_installed,
     loaded,
 )
-from loopscale.studies.files import YamlTree, find_study, read_yaml
+from loopscale.core.visible import tell
+from loopscale.studies.files import BASE_KEY, YamlTree, find_study, read_study
 from loopscale.studies.mistakes import Fault, Mistake, Mistakes, quoted
 
 PLUGINS_KEY = "plugins"
@@ -84,9 +85,12 @@ def named_plugins(study: str | Path) -> tuple[Plugin, ...]:
     """The plugins of a study's file, without executing them; none without a file or with mistakes in it."""
     try:
         file = find_study(study)
-        if not file.is_file() or f"{PLUGINS_KEY}:" not in file.read_text():
+        if not file.is_file():
             return ()
-        return find_plugins(read_yaml(file), file.parent)
+        text = file.read_text()
+        if not any(f"{key}:" in text for key in (PLUGINS_KEY, BASE_KEY)):
+            return ()
+        return find_plugins(read_study(file), file.parent)
     except (Mistakes, OSError, UnicodeDecodeError):
         return ()
 
@@ -120,8 +124,21 @@ def require_recorded_plugins(study: str | Path, name: str, recorded: Iterable[st
     for text in recorded:
         plugin, _, digest = text.rpartition(" ")
         current = loaded[plugin].text if plugin in loaded else ""
-        if current.rpartition(" ")[2] != digest:
+        if not current or not loaded[plugin].has_digest(digest):
             raise MissingPlugin(f"a part of {name}", text, current, missing)
+
+
+def load_recorded_plugins(
+    study: str | Path, name: str, recorded: Iterable[str], notice: Callable[[str], None] = tell
+) -> None:
+    """Load the plugins that records of a study name. Give a notice if one is missing or has changed.
+
+    Recorded numbers need no plugin. Only a reader that makes a net or a prompt needs the code.
+    """
+    try:
+        require_recorded_plugins(study, name, recorded)
+    except MissingPlugin as problem:
+        notice(f"note: only recorded numbers are shown: {problem}")
 
 
 def plugin_texts(tree: Any) -> list[str]:
@@ -171,5 +188,7 @@ def changed_plugins(study: str, description: Mapping[str, Any]) -> list[str]:
     recorded = digests(description.get(PLUGINS_KEY) or ())
     if not recorded:
         return []
-    current = {plugin.name: plugin.digest for plugin in named_plugins(study)}
-    return [name for name, digest in recorded.items() if current.get(name, digest) != digest]
+    current = {plugin.name: plugin for plugin in named_plugins(study)}
+    return [
+        name for name, digest in recorded.items() if name in current and not current[name].has_digest(digest)
+    ]

@@ -270,7 +270,7 @@ def _ends_and_middle(values: Collection[Any]) -> set[Any]:
 
 
 def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) -> Iterator[str]:
-    """Yield one sentence for each axis that cannot move the answer, and one for tasks without room.
+    """Yield one sentence for each axis that hardly moves the best known algorithm, and one for tasks without room.
 
     Parameters
     ----------
@@ -280,11 +280,11 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
     for axis in rooms.axes:
         name = f"{axis.axis} ({axis.values})"
         if axis.too_small(least):
-            why = f"it changes the error of the best known algorithm by {percent(axis.effect or 0.0)}, less than "
+            why = f"it changes the error of this algorithm by {percent(axis.effect or 0.0)}, less than "
             why += percent(least)
             if axis.depth:
                 why += f"; {_enough(rooms)}"
-            yield f"{name} cannot move the answer: {why}{_more_levels(study) if axis.depth else ''}"
+            yield f"{name} moves only nets that fall short of the best known algorithm: {why}{_more_levels(study) if axis.depth else ''}"
         elif axis.effect_last is not None and axis.effect_last < least:
             laws = (law.of for law in study.laws if law.along == axis.axis)
             last = [

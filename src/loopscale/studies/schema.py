@@ -1,6 +1,7 @@
 """The keys of a study's file, their types and their defaults."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Self, cast
@@ -231,6 +232,40 @@ def _patterns(rules: dict[str, ErrorAction]) -> dict[str, ErrorAction]:
     return rules
 
 
+TAG_NAME = r"[A-Za-z0-9_][A-Za-z0-9_ .:-]*(/[A-Za-z0-9_][A-Za-z0-9_ .:-]*)*"
+LONGEST_TAG_NAME, LONGEST_TEXT = 200, 5_000
+"""Characters. MLflow's servers take no longer names and texts."""
+
+
+def _bounded(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"{len(text):,} characters are written; write at most {LONGEST_TEXT:,}")
+    return text
+
+
+BoundedText = Annotated[str, AfterValidator(_bounded), Field(json_schema_extra={"maxLength": LONGEST_TEXT})]
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    for name, text in tags.items():
+        if not re.fullmatch(TAG_NAME, name) or len(name) > LONGEST_TAG_NAME:
+            what = f"MLflow takes no tag with the name {quoted(name)}"
+            raise ValueError(f"{what}; use at most {LONGEST_TAG_NAME} letters, digits, spaces, _ . : - and /")
+        if not text.strip():
+            raise ValueError(f"the tag {name} is empty; write a text, or leave out the tag")
+    return tags
+
+
+Tags = Annotated[
+    dict[str, BoundedText],
+    AfterValidator(_tags),
+    Field(
+        json_schema_extra={"propertyNames": {"pattern": f"^{TAG_NAME}$", "maxLength": LONGEST_TAG_NAME}},
+        description="Tags of the study in MLflow, by name: `{team: optics}`. A name that loopscale uses itself, such "
+        "as `source`, gets the prefix `study_tag.` there. Tags change no trial.",
+    ),
+]
+
 Axes = Annotated[
     dict[str, tuple[Any, ...]],
     Field(description="The axes of the question: dotted path into the trial -> values. All are crossed."),
@@ -255,11 +290,18 @@ class StudySchema(Config):
 
     question: Text
     """The question in words; the first line of the report."""
+    base: str = ""
+    """A file that this file extends, relative to this file: ../common.yaml. Mappings merge key by key, and this file
+    wins. Lists and ranges are replaced. A base extends no other file. `plan --resolved` prints the merged study."""
     plugins: tuple[str, ...] = ()
     """Files and modules with further tasks, models and other members, relative to the study's file: ./my_model.py or
     my_package.module. Members of installed packages need no entry."""
     source: str = ""
     """Origin of the question: a paper and its figure."""
+    tags: Tags = {}
+    note: BoundedText = ""
+    """A text in Markdown. MLflow shows the text as the description of the study's parent run. A note changes no
+    trial."""
     fixed: dict[str, Any]
     """Settings that all trials share. Settings that are neither fixed nor varied have their defaults."""
     scientific: Axes = {}

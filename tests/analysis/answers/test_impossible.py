@@ -9,6 +9,7 @@ import pytest
 
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.figures.curves import against_points
+from loopscale.analysis.references import floors
 from loopscale.analysis.report.study_page import study_page
 from loopscale.analysis.results import Results
 from loopscale.core.seeds import stream
@@ -105,13 +106,16 @@ def test_the_probability_of_a_false_alarm_does_not_grow_with_the_number_of_queri
 def test_the_figure_draws_the_exact_floor():
     planted = study(measured(0))
     results = results_of(planted)
-    (line,) = [
-        trace for trace in against_points(results, results.cells).data if trace.name == "bayes ridge, exact"
-    ]
+    name = "least error on these prompts (ridge), exact"
+    (line,) = [trace for trace in against_points(results, results.cells).data if trace.name == name]
+    floor = results.floor(results.cells[0])
+    assert floor
+    assert np.array(line.y, dtype=float) == pytest.approx(floor.error, rel=1e-3)
+    (expected,) = [errors for kind, _, errors in floors(results.cells[0].runs[0]) if kind == "bayes_ridge"]
     bayes = Bound.model_validate({"kind": "bayes_ridge", "dim": DIM, "noise": NOISE})
     raw = bayes.along("point", range(POINTS)) + NOISE**2
     assert list(line.x) == list(range(POINTS))
-    assert np.array(line.y, dtype=float) == pytest.approx(raw / TASK.variance, rel=1e-3)
+    assert expected == pytest.approx(raw / TASK.variance, rel=1e-3)
 
 
 def beside_its_bayes_predictor(task: Task, solver: Solver, shares: Sequence[float]) -> list[Impossible]:

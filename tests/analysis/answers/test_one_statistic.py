@@ -13,7 +13,7 @@ from loopscale.analysis.answers.findings import open_questions, study_findings
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.report.study_page import study_page
-from loopscale.cli.best import as_object
+from loopscale.interface.answers import as_object
 from loopscale.stats.multiplicity import holm
 from loopscale.studies.claims import ClaimSpec
 from tests.analysis.planted import Planted

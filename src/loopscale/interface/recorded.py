@@ -1,11 +1,11 @@
-"""A study's records, as a verb that shows them asks for them."""
+"""A study's records, as the functions and the verbs that show them ask for them."""
 
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from loopscale.cli.errors import UsageError
+from loopscale.errors import UsageError
 
-if TYPE_CHECKING:  # see loopscale.cli
+if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.results import Results
     from loopscale.records.stores.base import Store
 
@@ -19,7 +19,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     from loopscale.analysis.load import load_results, with_claims
     from loopscale.records.model import NoRecords
     from loopscale.studies.files import recorded_name
-    from loopscale.studies.plugins import require_recorded_plugins
+    from loopscale.studies.plugins import load_recorded_plugins
 
     name = recorded_name(study)
     try:
@@ -28,7 +28,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
         check_study(store, study, name)
         raise
     if curves:  # tables of trials need no members
-        require_recorded_plugins(study, name, results.study.get("plugins") or ())
+        load_recorded_plugins(study, name, results.study.get("plugins") or ())
     return with_claims(results, study)
 
 

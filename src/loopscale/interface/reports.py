@@ -1,0 +1,164 @@
+"""The report of a study: one page with figures, laws and verdicts, as a file and attached in MLflow."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopscale.core.output_files import check_page, check_target, write_output
+from loopscale.core.visible import tell
+from loopscale.errors import UsageError
+from loopscale.interface.foreign_errors import with_loopscale_errors
+from loopscale.interface.recorded import recorded
+from loopscale.records.stores.base import Store
+from loopscale.records.stores.opening import open_store
+
+if TYPE_CHECKING:  # heavy modules, which the functions import
+    from loopscale.analysis.answers.findings import Findings
+    from loopscale.analysis.results import Results
+    from loopscale.studies.spec import Study
+
+
+@with_loopscale_errors
+def report(
+    study: "Study | str | Path", store: Store | str | Path | None = None, path: str | Path | None = None
+) -> Path:
+    """Write figures, laws and best configurations of a study as one page, which is also attached in MLflow.
+
+    Parameters
+    ----------
+    study
+        A study, the file of a study, or the name of a study.
+    store
+        The records: an open store, a folder, or an address. By default those of the command line.
+    path
+        The file of the page. By default a file in `reports/` in the storage.
+
+    Returns
+    -------
+    Path
+        The written file.
+
+    Raises
+    ------
+    StudyError
+        There are neither records nor a file of the study.
+    StoreError
+        The study has no records, or the records cannot be read.
+    UsageError
+        The page cannot be written, or the file is no page.
+    """
+    from loopscale.analysis.answers.findings import study_findings
+
+    file = None if path is None else Path(path)
+    if file is not None:
+        check_named(file)
+    place = store if isinstance(store, Store) else open_store(store)
+    named = str(study) if isinstance(study, str | Path) else study.name
+    return write_report(place, study_findings(recorded(place, named)), file)[0]
+
+
+def write_report(store: "Store", findings: "Findings", out: Path | None = None) -> tuple[Path, bool]:
+    """Write the page, and attach it to the study's parent run.
+
+    Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
+    UsageError or StoreError if the file cannot be written or must not be replaced.
+    """
+    from loopscale.analysis.report.study_page import study_page
+    from loopscale.core.file_names import bounded_path
+    from loopscale.records.stores.folder import REPORTS
+
+    results = findings.results
+    page = study_page(results, provenance(store, results), findings).encode()
+    reports = store.storage / REPORTS
+    file = out or reports / bounded_path(results.name, ".html")
+    if out is None and not file.resolve().is_relative_to(reports.resolve()):
+        raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
+    write_page(file, page, named=out is not None)
+    return file, not store.read_only and _attach(store, results.name, page)
+
+
+def write_page(file: Path, page: bytes, named: bool = True) -> None:
+    """Write the page to a file, whole or not at all. Raises UsageError if the write fails.
+
+    A file that a person has `named` must not lie in a store, and must not exist with other content than a page. Raises
+    StoreError or UsageError otherwise. A file with the usual name gets its folder.
+    """
+    if named:
+        check_named(file)
+    try:
+        if not named:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        write_output(file, page)
+    except OSError as problem:
+        raise _cannot_write(file, problem) from problem
+
+
+def check_named(file: Path) -> None:
+    """Check a file that a person has named for a page, before the page is made. Raises StoreError or UsageError."""
+    from loopscale.records.stores.folder import require_outside_stores
+
+    try:
+        require_outside_stores(file, "--out a file", reports=True)
+        check_target(file)
+        check_page(file)
+    except OSError as problem:
+        raise _cannot_write(file, problem) from problem
+
+
+def _cannot_write(file: Path, problem: OSError) -> UsageError:
+    return UsageError(f"cannot write {file} ({problem.strerror}); give another file with --out")
+
+
+def provenance(store: "Store", results: "Results") -> dict[str, Any]:
+    """The origin of a study's results: tables by name, and the study's file."""
+    from loopscale.records.model import ENDED_EARLY
+    from loopscale.records.study_records import origin_of, spending_of
+
+    where = origin_of(store, results.name)
+    used = str(spending_of(store, results.name))
+    about = {
+        "source": results.provenance.get("source"),
+        "commit of the study": where.tags.get("git_commit") or results.provenance.get("commit"),
+        "changed since that commit": where.tags.get("git_changed"),
+        "command": where.tags.get("command"),
+        "ended early": where.tags.get(ENDED_EARLY),
+        "started": results.provenance.get("started"),
+        "held in all": used,
+        "records": results.provenance.get("store"),
+    }
+    machines = {"driver": where.tags.get("hardware"), "its GPUs": where.tags.get("gpus")}
+    machines |= {"system": where.tags.get("platform"), "trials ran on": _counts(where.hardware)}
+    machines |= {"trained in": _counts(where.execution)}
+    tables = {
+        "Study": about | {"commits of the trials": _counts(where.commits), "seeds": _counts(where.seeds)},
+        "Versions": where.versions,
+        "Hardware": machines | {"hosts": _counts(where.hosts)},
+    }
+    kept = {
+        name: {what: str(value) for what, value in table.items() if value} for name, table in tables.items()
+    }
+    kept |= {"The study's file": where.text} if where.text else {}
+    return {name: table for name, table in kept.items() if table}
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """`AMD EPYC (12 trials), not recorded (3 trials)`."""
+    return ", ".join(
+        f"{name} ({count:,} {'trial' if count == 1 else 'trials'})" for name, count in counts.items()
+    )
+
+
+def _attach(store: "Store", study: str, page: bytes) -> bool:
+    from loopscale.records.model import REPORT, STUDY, Note
+    from loopscale.records.writing.mlflow_writer import MlflowWriter
+
+    if store.forbids_writing():  # the writer would try again for a minute
+        reason = "it cannot be written"
+    else:
+        with MlflowWriter(store, study, {}) as writer:
+            writer.write(Note(STUDY, artifacts=((REPORT, page),)))
+            if writer.flush(60) and not writer.refused:
+                return True
+            reason = writer.refused[0][1] if writer.refused else "it does not answer"
+    tell(f"the report was not attached to the study in {store.name}: {reason}")
+    return False

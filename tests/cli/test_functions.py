@@ -1,0 +1,117 @@
+"""Every verb of the command line and its function: both give the same result, from one code."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loopscale as package
+from loopscale.cli.main import VERBS
+from loopscale.records.stores.opening import open_store
+
+SQL = "SELECT trial, error FROM trials ORDER BY trial"
+FUNCTIONS = {
+    "best": "best",
+    "plan": "plan",
+    "query": "query",
+    "report": "report",
+    "run": "run",
+    "watch": "LivePage",
+}
+"""Verb -> name in `loopscale`."""
+WITHOUT = {
+    "bound": "a class below loopscale.theory.bounds computes the number",
+    "check": "the contract tests of loopscale.contracts run in pytest",
+    "compare": "no function yet",
+    "delete": "changes records, for a person who confirms",
+    "doctor": "mends a store, for a person who reads its findings",
+    "export": "writes files, once",
+    "import": "writes records, once",
+    "list": "query reads the table of studies",
+    "logs": "follows a cluster in a terminal",
+    "new": "writes a file, once",
+    "predict": "results(..).trained_net gives the net",
+    "rename": "changes records, for a person who confirms",
+    "schema": "prints a file for an editor",
+    "show": "classes and their docstrings say the same",
+    "simulate": "no function yet",
+    "status": "asks a cluster in a terminal",
+    "stop": "ends a cluster's job in a terminal",
+    "submit": "starts a cluster's job in a terminal",
+    "ui": "opens a browser",
+    "verify": "the contract tests of constructions run in pytest",
+}
+"""Verb -> the reason why no function has its name."""
+SLOW = {"run", "watch"}
+"""Verbs whose functions have tests of their own: test_running.py and live/test_driver_page.py."""
+
+
+def by_best(study: Path, store: Path, folder: Path) -> Any:
+    return package.best(study, store).document()
+
+
+def by_plan(study: Path, store: Path, folder: Path) -> Any:
+    return package.plan(study, store, rate=1e9, workers=2).document()
+
+
+def by_query(study: Path, store: Path, folder: Path) -> Any:
+    return package.query(SQL, store).to_dict("records")
+
+
+def by_report(study: Path, store: Path, folder: Path) -> Any:
+    return package.report(study, store, folder / "page.html").read_text()
+
+
+CASES: dict[str, tuple[Callable[[Path, Path, Path], Any], list[str]]] = {
+    "best": (by_best, ["STUDY", "--json"]),
+    "plan": (by_plan, ["STUDY", "--json", "--rate", "1e9", "--workers", "2"]),
+    "query": (by_query, [SQL, "--json"]),
+    "report": (by_report, ["STUDY", "--json", "--out", "page.html"]),
+}
+
+
+def test_every_verb_has_a_function_or_a_reason():
+    assert FUNCTIONS.keys() | WITHOUT.keys() == VERBS.keys()
+    assert not FUNCTIONS.keys() & WITHOUT.keys()
+    assert set(FUNCTIONS.values()) <= set(package.__all__)
+    assert CASES.keys() | SLOW == FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("verb", CASES)
+def test_a_verb_and_its_function_give_the_same_result(
+    verb: str, loopscale: Callable[..., Any], study_file: Path, store: Path, elsewhere: Path
+):
+    function, words = CASES[verb]
+    of_function = function(study_file, store, elsewhere)
+    named = [str(study_file) if word == "STUDY" else word for word in words]
+    answer = loopscale(verb, *named, "--store", store)
+    assert answer.code == 0, answer.err
+    if verb == "report":
+        assert Path(json.loads(answer.out)["file"]).read_text() == of_function
+    else:
+        assert json.loads(answer.out) == json.loads(json.dumps(of_function))
+
+
+def test_best_takes_a_condition_and_an_open_store_and_is_a_table(study_file: Path, store: Path):
+    whole = package.best("tiny", open_store(store))
+    part = package.best(package.Study.load(study_file), store, '"training.loops" = 2')
+    assert len(whole.cells) == 2
+    assert [cell.trial for cell in part.cells] == [whole.cells[1].trial]
+    assert list(part.table.index) == [whole.table.index[1]]
+    assert repr(part) == repr(part.table)
+
+
+def test_report_names_a_file_that_is_no_page(store: Path, tmp_path: Path):
+    (tmp_path / "data.csv").write_text("1,2\n")
+    with pytest.raises(package.errors.LoopscaleError, match=r"data\.csv"):
+        package.report("tiny", store, tmp_path / "data.csv")
+    assert (tmp_path / "data.csv").read_text() == "1,2\n"
+    assert package.report("tiny", store).name == "tiny.html"
+
+
+def test_best_and_report_of_an_unknown_study_are_errors_to_mend(store: Path):
+    for function in (package.best, package.report):
+        with pytest.raises(package.errors.UsageError, match="there are no records of tini"):
+            function("tini", store)
