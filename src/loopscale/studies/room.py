@@ -284,7 +284,8 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
             why += percent(least)
             if axis.depth:
                 why += f"; {_enough(rooms)}"
-            yield f"{name} moves only nets that fall short of the best known algorithm: {why}{_more_levels(study) if axis.depth else ''}"
+                why += _more_levels(study)
+            yield f"{name} moves only nets that fall short of the best known algorithm: {why}"
         elif axis.effect_last is not None and axis.effect_last < least:
             laws = (law.of for law in study.laws if law.along == axis.axis)
             last = [
