@@ -97,7 +97,7 @@ def test_a_verdict_needs_all_runs_to_learn():
     assert some.if_learnt == all_learn.if_learnt
     assert some.exact == pytest.approx(some.if_learnt[0] * some.all_learn)
     (text,) = power_remarks([some], 40)
-    assert "all runs learn in 0 % of such studies, and then the chances are at most" in text
+    assert "all runs learn in 0 % of such studies, and then the chance is at most" in text
 
 
 def test_more_steps_let_more_runs_learn():
