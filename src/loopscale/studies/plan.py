@@ -256,6 +256,7 @@ def plan_study(
     rooms, power = study_room(study, least), study_power(study, noise or Noise())
     remarks = [
         *_resource_remarks(study, workers, _over(seconds, 3600), largest, gpu_memory),
+        *(offer.remarks if offer else ()),
         *power_remarks(power, most),
         *_learning(study, noise or Noise()),
         *room_remarks(study, rooms, least),
@@ -268,7 +269,6 @@ def plan_study(
             "the steps follow from training.seconds at this speed; the first run measures and records its own, or "
             "takes --rate"
         )
-    remarks += offer.remarks if offer else ()
     if offer and not rate:
         remarks.append(
             f"times and cost are at the speed of one thread of this machine; --rate FLOP/s, that of one trial on "
