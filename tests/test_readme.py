@@ -13,12 +13,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_the_study_of_the_readme_loads_with_four_cells(tmp_path: Path):
+def test_the_study_of_the_readme_loads_with_two_cells(tmp_path: Path):
     [text] = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (file := tmp_path / "shown.yaml").write_text(text, encoding="utf-8")
     study = Study.load(file)
-    assert len(study.cells()) == 4
-    assert study.planned == 4 * (8 + 3)
+    assert len(study.cells()) == 2
+    assert study.planned == 2 * (2 + 4)
 
 
 def test_the_readme_is_read_in_a_minute():

@@ -30,10 +30,10 @@ from loopscale.core.seeds import stream
 from loopscale.tasks.base import FloorRule, Task
 from loopscale.tasks.regression import LARGEST_NOISE, Regression, RegressionTask, pose
 
-SIZES = {"dim": 20, "points": 40}
+DEFAULT_SIZES = {"dim": 20, "points": 40}
 CHUNKS, CHUNK = 8, 4096
 """Prompts from which the mean and the mean square of a target are estimated."""
-SURE = 5.0
+CHANCE_ERRORS = 5.0
 """Standard errors. A difference that is not larger counts as chance."""
 
 
@@ -74,10 +74,10 @@ def task_from(
         raise UnusableMember(what, "write def my_task(rng, batch, dim: int = 5, points: int = 10)")
     name, code = draw.__name__, draw.__code__
     names = code.co_varnames[: code.co_argcount]
-    if not set(names[2:]) >= SIZES.keys():
+    if not set(names[2:]) >= DEFAULT_SIZES.keys():
         what = f"{name} takes ({', '.join(names)}), and the task gives rng, batch, dim and points"
         raise UnusableMember(what, f"write def {name}(rng, batch, dim: int = 5, points: int = 10)", code)
-    fields = argument_settings(draw, name, 2, DrawnTask, SIZES)
+    fields = argument_settings(draw, name, 2, DrawnTask, DEFAULT_SIZES)
     if "noise" in fields:
         default = fields["noise"][1].default
         text = "σ, the standard deviation of the noise in y."
@@ -212,9 +212,9 @@ def _estimated(task: str) -> Moments:
         )
     mean_error = ((square - mean.square()).clamp(min=0) / prompts).sqrt()
     square_error = ((fourth - square.square()).clamp(min=0) / prompts).sqrt()
-    if (mean.abs() <= SURE * mean_error).all():
+    if (mean.abs() <= CHANCE_ERRORS * mean_error).all():
         mean = torch.zeros_like(mean)
-    if ((square - square.mean()).abs() <= SURE * square_error + 1e-9 * square.mean()).all():
+    if ((square - square.mean()).abs() <= CHANCE_ERRORS * square_error + 1e-9 * square.mean()).all():
         square = square.mean().expand_as(square)
     return Moments(mean.float(), square.float())
 

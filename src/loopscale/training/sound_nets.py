@@ -19,7 +19,7 @@ from loopscale.training.trial import Trial
 
 MOST_WEIGHTS = 10**8
 """A net with more weights is not examined. Two such nets fill 0.8 GB of the driver."""
-PROMPTS = 2
+EXAMINED_PROMPTS = 2
 TOLERANCE = 1e-4
 """The largest rounding error of a prediction, relative to the largest prediction."""
 
@@ -49,7 +49,7 @@ def _examine(model_text: str, task_text: str, steps: int, precision: torch.dtype
     model, task = Model.model_validate_json(model_text), Task.model_validate_json(task_text)
     net = _require_own_weights(model, task).to(precision)
     batch, later = (
-        task.sample(PROMPTS, stream("sound net", name)).to("cpu", precision)
+        task.sample(EXAMINED_PROMPTS, stream("sound net", name)).to("cpu", precision)
         for name in ("prompts", "later tokens")
     )
     try:
