@@ -28,6 +28,8 @@ GRID = np.linspace(-4, 20, 481)
 """Log steps at which the likelihood of a cell is computed. Between them it is interpolated."""
 LEVEL, LEVEL_SD = math.log(1000), 3.0
 """The prior of the level, where no more general model is known."""
+LEAST_LOG = -1e6
+"""The least log probability of recorded runs, in place of minus infinity."""
 SLOPE_SD = 0.5
 """The standard deviation of a slope's prior, whose mean is 0."""
 
@@ -121,20 +123,27 @@ def fit_emergence_times(
     def slopes_of(theta: Array) -> tuple[float, ...]:
         return general.slopes if general else tuple(float(slope) for slope in theta[4:])
 
+    everything = [cell for cells in studies for cell in cells]
+    study_of = [number for number, cells in enumerate(studies) for _ in cells]
+    # Reports come after the same steps in many runs, so there are far fewer intervals than runs.
+    intervals = sorted({interval for cell in everything for interval in cell.runs})
+    counts: Array = np.array(
+        [[list(cell.runs).count(each) for each in intervals] for cell in everything], float
+    )
+
     def loss(theta: Array) -> float:
         logs_of_sds, sds = theta[1:4], np.exp(theta[1:4])
         slopes = slopes_of(theta)
         prior = ((theta[0] - level) / level_sd) ** 2 + ((theta[4:] / SLOPE_SD) ** 2).sum()
         prior += (((logs_of_sds - math.log(USUAL_SD)) / FACTOR) ** 2).sum()
         logs: Array = theta[0] + sds[0] * SCORES
-        total = 0.0
-        for cells in studies:
-            of_study = np.zeros(len(SCORES))
-            for cell in cells:
-                curve = _smooth(_of_runs(cell, float(sds[2]), GRID), float(sds[1]))
-                of_study += np.interp(logs + _shift(slopes, cell), GRID, curve)
-            total += _log_mean(of_study)
-        return prior / 2 - total
+        of_intervals = [_of_interval(*each, float(sds[2]), GRID) for each in intervals]
+        of_runs = np.maximum(counts @ np.reshape(of_intervals, (-1, len(GRID))), LEAST_LOG)
+        curves = _smooth(of_runs, float(sds[1]))
+        of_studies = [np.zeros(len(SCORES)) for _ in studies]
+        for study, cell, curve in zip(study_of, everything, curves, strict=True):
+            of_studies[study] += np.interp(logs + _shift(slopes, cell), GRID, curve)
+        return prior / 2 - sum(map(_log_mean, of_studies))
 
     start = np.array([level, *[math.log(USUAL_SD)] * 3, *[0.0] * free])
     moves = np.diag([0.5, 0.4, 0.4, 0.4, *[0.3] * free])
@@ -162,27 +171,32 @@ def _shift(slopes: Sequence[float], cell: Cell) -> float:
 
 def _of_runs(cell: Cell, sd: float, logs: Array) -> Array:
     """The log probability of a cell's runs, by the mean log step of the cell."""
-    total = np.zeros_like(logs)
-    for after, by in cell.runs:
-        low = (math.log(after) - logs) / sd if after > 0 else np.full_like(logs, -np.inf)
-        high = (math.log(by) - logs) / sd if math.isfinite(by) else np.full_like(logs, np.inf)
-        # Differences cancel far in the upper tail, so the lower tail of the mirrored interval is used there.
-        mirrored = low > 0
-        left, right = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
-        far, near = scipy.special.log_ndtr(left), scipy.special.log_ndtr(right)
-        with np.errstate(invalid="ignore"):
-            total += near + np.log1p(-np.exp(np.minimum(far - near, -1e-12)))
-    return np.maximum(total, -1e6)
+    total = sum((_of_interval(*interval, sd, logs) for interval in cell.runs), np.zeros_like(logs))
+    return np.maximum(total, LEAST_LOG)
 
 
-def _smooth(logs: Array, sd: float) -> Array:
-    """The log of the mean over the effect of the cell, at all of `GRID`: a convolution with the normal density."""
+def _of_interval(after: float, by: float, sd: float, logs: Array) -> Array:
+    """The log probability that a run emerges after the first step and by the second, by the mean log step."""
+    low = (math.log(after) - logs) / sd if after > 0 else np.full_like(logs, -np.inf)
+    high = (math.log(by) - logs) / sd if math.isfinite(by) else np.full_like(logs, np.inf)
+    # Differences cancel far in the upper tail, so the lower tail of the mirrored interval is used there.
+    mirrored = low > 0
+    left, right = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
+    far, near = scipy.special.log_ndtr(left), scipy.special.log_ndtr(right)
+    with np.errstate(invalid="ignore"):
+        return np.maximum(near + np.log1p(-np.exp(np.minimum(far - near, -1e-12))), LEAST_LOG)
+
+
+def _smooth(curves: Array, sd: float) -> Array:
+    """The log of the mean over the effect of the cell, at all of `GRID` [cells, grid]; edges continue as they are."""
     step = GRID[1] - GRID[0]
     reach = int(min(4 * sd / step + 1, len(GRID)))
     density = np.exp(-((np.arange(-reach, reach + 1) * step / sd) ** 2) / 2)
-    top = logs.max()
-    means = np.convolve(np.exp(np.pad(logs, reach, mode="edge") - top), density / density.sum(), mode="valid")
-    return top + np.log(np.maximum(means, 1e-300))
+    tops = curves.max(axis=1, keepdims=True)
+    shares = np.pad(np.exp(curves - tops), ((0, 0), (reach, reach)), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(shares, 2 * reach + 1, axis=1)
+    means = windows @ (density / density.sum())
+    return tops + np.log(np.maximum(means, 1e-300))
 
 
 def _mean_over_cells(logs: Array) -> Array:
