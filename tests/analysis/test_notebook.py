@@ -185,7 +185,7 @@ def test_a_wrong_argument_of_a_figure_is_an_error_in_one_line(project: Path, roo
 
 def test_missing_weights_are_an_error(project: Path, root: Path):
     tiny = results("tiny", root)
-    with pytest.raises(StoreError, match=r"were not kept; those of replicates"):
+    with pytest.raises(StoreError, match=r"were not kept here; a run keeps those of replicates"):
         list(tiny.nets("loops=1"))
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -115,3 +116,14 @@ def test_json_keeps_every_letter_where_the_output_is_not_utf_8():
     environment = os.environ | {"PYTHONIOENCODING": "ascii:replace"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
     assert json.loads(done.stdout) == {"question": "Größe λ?", "error": None}
+
+
+@pytest.mark.parametrize("verb", ["plan", "stop", "ui"])
+def test_a_paragraph_of_a_verbs_help_breaks_at_the_terminals_width_alone(verb: str):
+    program = f"from loopscale.cli.main import main; main(['{verb}', '--help'])"
+    code, lines = run_in_terminal([sys.executable, "-c", program], 80)
+    assert code == 0
+    text = [line.strip() for line in lines[: next(n for n, line in enumerate(lines) if "Arguments" in line)]]
+    for line, next_line in pairwise(text):
+        if line and next_line:
+            assert len(line) + 1 + len(next_line.split()[0]) > 76, line

@@ -58,7 +58,7 @@ def test_the_drivers_of_a_folder_are_those_that_live(tmp_path: Path):
 
 
 def test_status_lists_a_run_of_this_machine_and_stop_ends_it_as_ctrl_c_would(tmp_path: Path):
-    assert "no study runs on local" in call("status", "--store", tmp_path)[1]
+    assert f"no study in {tmp_path} runs on local" in call("status", "--store", tmp_path)[1]
     with driven(tmp_path) as process:
         code, listed, _ = call("status", "--store", tmp_path)
         assert (code, "running" in listed) == (0, True)
@@ -70,7 +70,7 @@ def test_status_lists_a_run_of_this_machine_and_stop_ends_it_as_ctrl_c_would(tmp
         assert f"has stopped; `loopscale run mine/heads --store {tmp_path}` resumes it" in stopped
         assert process.stdout is not None
         assert process.stdout.read() == "interrupted\n"
-    assert "no study runs on local" in call("status", "--store", tmp_path)[1]
+    assert f"no study in {tmp_path} runs on local" in call("status", "--store", tmp_path)[1]
     assert "does not run there" in call("stop", "mine/heads", "--store", tmp_path)[2]
 
 

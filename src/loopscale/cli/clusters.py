@@ -175,9 +175,7 @@ def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
     if as_json:
         show_json([each.document() for each in submissions])
     elif not submissions:
-        say(
-            f"no study runs on {name} or was submitted; `loopscale submit STUDY --cluster {name}` submits one"
-        )
+        say(cluster.no_submissions(name))
     else:
         show_table(
             ["study", "id", "state", "since", "took"], [[each.study, *_row(each)] for each in submissions]

@@ -4,11 +4,12 @@
 """
 
 import contextlib
+import inspect
 import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Annotated, Any
@@ -82,8 +83,16 @@ VERBS = {
     "delete": rename.delete,
     "doctor": doctor.command,
 }
+
+
+def _help(function: Callable[..., object]) -> str:
+    """The docstring of a verb with one line for each paragraph, because the terminal breaks the lines itself."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
+
+
 for verb, function in VERBS.items():
-    app.command(verb)(function)
+    app.command(verb, help=_help(function))(function)
 
 
 def _version(asked: bool) -> None:

@@ -161,6 +161,10 @@ class Cluster(Family, package="loopscale.cluster"):
     def submissions(self, name: str) -> list[Submission]:
         """All submissions that the cluster remembers, the latest last. Raises ClusterError."""
 
+    def no_submissions(self, name: str) -> str:
+        """A sentence for a cluster that remembers no submission."""
+        return f"no study was submitted to {name}; `loopscale submit STUDY --cluster {name}` submits one"
+
     @abstractmethod
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         """The driver's output in pieces, until the driver ends if `follow`. Raises ClusterError."""

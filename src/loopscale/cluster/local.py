@@ -114,6 +114,10 @@ class Local(Cluster, kind="local"):
         return sorted(submissions, key=lambda each: each.started or 0.0)
 
     @override
+    def no_submissions(self, name: str) -> str:
+        return f"no study in {self._storage_folder} runs on {name} or was submitted; --store names another store"
+
+    @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         if submission.detail == STARTED_BY_RUN:
             what = f"{submission.study} is run by {submission.id}, and its output is on the terminal of `loopscale run`"

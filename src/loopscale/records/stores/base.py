@@ -168,8 +168,11 @@ class Store(ABC):
 
     def missing_weights(self, trial: str, study: str) -> StoreError:
         """The error for a trial whose weights are not in the records."""
-        remedy = f"those of replicates and of each cell's best are, `loopscale best {study}` shows them"
-        return StoreError(f"the weights of trial {trial} were not kept", remedy)
+        remedy = (
+            "a run keeps those of replicates and of each cell's best, and an export has none; "
+            f"`loopscale run {study} --again {trial}` trains the trial again"
+        )
+        return StoreError(f"the weights of trial {trial} were not kept here", remedy)
 
     def studies(self) -> list[str]:
         """The names of the studies with records."""
