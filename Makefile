@@ -67,7 +67,7 @@ hosts: $(ALL)  ## run tests on clusters of several hosts: walk-through, Slurm, r
 
 soak: $(ALL)  ## strike every fault alone and a hundred faults in a row, with many kills and examples (hours, as root)
 	$(BIN)/pytest -m "long" -v --durations 0
-	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/studies/test_space.py
+	HYPOTHESIS_PROFILE=exploring $(BIN)/pytest tests/notation/test_space.py
 	LOOPSCALE_KILLS=30 $(BIN)/pytest tests/runner/on_ray/test_killed.py -m slow -v
 	$(BIN)/python benchmarks/soak.py --faults 100
 
@@ -92,7 +92,7 @@ findings: $(READY)  ## write FINDINGS.md and the findings of README.md from the 
 	$(BIN)/python -m loopscale.analysis.report.findings_page
 
 noise: $(READY)  ## measure the noise between replicates in notebooks/data again, for `loopscale plan` (a minute)
-	$(BIN)/python -m loopscale.analysis.answers.noise notebooks/data src/loopscale/studies/noise.csv
+	$(BIN)/python -m loopscale.analysis.answers.noise notebooks/data src/loopscale/foresight/noise.csv
 
 docs: $(READY)  ## build the documentation site in .site/, and end at the first warning
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -32,8 +32,8 @@ import torch
 
 from loopscale.core.compiler import without_compiler
 from loopscale.evaluate import Evaluation, evaluate, validation_errors
+from loopscale.pricing.speed import TRIAL_SECONDS, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.studies.spec import Study
-from loopscale.studies.speed import TRIAL_SECONDS, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.training.cost import measure
 from loopscale.training.device import prepare
 from loopscale.training.loop import Learner

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from loopscale.notation.files import study_name
 from loopscale.records.model import CURVE, EVALUATE, STUDY, STUDY_FILE, STUDY_JSON, Record, encode
 from loopscale.records.stores.opening import open_store
 from loopscale.records.tables import encode_curve
 from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.runner.simulation.simulate import MemoryRecords, SimulatedCluster, Simulation
-from loopscale.studies.files import study_name
 from loopscale.studies.spec import Study
 
 CELLS = {

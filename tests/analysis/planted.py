@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
 
 NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
 MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.notebook import StudyResults, results
+from loopscale.notation.mistakes import Mistakes
 from loopscale.records.model import StoreError
 from loopscale.records.stores.opening import open_store
 from loopscale.records.transfer import export_records
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.answers.best_cells import Best
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model

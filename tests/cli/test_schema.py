@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from loopscale.cli.schema import study_schema
 from loopscale.models.base import Model
+from loopscale.notation.files import read_yaml
 from loopscale.solvers.base import Solver
-from loopscale.studies.files import read_yaml
 from loopscale.studies.searches.base import Search
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound

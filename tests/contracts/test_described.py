@@ -8,9 +8,9 @@ from loopscale.cli.components import study_keys
 from loopscale.cli.describe import describe_component, describe_key
 from loopscale.core.config import Family
 from loopscale.models.base import Model
+from loopscale.notation.files import PARTS
 from loopscale.optimizers.base import Optimizer
 from loopscale.solvers.base import Solver
-from loopscale.studies.files import PARTS
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.searches.base import Search
 from loopscale.studies.spec import Study

@@ -8,8 +8,8 @@ import pytest
 
 import loopscale
 from loopscale.contracts.forms import *  # noqa: F403
+from loopscale.questions.law import LawSpec
 from loopscale.stats.forms.base import Form, variants
-from loopscale.studies.schema import LawSpec
 
 
 @pytest.mark.parametrize("kind", Form.choices())

@@ -15,8 +15,8 @@ from loopscale.contracts.searches import (
     proposals,
     test_a_search_rebuilt_from_records_proposes_the_same_points,
 )
+from loopscale.notation.space import Axis
 from loopscale.runner.decide.sampler import Sampler, TriedPoint
-from loopscale.studies.space import Axis
 
 
 def test_reading_a_study_does_not_import_optuna():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.studies.files import study_name
-from loopscale.studies.plan import plan_study
+from loopscale.foresight.plan import plan_study
+from loopscale.notation.files import study_name
 from loopscale.studies.spec import Study
 
 FOLDER = Path(__file__).parents[2] / "studies"

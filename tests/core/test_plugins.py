@@ -17,8 +17,8 @@ from loopscale.core.plugins import MissingPlugin, NoPlugin, PluginError, find_pl
 from loopscale.evaluate import canonical
 from loopscale.models.base import Model
 from loopscale.models.lstm import Lstm
-from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.plugins import changed_plugins, packed_files, require_recorded_plugins
+from loopscale.notation.mistakes import Mistakes
+from loopscale.notation.plugins import changed_plugins, packed_files, require_recorded_plugins
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.training.trial import Trial

@@ -10,7 +10,7 @@ import pytest
 import loopscale
 from loopscale.cli.main import main
 from loopscale.errors import LoopscaleError, StudyError
-from loopscale.studies.files import SHIPPED, study_names
+from loopscale.notation.files import SHIPPED, study_names
 
 STUB = Path(loopscale.__file__).with_name("__init__.pyi")
 FILE = Path(__file__).parents[2] / "studies/quickstart.yaml"

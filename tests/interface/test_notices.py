@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.interface.notices import Notice, send_notice, user_settings
-from loopscale.studies.mistakes import Mistakes
+from loopscale.notation.mistakes import Mistakes
 
 NOTICE = Notice("budget spent", "mine", "the budget is spent; 3 trials remain")
 

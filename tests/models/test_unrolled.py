@@ -11,9 +11,9 @@ from loopscale.core.prompt import Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model
 from loopscale.models.unrolled import UnrolledNet
+from loopscale.notation.mistakes import Mistakes
 from loopscale.solvers.regression import LeastSquares
 from loopscale.solvers.sparse import Correlations, Ista
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.tasks.sparse_recovery import SparseRecovery

@@ -16,7 +16,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model
 from loopscale.models.plain import PlainModel
-from loopscale.studies.mistakes import Mistakes
+from loopscale.notation.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.training import cost
 from loopscale.training.loop import Learner

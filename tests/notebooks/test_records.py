@@ -8,7 +8,7 @@ import pytest
 
 from loopscale.analysis.answers.impossible import impossible_results
 from loopscale.analysis.notebook import StudyResults, results
-from loopscale.analysis.references import task_of
+from loopscale.analysis.recorded.references import task_of
 from loopscale.regret import floor
 from loopscale.stats.learning import History, learning_states
 

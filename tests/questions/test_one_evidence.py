@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from loopscale.analysis.answers.claims import judged_claims
 from loopscale.analysis.answers.recorded_runs import RecordedRuns
-from loopscale.analysis.load import load_results
+from loopscale.analysis.recorded.load import load_results
+from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.claim_evidence import Sides, compare_sides
 from loopscale.questions.claim_verdict import judge
 from loopscale.questions.runs import Runs
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.decide.live_runs import LiveRuns
-from loopscale.studies.claims import ClaimSpec
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 from tests.analysis.answers.test_until import recorded_in

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.analysis.load import load_results
+from loopscale.analysis.recorded.load import load_results
 from loopscale.records.model import NoRecords, Note
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.study_records import spending_of

@@ -9,7 +9,7 @@ import pytest
 from lifelines import KaplanMeierFitter, LogNormalAFTFitter, WeibullAFTFitter
 
 from loopscale.analysis.notebook import results
-from loopscale.analysis.references import task_of
+from loopscale.analysis.recorded.references import task_of
 from loopscale.regret import floor
 from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Emergence, EmergenceRule, emergence

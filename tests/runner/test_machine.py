@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from loopscale.foresight.plan import plan_study
 from loopscale.models import linear
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.machine import describe_machine, training_hardware
 from loopscale.runner.simulation.simulate import MemoryRecords
-from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study, cell_counts
 
 TREE = {

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import loopscale
+from loopscale.notation.mistakes import Mistakes
 from loopscale.records.model import RUN_NOTE, STUDY, STUDY_TAG, USED_PREFIXES, USED_TAGS, Note, study_tags
 from loopscale.records.stores.opening import open_store
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.runner.machine import provenance_tags
 from loopscale.runner.run import _option_tags, _write_study
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.runner.simulated_study import TREE
 

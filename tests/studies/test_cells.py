@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from loopscale.notation.mistakes import Mistakes
 from loopscale.optimizers.adam import Adam
 from loopscale.optimizers.muon import Muon
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.tuned_settings import without_tuned
 

@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
+from loopscale.notation.mistakes import Mistakes
 from loopscale.records.model import Run
 from loopscale.records.tables import trial_row
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.tasks.clustering import Clustering
 

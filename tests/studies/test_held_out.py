@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
+from loopscale.foresight.plan import plan_study
+from loopscale.notation.mistakes import Mistakes
 from loopscale.studies.held_out import has_circle, held_out_tests, waits_for
-from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.plan import plan_study
 from loopscale.studies.spec import Study
 
 LOOPS = [1, 2, 4, 8, 16]

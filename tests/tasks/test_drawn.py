@@ -11,7 +11,7 @@ import torch
 import loopscale
 from loopscale.core.plugins import PluginError, find_plugin, load
 from loopscale.core.seeds import stream
-from loopscale.studies.mistakes import Mistakes
+from loopscale.notation.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 

@@ -25,7 +25,6 @@ from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_no
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
-from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.panels import finished
@@ -33,18 +32,19 @@ from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe
 from loopscale.analysis.laws.law import NO_LAW, study_laws
 from loopscale.analysis.laws.words import LAW_COLUMNS
-from loopscale.analysis.learning import NOT_LEARNT
-from loopscale.analysis.load import find_results
-from loopscale.analysis.results import CellResult, Query, Results, mean
+from loopscale.analysis.recorded.axes import independent_axes
+from loopscale.analysis.recorded.learning import NOT_LEARNT
+from loopscale.analysis.recorded.load import find_results
+from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
 from loopscale.analysis.table import CaptionedTable, StyledTable, frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
+from loopscale.notation.mistakes import one_of
 from loopscale.records.model import LEARNING
 from loopscale.records.stores.base import Store
 from loopscale.stats.fitting import RATE_VERDICTS
 from loopscale.stats.milestones import measure_of
 from loopscale.studies.held_out import HoldOut
-from loopscale.studies.mistakes import one_of
 
 COSTS = (
     "raw_error",

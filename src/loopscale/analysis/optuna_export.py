@@ -24,13 +24,13 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from loopscale.analysis.load import load_results
+from loopscale.analysis.recorded.load import load_results
+from loopscale.notation.space import Space
 from loopscale.records.model import Record, Run, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import require_outside_stores
 from loopscale.records.study_records import as_records, geometric_mean
 from loopscale.studies.searches.base import distribution, trial_state
-from loopscale.studies.space import Space
 
 SQLITE = "sqlite:///"
 DATABASES = (".db", ".sqlite", ".sqlite3")

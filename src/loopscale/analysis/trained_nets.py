@@ -7,17 +7,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.core.plugins import MissingPlugin
 from loopscale.evaluate import Evaluation, evaluate, summary
 from loopscale.models.base import Net
+from loopscale.notation.files import YamlTree, with_overrides
+from loopscale.notation.mistakes import Mistake, Mistakes
+from loopscale.notation.plugins import load_named_plugins
+from loopscale.notation.settings import coercions, size_faults, validation_faults
 from loopscale.records.model import StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.weights import weights_of
-from loopscale.studies.files import YamlTree, with_overrides
-from loopscale.studies.mistakes import Mistake, Mistakes
-from loopscale.studies.plugins import load_named_plugins
-from loopscale.studies.settings import coercions, size_faults, validation_faults
 from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, load_net, load_trial, place
 from loopscale.training.device import pick
 from loopscale.training.storage import CheckpointStore

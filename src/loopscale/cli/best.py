@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.analysis.answers.best_cells import Best
     from loopscale.analysis.answers.claims import JudgedClaim
     from loopscale.analysis.answers.standings import Standing
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.recorded.results import Results
 
 
 def command(
@@ -70,7 +70,7 @@ def command(
 def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False) -> None:
     """Print the table of best configurations, the size of its family, and the cells at the end of a range."""
     from loopscale.analysis.answers.best_cells import best_columns, best_notes, cells_at_ends
-    from loopscale.analysis.looks import order_sentences
+    from loopscale.analysis.recorded.looks import order_sentences
 
     show_answers(best_columns(results), answers, wide)
     if notes := best_notes(answers):

@@ -83,7 +83,7 @@ def submit(
     from loopscale.cluster.base import Request, trial_amounts
     from loopscale.cluster.package import build_package
     from loopscale.cluster.preflight import remarks_on_hosts
-    from loopscale.studies.plugins import packed_files
+    from loopscale.notation.plugins import packed_files
     from loopscale.studies.spec import Study
 
     name, target = cluster_from_options(context, cluster, store, storage)
@@ -321,9 +321,9 @@ def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
 
 def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> None:
     """Ask the study's driver to end the trial whose key begins so."""
+    from loopscale.notation.files import recorded_name
     from loopscale.records.model import OVER
     from loopscale.records.stop_requests import request_stop, stopped_trial
-    from loopscale.studies.files import recorded_name
 
     name = recorded_name(study)
     key, outcome = stopped_trial(store, name, beginning)
@@ -353,7 +353,7 @@ def cluster_from_options(
 
 def _latest_submission(name: str, cluster: "Cluster", study: str) -> "Submission":
     """The study's latest submission, given its name, its file, or the id of a submission. Raises UsageError."""
-    from loopscale.studies.files import SUFFIXES, study_name
+    from loopscale.notation.files import SUFFIXES, study_name
 
     submissions = cluster.submissions(name)
     if same_id := next((each for each in submissions if each.id == study), None):

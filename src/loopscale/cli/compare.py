@@ -65,7 +65,7 @@ def command(
     from loopscale.analysis.report.two_studies_page import two_studies_page
     from loopscale.interface.recorded import recorded
     from loopscale.interface.reports import check_named, write_page
-    from loopscale.studies.files import recorded_name
+    from loopscale.notation.files import recorded_name
 
     names = [recorded_name(study) for study in (first, second)]
     if names[0] == names[1] and of_second is None:

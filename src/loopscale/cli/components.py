@@ -33,7 +33,7 @@ def study_keys() -> "dict[str, list[type[Config]]]":
     Each key has its components: components of one class, or one family.
     """
     from loopscale.core.config import Family
-    from loopscale.studies.settings import components
+    from loopscale.notation.settings import components
     from loopscale.studies.spec import Study
     from loopscale.training.trial import Trial
 
@@ -56,7 +56,7 @@ def study_keys() -> "dict[str, list[type[Config]]]":
 def components_named(name: str) -> "type[Family] | list[type[Config]]":
     """The family or the components of that name. Raises UsageError."""
     from loopscale.core.config import Family
-    from loopscale.studies.mistakes import one_of
+    from loopscale.notation.mistakes import one_of
 
     if name in FAMILIES:
         return family_named(name)
@@ -72,7 +72,7 @@ def member_named(family: "type[Family]", kind: str) -> type[Any]:
     """Raises UsageError."""
     member = family.member(kind)
     if member is None:
-        from loopscale.studies.mistakes import one_of
+        from loopscale.notation.mistakes import one_of
 
         raise UsageError(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, family.choices())}")
     return member
@@ -92,9 +92,9 @@ def member_with_settings(family_name: str, kind: str, changes: Mapping[str, str]
     """A member of a family with the settings of --set. Raises UsageError and Mistakes."""
     from pydantic import ValidationError
 
-    from loopscale.studies.files import parse_value
-    from loopscale.studies.mistakes import Mistake, Mistakes
-    from loopscale.studies.settings import coercions, validation_faults
+    from loopscale.notation.files import parse_value
+    from loopscale.notation.mistakes import Mistake, Mistakes
+    from loopscale.notation.settings import coercions, validation_faults
 
     member = member_named(family_named(family_name), kind)
     option = "--set " + " ".join(f"{path}={text}" for path, text in changes.items())

@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 
 from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.core.config import Config, Family
-from loopscale.studies.files import PARTS
-from loopscale.studies.settings import components
+from loopscale.notation.files import PARTS
+from loopscale.notation.settings import components
 from loopscale.theory.statement import Statement
 from loopscale.training.trial import Trial
 

@@ -20,7 +20,7 @@ def command(
 
     [bold]Example[/bold]  loopscale new model my_model
     """
-    from loopscale.studies.files import studies_folder
+    from loopscale.notation.files import studies_folder
 
     if not MODULE_NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a name here; use small letters, digits and _, as in my_{what}")

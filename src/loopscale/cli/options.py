@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # see loopscale.cli
 
 def _complete_study(incomplete: str) -> list[str]:
     """Names of studies for the shell. The shell completes paths itself."""
-    from loopscale.studies.files import known_studies
+    from loopscale.notation.files import known_studies
 
     return [name for name in known_studies() if name.startswith(incomplete)]
 

@@ -34,11 +34,11 @@ from loopscale.cli.output import (
 )
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.studies.held_hosts import HeldHosts
-    from loopscale.studies.learning_times import ExpectedLearning
-    from loopscale.studies.plan import CellPlan, StudyPlan, UntilPlan
-    from loopscale.studies.power import QuestionFamily, QuestionPower
-    from loopscale.studies.room import AxisRoom, StudyRoom, TaskRoom
+    from loopscale.foresight.held_hosts import HeldHosts
+    from loopscale.foresight.learning_times import ExpectedLearning
+    from loopscale.foresight.plan import CellPlan, StudyPlan, UntilPlan
+    from loopscale.foresight.power import QuestionFamily, QuestionPower
+    from loopscale.foresight.room import AxisRoom, StudyRoom, TaskRoom
 
 NOTES_LISTED, CELLS_LISTED = 5, 12
 """Without --full."""
@@ -103,7 +103,7 @@ def command(
     changes = parse_assignments(overrides)
     check_rate(rate)
     from loopscale.interface import planning
-    from loopscale.studies.files import dump_yaml
+    from loopscale.notation.files import dump_yaml
     from loopscale.studies.spec import Study
 
     loaded = Study.load(study, changes)
@@ -304,7 +304,7 @@ def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
 
 
 def _show_power(plan: "StudyPlan") -> None:
-    from loopscale.studies.power import ASSUMPTIONS, families
+    from loopscale.foresight.power import ASSUMPTIONS, families
 
     asked = families(plan.power)
     replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
@@ -341,7 +341,7 @@ def _power_row(family: "QuestionFamily") -> tuple[str, ...]:
 
 def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
     """Sentences: the columns of the table, laws without a verdict, the expected learning, and the noise."""
-    from loopscale.studies.power import NO_THEORY
+    from loopscale.foresight.power import NO_THEORY
 
     if judged := [power for family in asked for power in family.judged]:
         yield (

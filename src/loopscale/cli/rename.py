@@ -23,9 +23,9 @@ def rename(
 
     [bold]Example[/bold]  loopscale rename heads scaling/heads
     """
+    from loopscale.notation.files import new_name, recorded_name
     from loopscale.records.removal import rename_study
     from loopscale.runner.lease import lease
-    from loopscale.studies.files import new_name, recorded_name
 
     place = open_store(context, store, storage)
     old, new = recorded_name(study), new_name(name)
@@ -56,9 +56,9 @@ def delete(
 
     [bold]Example[/bold]  loopscale delete heads
     """
+    from loopscale.notation.files import recorded_name
     from loopscale.records.removal import delete_study, trial_count
     from loopscale.runner.lease import lease
-    from loopscale.studies.files import recorded_name
 
     place, name = open_store(context, store, storage), recorded_name(study)
     trials = trial_count(place.runs(place.require_experiment(name), params=False))

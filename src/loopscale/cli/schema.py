@@ -42,7 +42,7 @@ def study_schema() -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema
 
     from loopscale.cli.schema_generator import SchemaGenerator
-    from loopscale.studies.files import PARTS
+    from loopscale.notation.files import PARTS
     from loopscale.studies.schema import StudySchema
     from loopscale.training.trial import Trial
 

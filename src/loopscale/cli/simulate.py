@@ -75,11 +75,11 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
+    from loopscale.foresight.study_speed import with_speed
     from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast
     from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.studies.spec import Study
-    from loopscale.studies.study_speed import with_speed
 
     loaded = with_speed(Study.load(study, changes), rate)
     prices = _prices(cluster) if cluster else None

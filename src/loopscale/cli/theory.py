@@ -131,7 +131,7 @@ def verify(
 
 def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
     """Raises UsageError."""
-    from loopscale.analysis.papers.theorems import verify
+    from loopscale.papers.theorems import verify
     from loopscale.runner.machine import is_out_of_memory
 
     try:

@@ -59,8 +59,8 @@ def export_records(
 
     loopscale export quickstart --optuna quickstart.db; optuna-dashboard sqlite:///quickstart.db
     """
+    from loopscale.notation.files import recorded_name
     from loopscale.records import transfer
-    from loopscale.studies.files import recorded_name
 
     if (study is None) is not everything:
         raise UsageError("export needs one study or all of them; give STUDY or --all")
@@ -76,7 +76,7 @@ def export_records(
     document: dict[str, object] = {}
     lines: list[str] = []
     if to:
-        from loopscale.analysis.load import export_floors
+        from loopscale.analysis.recorded.load import export_floors
 
         written = transfer.export_records(records, name, to, weights)
         for exported in [name] if name else records.studies():
@@ -117,7 +117,7 @@ def import_records(
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
-    from loopscale.analysis.floors import import_floors
+    from loopscale.analysis.recorded.floors import import_floors
     from loopscale.records import transfer
     from loopscale.records.stores.exported import check_export
     from loopscale.runner.lease import claim_records, lease

@@ -59,8 +59,8 @@ def command(
 
 def _page(store: "Store", study: str | None) -> str:
     """The path of the study's page in the UI, or of the list of all studies."""
+    from loopscale.notation.files import recorded_name
     from loopscale.records.mlflow_ui import STUDIES_PAGE, ui_page
-    from loopscale.studies.files import recorded_name
 
     return f"/{ui_page(store, recorded_name(study)) if study else STUDIES_PAGE}"
 

@@ -32,8 +32,8 @@ def command(
     """
     from loopscale.interface.recorded import check_study
     from loopscale.live.watching import watch
+    from loopscale.notation.files import recorded_name
     from loopscale.records.model import NoRecords
-    from loopscale.studies.files import recorded_name
 
     place, name = open_store(context, store, storage), recorded_name(study)
 

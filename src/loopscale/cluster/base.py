@@ -18,8 +18,8 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 
 from loopscale.core.config import Config, Family
 from loopscale.errors import ClusterError as ClusterError
+from loopscale.foresight.held_hosts import HostGroup as HostGroup
 from loopscale.redaction import STORE_PASSWORD, password_of, without_password
-from loopscale.studies.held_hosts import HostGroup as HostGroup
 from loopscale.studies.schema import Resources
 
 SubmissionState = Literal["pending", "running", "succeeded", "failed", "stopped"]

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loopscale.cluster.base import Cluster
-from loopscale.studies.files import YamlTree, read_yaml
-from loopscale.studies.mistakes import Fault, Mistake, Mistakes, one_of
-from loopscale.studies.plugins import PLUGINS_KEY, load_plugins
-from loopscale.studies.settings import coercions, validation_faults, with_kind
+from loopscale.notation.files import YamlTree, read_yaml
+from loopscale.notation.mistakes import Fault, Mistake, Mistakes, one_of
+from loopscale.notation.plugins import PLUGINS_KEY, load_plugins
+from loopscale.notation.settings import coercions, validation_faults, with_kind
 
 CLUSTER_FOLDER, CLUSTER_SUFFIXES = "cluster", (".yaml", ".yml")
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

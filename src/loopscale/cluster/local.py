@@ -115,7 +115,9 @@ class Local(Cluster, kind="local"):
 
     @override
     def no_submissions(self, name: str) -> str:
-        return f"no study in {self._storage_folder} runs on {name} or was submitted; --store names another store"
+        return (
+            f"no study in {self._storage_folder} runs on {name} or was submitted; --store names another store"
+        )
 
     @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.analysis.papers.theorems import verify
 from loopscale.contracts.members import under_test
+from loopscale.papers.theorems import verify
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.example import Example
 from loopscale.theory.statement import SYSTEMS

@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from loopscale.contracts.members import under_test
+from loopscale.notation.space import Axis, Choice, Space
 from loopscale.runner.decide.sampler import Exhausted, Sampler, TriedPoint
 from loopscale.studies.searches.base import Search
-from loopscale.studies.space import Axis, Choice, Space
 
 SPACE: dict[str, Axis] = TypeAdapter(Space).validate_python(
     {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # heavy modules, which the functions import
 
     from loopscale.analysis.answers.best_cells import Best
     from loopscale.analysis.answers.claims import JudgedClaim
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.recorded.results import Results
     from loopscale.studies.spec import Study
 
 

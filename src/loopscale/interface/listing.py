@@ -43,9 +43,9 @@ def trial_counts(study: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) ->
 
 def recorded_studies(mirror: "Mirror") -> list[dict[str, Any]]:
     """Every study with records: question, trials by outcome, state, lowest error."""
+    from loopscale.notation.plugins import changed_plugins
     from loopscale.records.decisions import order_words, recorded_decisions
     from loopscale.runner.lease import lock_holder
-    from loopscale.studies.plugins import changed_plugins
 
     rows = mirror.query(TRIALS_SQL).to_pylist()
     studies: list[dict[str, Any]] = []

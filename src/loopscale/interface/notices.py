@@ -24,10 +24,10 @@ from pydantic import ValidationError
 
 from loopscale.core.config import Config
 from loopscale.errors import LoopscaleError
+from loopscale.notation.files import read_yaml
+from loopscale.notation.mistakes import Mistakes
+from loopscale.notation.settings import validation_faults
 from loopscale.redaction import redacted
-from loopscale.studies.files import read_yaml
-from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.settings import validation_faults
 
 TIMEOUT = 30.0
 """Seconds that a hook may take."""

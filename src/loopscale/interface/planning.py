@@ -13,9 +13,9 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 
 if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.results import Results, TrialResult
-    from loopscale.studies.noise import Noise
-    from loopscale.studies.plan import Offer, StudyPlan
+    from loopscale.analysis.recorded.results import Results, TrialResult
+    from loopscale.foresight.noise import Noise
+    from loopscale.foresight.plan import Offer, StudyPlan
     from loopscale.studies.spec import Study
     from loopscale.training.trial import Trial
 
@@ -52,8 +52,8 @@ def plan(
     ------
     StudyError, StoreError
     """
+    from loopscale.foresight.plan import plan_study
     from loopscale.runner.machine import local_workers
-    from loopscale.studies.plan import plan_study
     from loopscale.studies.spec import Study
 
     loaded = study if isinstance(study, Study) else Study.load(study)
@@ -81,14 +81,14 @@ class _Recorded:
 
 def _records(where: Store | str | Path | None, study: str) -> _Recorded:
     """The earlier records of the study, if a store has some. Raises StoreError."""
-    from loopscale.studies.noise import Noise, NoiseTable
+    from loopscale.foresight.noise import Noise, NoiseTable
 
     try:
         store = where if isinstance(where, Store) else open_store(where)
         if (experiment := store.find_experiment(study)) is None:
             return _Recorded(Noise())
         from loopscale.analysis.answers.noise import noise_rows, recorded_cells
-        from loopscale.analysis.load import load_results
+        from loopscale.analysis.recorded.load import load_results
 
         results = load_results(store, study)
         noise = Noise(NoiseTable.with_totals(noise_rows(results)), tuple(recorded_cells(results)))
@@ -105,7 +105,7 @@ def _ended(trials: "Iterable[TrialResult]") -> int:
 
 def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, float]]":
     """The finished trials on this processor, with the seconds of their training."""
-    from loopscale.analysis.prices import as_trial
+    from loopscale.analysis.recorded.prices import as_trial
     from loopscale.runner.machine import processor
 
     here = {
@@ -123,7 +123,7 @@ def _offer(cluster: str, study: "Study") -> "tuple[Offer, int]":
     from loopscale.cluster.base import trial_amounts, trials_on
     from loopscale.cluster.files import load_cluster
     from loopscale.cluster.preflight import known_hosts
-    from loopscale.studies.plan import Offer
+    from loopscale.foresight.plan import Offer
 
     name, settings = load_cluster(cluster)
     trial = trial_amounts(study.resources)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from loopscale.errors import UsageError
 
 if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.recorded.results import Results
     from loopscale.records.stores.base import Store
 
 
@@ -16,10 +16,10 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     Raises NoRecords for a study that has not been run. Raises Mistakes or UsageError if the file or name is no valid
     study.
     """
-    from loopscale.analysis.load import load_results, with_claims
+    from loopscale.analysis.recorded.load import load_results, with_claims
+    from loopscale.notation.files import recorded_name
+    from loopscale.notation.plugins import load_recorded_plugins
     from loopscale.records.model import NoRecords
-    from loopscale.studies.files import recorded_name
-    from loopscale.studies.plugins import load_recorded_plugins
 
     name = recorded_name(study)
     try:
@@ -46,9 +46,9 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
 
 def check_study(store: "Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
+    from loopscale.notation.files import find_study, known_studies
+    from loopscale.notation.mistakes import Mistakes, one_of
     from loopscale.records.mirror import Mirror
-    from loopscale.studies.files import find_study, known_studies
-    from loopscale.studies.mistakes import Mistakes, one_of
     from loopscale.studies.spec import Study
 
     try:

@@ -14,7 +14,7 @@ from loopscale.records.stores.opening import open_store
 
 if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.recorded.results import Results
     from loopscale.studies.spec import Study
 
 

@@ -22,7 +22,7 @@ from loopscale.redaction import redacted_command
 if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.answers.findings import Findings
     from loopscale.analysis.notebook import StudyResults
-    from loopscale.analysis.results import Results
+    from loopscale.analysis.recorded.results import Results
     from loopscale.records.study_records import Spending
     from loopscale.runner.callbacks import Callback
     from loopscale.runner.decide.conductor import Conductor
@@ -220,7 +220,7 @@ def _summary(store: Store, conductor: "Conductor") -> RunSummary:
     The verdicts of the laws come first. The answer, the open questions and the sentences name these verdicts.
     """
     from loopscale.analysis.laws.law import study_laws
-    from loopscale.analysis.load import load_results
+    from loopscale.analysis.recorded.load import load_results
 
     results = load_results(store, conductor.study.name)
     laws = study_laws(results)

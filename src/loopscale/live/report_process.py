@@ -11,10 +11,10 @@ from loopscale.live.process import be_nice
 def report(place: dict[str, Any]) -> str:
     """The report as HTML. Raises LoopscaleError."""
     # Imported here, because the imports take seconds and `be_nice` comes before them.
-    from loopscale.analysis.load import load_results, with_claims
+    from loopscale.analysis.recorded.load import load_results, with_claims
     from loopscale.analysis.report.study_page import study_page
+    from loopscale.notation.plugins import load_recorded_plugins
     from loopscale.records.stores.opening import open_store
-    from loopscale.studies.plugins import load_recorded_plugins
 
     store, study = open_store(place["store"], place["storage"]), place["study"]
     results = load_results(store, study)

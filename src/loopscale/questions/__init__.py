@@ -1,5 +1,6 @@
-"""The questions of a study: the evidence and the verdict of a claim, for a running study and for recorded results.
+"""The questions of a study: what a claim or a law says, its evidence, and its verdict.
 
-`runs` has the noun: cells with their runs. `claim_evidence` compares the two sides of a claim, and `claim_verdict`
-gives the word. The looks of a running study and the reports call the same functions, so they cannot disagree.
+`claim` and `law` have what a study's file says, and `measures` the measures of curves. `runs` has the noun: cells
+with their runs. `claim_evidence` compares the two sides of a claim, and `claim_verdict` gives the word. The looks of a
+running study and the reports call the same functions, so they cannot disagree.
 """

@@ -11,13 +11,13 @@ from typing import Any, Generic, Literal
 
 import numpy as np
 
+from loopscale.questions.claim import BASES, CellSide, ClaimSpec, SolverSide
+from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.runs import C, Run, Runs, learnt_of
 from loopscale.stats.contrasts import Array, Contrast, contrast, contrast_with_value, why_none
 from loopscale.stats.learning_chances import LearningLooks, looks_at_learning
 from loopscale.stats.looks import ClaimLooks, LookSchedule, Mask, looks_at, looks_at_value
 from loopscale.stats.milestones import Milestone
-from loopscale.studies.claims import BASES, CellSide, ClaimSpec, SolverSide
-from loopscale.studies.curve_measures import CURVE_MEASURES
 
 EXACT = 1e-9
 """Algorithms run in float64. Their errors below this value are rounding, and have no ratio."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loopscale.questions.claim import ClaimSpec, Word
 from loopscale.questions.claim_evidence import RatioIs, Sides
 from loopscale.stats.learning_chances import LearningJudgement, judge_learning
 from loopscale.stats.multiplicity import judge_claims
 from loopscale.stats.verdict_rule import JUDGEMENTS, Judgement
-from loopscale.studies.claims import ClaimSpec, Word
 
 
 @dataclass(frozen=True)

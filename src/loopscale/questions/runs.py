@@ -12,11 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from loopscale.questions.claim import SolverSide
 from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Emergence, Learnt
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import Milestone, Unit
-from loopscale.studies.claims import SolverSide
 
 
 class Run(Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
+from loopscale.notation.files import BUDGET_PATHS
 from loopscale.studies.cells import labels
-from loopscale.studies.files import BUDGET_PATHS
 
 PROMPTS = "prompts"
 FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")

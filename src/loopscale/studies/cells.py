@@ -16,10 +16,9 @@ from pydantic import ValidationError
 
 from loopscale.core.config import Family, is_tree, leaves
 from loopscale.models.base import Model
-from loopscale.studies.files import PARTS
-from loopscale.studies.mistakes import Fault, Place, one_of, quoted
-from loopscale.studies.schema import StudySchema
-from loopscale.studies.settings import (
+from loopscale.notation.files import PARTS
+from loopscale.notation.mistakes import Fault, Place, one_of, quoted
+from loopscale.notation.settings import (
     NoComponentError,
     classes_at,
     coercions,
@@ -34,9 +33,10 @@ from loopscale.studies.settings import (
     with_kind,
     with_named_kinds,
 )
-from loopscale.studies.space import MOST_DRAWS, Axis, Integer, draws, finite_points
-from loopscale.studies.training_budget import Prices, WrongBudget, with_steps
-from loopscale.studies.where import holds, paths, split
+from loopscale.notation.space import MOST_DRAWS, Axis, Integer, draws, finite_points
+from loopscale.notation.where import holds, paths, split
+from loopscale.pricing.training_budget import Prices, WrongBudget, with_steps
+from loopscale.studies.schema import StudySchema
 from loopscale.tasks.base import Task
 from loopscale.training.trial import BUDGETS, UNNAMED, Trial, identity
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from loopscale.questions.until import in_reserve, question_hash
 from loopscale.stats.fitting import LEAST_VALUES
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone, measure_of
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
 from loopscale.studies.held_out import UNSUITED, place_of_cell, tests_of_law
-from loopscale.studies.until import in_reserve, question_hash
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,36 +14,23 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from loopscale.core.config import Config, Family, is_tree
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation
+from loopscale.notation.mistakes import quoted
+from loopscale.notation.patterns import check_pattern
+from loopscale.notation.settings import with_kind
+from loopscale.notation.shares import PERCENT, share_of
+from loopscale.notation.space import Scalar, Space
+from loopscale.questions.claim import ClaimSpec, Text
+from loopscale.questions.law import LawSpec
+from loopscale.questions.until import DECIDED, UntilDecided, read_until
 from loopscale.solvers.base import Solver
-from loopscale.stats.forms.base import Form
-from loopscale.stats.milestones import KINDS, Unit, check_regret, measure_of
-from loopscale.studies.claims import ClaimSpec, RegretLevel, Text
-from loopscale.studies.mistakes import one_of, quoted
-from loopscale.studies.patterns import check_pattern
 from loopscale.studies.schedulers.base import NoScheduler, Scheduler
 from loopscale.studies.searches.base import MOST_REPLICATES, Search
 from loopscale.studies.searches.tpe import TPE
-from loopscale.studies.settings import with_kind
-from loopscale.studies.shares import PERCENT, share_of
-from loopscale.studies.space import Scalar, Space
-from loopscale.studies.until import DECIDED, UntilDecided, read_until
 from loopscale.tasks.base import Task
-from loopscale.theory.bounds.base import Bound
-
-FORMS, BOUNDS = tuple(Form.choices()), tuple(Bound.choices())
-CURVE_AXES = ("loop", "point")
-"""Axes of the curve that every trial records. A law may run along them as well as along a scientific axis."""
-DERIVED_AXES = {
-    "prompts": ("training.steps", "training.flops", "training.seconds", "training.batch_size"),
-    "flops": ("model.", "training."),
-}
-"""Axes that follow from settings: prompts seen in training, and FLOPs of training. The study must vary a numeric
-setting whose path begins with one of the texts."""
 
 
 def solving(solvers: Iterable[Solver], task: Task) -> tuple[Solver, ...]:
@@ -61,91 +48,6 @@ def solver_kinds(task: Task) -> list[str]:
 def _problem(task: str) -> Any:
     """A problem that the task, given as JSON, draws."""
     return Task.model_validate_json(task).sample(1, stream("problem")).problem
-
-
-def _theory(data: Any) -> Any:
-    """Check a bound's kind and the names of its settings. Missing settings are filled from each trial later."""
-    if data is None:
-        return None
-    settings: dict[str, Any] = dict(with_kind(Bound, data))
-    fields = Bound.choices()[settings["kind"]].model_fields
-    for name in settings.keys() - {"kind"}:
-        if name not in fields:
-            raise ValueError(f"bound {settings['kind']} has no setting {name!r}; {one_of(name, fields)}")
-    return settings
-
-
-def _form(kind: str) -> str:
-    """Check that a form has this kind."""
-    if Form.member(kind) is None:
-        known = ", ".join(map(repr, Form.choices()))
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": known})
-    return kind
-
-
-def _forms() -> str:
-    """The setting `form` in words."""
-    formulas = "; ".join(f"{kind}: {form.formula}" for kind, form in Form.choices().items())
-    return f"Of several forms, AICc chooses one. {formulas}."
-
-
-def _hold_out(data: Any) -> Any:
-    """A number of values, or a list of values."""
-    if data is None or (type(data) is int and data > 0):
-        return data
-    values = tuple(cast(Iterable[Any], data)) if isinstance(data, list | tuple) else ()
-    if values and all(type(value) in (int, float) for value in values):
-        return values
-    raise ValueError(f"hold_out is {quoted(data)}; write a number of values, such as 1, or a list of values")
-
-
-BoundOrKind = dict[str, Any] | Literal[BOUNDS] | None  # pyright: ignore[reportInvalidTypeForm]
-"""The notations of a bound. The family has its members at run time."""
-
-
-class LawSpec(Config):
-    """How a measure changes along an axis or a curve: the forms to fit, and a bound to compare with."""
-
-    of: str = "error"
-    """An error, the regret (the error above the floor), the step of emergence (`emerged_at`), the steps until the
-    validation regret is below a level (`reached`), or another measure of the task. Only errors and regret have a curve
-    along loops or points."""
-    regret: RegretLevel = None
-    """The level of `of: reached`."""
-    basis: Unit = "steps"
-    """Whether `emerged_at` and `reached` count steps, FLOPs or seconds of training."""
-    along: str
-    """A numeric scientific axis, or `loop`, `point`, `prompts` (seen in training: steps x batch_size) or `flops`."""
-    form: Annotated[
-        tuple[Annotated[str, AfterValidator(_form)], ...],
-        BeforeValidator(
-            lambda data: (data,) if isinstance(data, str) else data,
-            json_schema_input_type=tuple[Literal[FORMS], ...] | Literal[FORMS],  # pyright: ignore[reportInvalidTypeForm]
-        ),
-        Field(min_length=1, description=_forms()),
-    ] = ("power",)
-    theory: Annotated[
-        dict[str, Any] | None,
-        BeforeValidator(_theory, json_schema_input_type=BoundOrKind),
-    ] = None
-    """A bound's kind and settings, as `loopscale show bounds` lists them. Settings left out are those of the trial."""
-    hold_out: Annotated[int | tuple[int | float, ...] | None, BeforeValidator(_hold_out)] = None
-    """How many of the largest values of the axis are held out, or a list of values. Their cells train last. The law is
-    fitted to the other cells, and its prediction of the held-out cells is recorded before they start."""
-
-    @model_validator(mode="after")
-    def _level_and_basis(self) -> Self:
-        if self.of in KINDS or self.regret is not None:
-            check_regret(self.of, self.regret)
-        if self.basis != "steps" and self.of not in KINDS:
-            names = " and ".join(KINDS)
-            raise ValueError(f"basis is the unit of {names}, and this is of {self.of}; leave out basis")
-        return self
-
-    @property
-    def measure(self) -> str:
-        """The name of the measure, with the level and the unit of a milestone."""
-        return measure_of(self.model_dump(include={"of", "regret", "basis"}))
 
 
 def _one_gpu(gpu: float) -> float:

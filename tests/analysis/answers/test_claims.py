@@ -20,11 +20,11 @@ from loopscale.analysis.answers.claims import (
 from loopscale.analysis.answers.comparisons import ratios_to_solver
 from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
 from loopscale.analysis.answers.findings import study_findings
-from loopscale.analysis.floors import Floors
-from loopscale.analysis.load import find_results
-from loopscale.analysis.prices import study_prices
-from loopscale.analysis.results import Results
-from loopscale.studies.claims import ClaimSpec
+from loopscale.analysis.recorded.floors import Floors
+from loopscale.analysis.recorded.load import find_results
+from loopscale.analysis.recorded.prices import study_prices
+from loopscale.analysis.recorded.results import Results
+from loopscale.questions.claim import ClaimSpec
 from tests.analysis.planted import Planted, comparison
 
 Settings = Mapping[str, Any]

@@ -6,8 +6,8 @@ import pytest
 
 from loopscale import regret
 from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, history_by_cost
-from loopscale.analysis.load import find_results
-from loopscale.analysis.prices import as_trial, price_of, study_prices
+from loopscale.analysis.recorded.load import find_results
+from loopscale.analysis.recorded.prices import as_trial, price_of, study_prices
 from loopscale.training.cost import training_flops
 from tests.analysis.planted import Planted
 

@@ -9,9 +9,9 @@ import pytest
 
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.figures.curves import against_points
-from loopscale.analysis.references import floors
+from loopscale.analysis.recorded.references import floors
+from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.report.study_page import study_page
-from loopscale.analysis.results import Results
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.solvers.regression import Ridge

@@ -16,7 +16,7 @@ from loopscale.analysis.answers.matched_steps import (
     matched_steps,
     steps_in_theory,
 )
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import frame
 from loopscale.stats.contrasts import contrast_with_value, student
 from tests.analysis.planted import Planted

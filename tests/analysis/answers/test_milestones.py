@@ -9,8 +9,8 @@ import pytest
 from loopscale.analysis.answers.claims import JudgedClaim, judged_claims
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.notebook import StudyResults
-from loopscale.analysis.results import Results
-from loopscale.studies.claims import ClaimSpec
+from loopscale.analysis.recorded.results import Results
+from loopscale.questions.claim import ClaimSpec
 from tests.analysis.planted import Planted
 
 STEPS = np.arange(50, 1001, 50)

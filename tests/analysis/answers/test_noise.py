@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise_table, recorded_cells
-from loopscale.analysis.load import load_results
+from loopscale.analysis.recorded.load import load_results
+from loopscale.foresight.learning_times import EmergenceTable
+from loopscale.foresight.learning_times import shipped_times as known_times
+from loopscale.foresight.noise import ALONG_LOOP, NoiseTable, shipped_noise
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import pool
-from loopscale.studies.learning_times import EmergenceTable
-from loopscale.studies.learning_times import shipped_times as known_times
-from loopscale.studies.noise import ALONG_LOOP, NoiseTable, shipped_noise
 
 DATA = Path(__file__).parents[3] / "notebooks/data"
 

@@ -12,9 +12,9 @@ from loopscale.analysis.answers.best_cells import best, best_columns
 from loopscale.analysis.answers.claims import JudgedClaim, claim_notes, judged_claims
 from loopscale.analysis.answers.findings import claim_question, study_findings
 from loopscale.analysis.laws.law import study_laws
-from loopscale.analysis.load import load_results
-from loopscale.analysis.looks import decisions_of, order_sentences
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.load import load_results
+from loopscale.analysis.recorded.looks import decisions_of, order_sentences
+from loopscale.analysis.recorded.results import Results
 from loopscale.records.model import STUDY, STUDY_JSON, Note
 from loopscale.records.stores.base import Store as RealStore
 from loopscale.records.stores.opening import open_store

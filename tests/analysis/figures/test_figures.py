@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures.cells import heat_map, replicates
 from loopscale.analysis.figures.curves import (
     MEDIANS,
@@ -15,7 +14,8 @@ from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, legend_entry, with_decimal_ticks
 from loopscale.analysis.figures.tuning import error_against_cost, learning_curves
 from loopscale.analysis.laws.law import study_laws
-from loopscale.analysis.references import references
+from loopscale.analysis.recorded.axes import independent_axes
+from loopscale.analysis.recorded.references import references
 from loopscale.analysis.report.study_page import study_figures
 from loopscale.theory.bounds.base import Bound
 from tests.analysis.planted import Planted, comparison

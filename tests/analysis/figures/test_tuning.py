@@ -8,7 +8,7 @@ import pytest
 
 from loopscale.analysis.answers.importance import LEAST_TRIALS, RELIABLE, importance
 from loopscale.analysis.figures.tuning import importances, parallel_coordinates, tuning_slice, varied_settings
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
 from tests.analysis.planted import Planted
 
 NUISANCE = {

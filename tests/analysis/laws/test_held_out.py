@@ -14,7 +14,7 @@ from loopscale.analysis.laws.held_out import AFTERWARDS
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.laws.words import LAW_COLUMNS, law_line
 from loopscale.analysis.notebook import StudyResults
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import frame
 from loopscale.records.predictions import RecordedPrediction, predict_from
 from tests.analysis.planted import Planted

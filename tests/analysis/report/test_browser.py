@@ -16,9 +16,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from loopscale.analysis.answers.two_studies import compare
+from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.report.study_page import study_page
 from loopscale.analysis.report.two_studies_page import two_studies_page
-from loopscale.analysis.results import Results
 from tests.analysis.planted import comparison
 from tests.browsers import chromium, note_faults
 

@@ -18,7 +18,7 @@ from loopscale.analysis.report.findings_page import (
     study_files,
     with_section,
 )
-from loopscale.studies.claims import WORDS
+from loopscale.questions.claim import WORDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "FINDINGS.md").read_text(encoding="utf-8")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from loopscale.analysis.answers.findings import study_findings
-from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures.cells import replicates
 from loopscale.analysis.figures.curves import against_loops
 from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, with_decimal_ticks
+from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.report.study_page import study_page
 from tests.analysis.planted import Planted, comparison
 

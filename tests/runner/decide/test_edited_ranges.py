@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from loopscale.notation.space import Real
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.simulation.curves import point_distance
-from loopscale.studies.space import Real
 from loopscale.studies.spec import Study
 from tests.runner.simulated_study import Store, Workers, complete, study
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from loopscale.notation.mistakes import Mistakes
 from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
 from loopscale.runner.decide.error_rules import MOST_HOST_FAILURES
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.simulation.simulate import MemoryRecords
-from loopscale.studies.mistakes import Mistakes
 from tests.runner.simulated_study import CURVE, study
 
 FAILED = Report(outcome="failed", detail="Traceback\nOSError: Connection reset by peer", host="a")

@@ -3,9 +3,9 @@
 import pytest
 from optuna.trial import TrialState
 
+from loopscale.notation.mistakes import Mistakes
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
-from loopscale.studies.mistakes import Mistakes
 from tests.runner.simulated_study import Store, Workers, complete, study
 
 

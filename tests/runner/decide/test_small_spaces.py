@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from loopscale.foresight.plan import plan_study
+from loopscale.notation.mistakes import Mistakes
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.studies.mistakes import Mistakes
-from loopscale.studies.plan import plan_study
 from loopscale.studies.searches.base import Search
 from loopscale.studies.spec import Study
 from tests.runner.simulated_study import Store, Workers, complete, ends, study

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from loopscale.notation.mistakes import Mistakes
 from loopscale.records.model import STOP, STUDY, Note
 from loopscale.records.study_records import stopped_trials
 from loopscale.runner.decide.conductor import Conductor, TooManyFailures
 from loopscale.runner.decide.job import Job, Report
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from tests.runner.simulated_study import Store, Workers, complete, ends, resumed, study
 

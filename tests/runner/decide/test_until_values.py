@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from loopscale.notation.mistakes import Mistakes
 from loopscale.runner.decide.job import Idle, Job
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 from tests.runner.decide.test_budget import Machines

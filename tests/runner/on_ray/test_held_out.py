@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.analysis.laws.law import study_laws
-from loopscale.analysis.load import load_results
+from loopscale.analysis.recorded.load import load_results
 from loopscale.records.model import PREDICTION
 from loopscale.records.stores.opening import open_store
 from loopscale.records.transfer import export_records, import_records

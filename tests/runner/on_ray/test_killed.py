@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from loopscale.analysis.answers.claims import judged_claims
-from loopscale.analysis.load import load_results
-from loopscale.analysis.looks import decisions_of
+from loopscale.analysis.recorded.load import load_results
+from loopscale.analysis.recorded.looks import decisions_of
 from loopscale.records.stores.opening import open_store
 from tests.runner.drivers import BASELINES, SURVIVAL, TRIALS, Driver, survival_driver
 

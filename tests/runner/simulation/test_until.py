@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loopscale.questions.claim import VERDICTS
+from loopscale.questions.until import UntilDecided
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
 from loopscale.runner.simulation.until import (
@@ -18,9 +20,7 @@ from loopscale.runner.simulation.until import (
 )
 from loopscale.stats.contrasts import Array
 from loopscale.stats.looks import LookSchedule, looks_at
-from loopscale.studies.claims import VERDICTS
 from loopscale.studies.spec import Study
-from loopscale.studies.until import UntilDecided
 from tests.runner.decide.test_until import LAW, claim, deciding
 from tests.stats.simulations import LAW_VALUES, stop_laws
 

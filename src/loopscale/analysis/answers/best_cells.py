@@ -9,21 +9,21 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from loopscale.analysis.answers.comparisons import Comparison, compare_with_lowest, correction_notes
-from loopscale.analysis.learning import learnt_words
-from loopscale.analysis.results import (
+from loopscale.analysis.recorded.learning import learnt_words
+from loopscale.analysis.recorded.results import (
     CellResult,
     Results,
     mean,
     settings_key,
 )
 from loopscale.analysis.table import Column, number
+from loopscale.notation.files import BUDGET_PATHS
+from loopscale.notation.space import Axis, Space
+from loopscale.questions.until import in_reserve
 from loopscale.stats.contrasts import (
     mean_interval,
     student,
 )
-from loopscale.studies.files import BUDGET_PATHS
-from loopscale.studies.space import Axis, Space
-from loopscale.studies.until import in_reserve
 
 NEAR_BEST = 0.05
 """The share of a range, measured on the scale of the range, that counts as its end."""

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from loopscale.analysis.answers.recorded_runs import RecordedRuns
-from loopscale.analysis.looks import length_words
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.looks import length_words
+from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.questions import claim_evidence
+from loopscale.questions.claim import ClaimSpec, SolverSide
 from loopscale.questions.claim_evidence import Sides
+from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.stats.learning import MeanFloor
-from loopscale.studies.claims import ClaimSpec, SolverSide
-from loopscale.studies.curve_measures import CURVE_MEASURES
 
 
 def compare_sides(results: Results, spec: ClaimSpec) -> Sides[CellResult]:

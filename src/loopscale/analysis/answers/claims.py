@@ -23,20 +23,20 @@ import pandas as pd
 
 from loopscale.analysis.answers.claim_sides import compare_sides
 from loopscale.analysis.answers.comparisons import family_notes
-from loopscale.analysis.learning import NOT_LEARNT, learnt
-from loopscale.analysis.looks import decisions_of
-from loopscale.analysis.results import CellResult, Results, mean
+from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt
+from loopscale.analysis.recorded.looks import decisions_of
+from loopscale.analysis.recorded.results import CellResult, Results, mean
 from loopscale.analysis.table import Column, Interval, frame
+from loopscale.questions.claim import WORDS, CellSide, ClaimSpec, Word
 from loopscale.questions.claim_evidence import Sides
 from loopscale.questions.claim_verdict import Verdict, judge
+from loopscale.questions.measures import CURVE_MEASURES
+from loopscale.questions.until import family_hash
 from loopscale.records.decisions import Decision
 from loopscale.stats.contrasts import (
     ALPHA,
     deciding_replicates,
 )
-from loopscale.studies.claims import WORDS, CellSide, ClaimSpec, Word
-from loopscale.studies.curve_measures import CURVE_MEASURES
-from loopscale.studies.until import family_hash
 
 OF_RATIOS: tuple[Word, ...] = ("holds", "does not hold", "level", "undecided")
 """The verdicts on the ratio of both sides."""

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from loopscale.analysis.learning import on_plateau
-from loopscale.analysis.results import (
+from loopscale.analysis.recorded.learning import on_plateau
+from loopscale.analysis.recorded.results import (
     CellResult,
     Results,
     TrialResult,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.results import Results, TrialResult, mean
+from loopscale.analysis.recorded.results import Results, TrialResult, mean
 from loopscale.analysis.table import Column
 
 Span = tuple[float, float]

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from loopscale.analysis.prices import Price, price_of
-from loopscale.analysis.results import Array, TrialResult
+from loopscale.analysis.recorded.prices import Price, price_of
+from loopscale.analysis.recorded.results import Array, TrialResult
+from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.stats.milestones import Unit
-from loopscale.studies.curve_measures import CURVE_MEASURES
 
 Measure = Literal["error", "error_last", "regret", "regret_last"]
 ROUNDING = 1e-9

@@ -16,13 +16,13 @@ from loopscale.analysis.answers.comparisons import Comparison, lowest_first
 from loopscale.analysis.answers.impossible import Impossible, impossible_results
 from loopscale.analysis.answers.matched_steps import MatchedSteps, matched_steps
 from loopscale.analysis.answers.standings import Standing, standings
-from loopscale.analysis.axes import CURVES
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted, study_laws
 from loopscale.analysis.laws.words import law_name
-from loopscale.analysis.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
-from loopscale.analysis.looks import order_sentences
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean
+from loopscale.analysis.recorded.axes import CURVES
+from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
+from loopscale.analysis.recorded.looks import order_sentences
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, number
 from loopscale.stats.contrasts import PooledVariance, pool
 

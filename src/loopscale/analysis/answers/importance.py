@@ -14,7 +14,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from loopscale.analysis.answers.best_cells import tuned_ranges
-from loopscale.analysis.results import Results, TrialResult, plain
+from loopscale.analysis.recorded.results import Results, TrialResult, plain
 from loopscale.studies.searches.base import distribution
 
 LEAST_TRIALS = 4

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from loopscale.analysis.references import raw_floors, task_of
-from loopscale.analysis.results import Results, TrialCurve, TrialResult, part_of, settings_key
+from loopscale.analysis.recorded.references import raw_floors, task_of
+from loopscale.analysis.recorded.results import Results, TrialCurve, TrialResult, part_of, settings_key
 from loopscale.core.plugins import MissingPlugin
 from loopscale.solvers.base import Solver
 

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loopscale.analysis.learning import learnt_words
-from loopscale.analysis.results import (
+from loopscale.analysis.recorded.learning import learnt_words
+from loopscale.analysis.recorded.results import (
     Array,
     CellResult,
     Query,

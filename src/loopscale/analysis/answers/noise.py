@@ -11,8 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from loopscale.analysis.laws.law import samples
-from loopscale.analysis.load import load_results
-from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.analysis.recorded.load import load_results
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
+from loopscale.foresight.covariates import Covariates
+from loopscale.foresight.learning_times import EMERGENCE_FILE, EmergenceTable, RecordedCell
+from loopscale.foresight.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
+from loopscale.foresight.recipes import Recipe
 from loopscale.questions.runs import logs_by_seed
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
@@ -21,10 +25,6 @@ from loopscale.stats.fitting import Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.milestones import REACHED
 from loopscale.stats.power import ReplicateNoise
-from loopscale.studies.covariates import Covariates
-from loopscale.studies.learning_times import EMERGENCE_FILE, EmergenceTable, RecordedCell
-from loopscale.studies.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
-from loopscale.studies.recipes import Recipe
 
 CURVE_FITS = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
 """The measure and the form of the rate along each curve."""

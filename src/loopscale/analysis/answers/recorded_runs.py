@@ -7,15 +7,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from loopscale.analysis.looks import schedule_of
-from loopscale.analysis.milestones import passages
-from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.analysis.recorded.looks import schedule_of
+from loopscale.analysis.recorded.milestones import passages
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
+from loopscale.questions.claim import SolverSide
 from loopscale.questions.runs import Runs
 from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Emergence
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import Milestone, Unit
-from loopscale.studies.claims import SolverSide
 
 
 class RecordedRuns(Runs[CellResult]):
@@ -66,7 +66,7 @@ class RecordedRuns(Runs[CellResult]):
             return None
         # Imported here, because the modules import torch, which most claims do not need.
         from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
-        from loopscale.analysis.prices import study_prices
+        from loopscale.analysis.recorded.prices import study_prices
 
         priced = study_prices(self.results)
         budgets = {

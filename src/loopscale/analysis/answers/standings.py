@@ -11,7 +11,7 @@ from loopscale.analysis.answers.comparisons import (
     compare_with_baselines,
     correction_notes,
 )
-from loopscale.analysis.results import (
+from loopscale.analysis.recorded.results import (
     CellResult,
     Results,
     TrialResult,

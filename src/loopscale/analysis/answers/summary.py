@@ -7,8 +7,8 @@ from loopscale.analysis.answers.comparisons import Comparison, lowest_first
 from loopscale.analysis.answers.findings import Findings
 from loopscale.analysis.answers.standings import Standing
 from loopscale.analysis.laws.law import NO_LAW
-from loopscale.analysis.learning import NOT_LEARNT
-from loopscale.analysis.results import CellResult, mean
+from loopscale.analysis.recorded.learning import NOT_LEARNT
+from loopscale.analysis.recorded.results import CellResult, mean
 from loopscale.analysis.table import number
 from loopscale.studies.axes import labels_without
 

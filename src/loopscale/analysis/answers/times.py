@@ -7,8 +7,8 @@ from typing import get_args
 
 import numpy as np
 
-from loopscale.analysis.milestones import passages
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.milestones import passages
+from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.analysis.table import Column
 from loopscale.stats.milestones import Milestone, Unit
 

@@ -12,7 +12,7 @@ from loopscale.analysis.answers.best_cells import Best, best
 from loopscale.analysis.answers.comparisons import Comparison, compare_studies, correction_notes
 from loopscale.analysis.laws.law import Law, study_laws
 from loopscale.analysis.laws.words import law_name
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.analysis.table import Column, Interval, number
 
 PARTS_OF_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")

@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.answers.best_cells import best
-from loopscale.analysis.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.figures.style import (
     ERROR_TITLE,
     blank,
@@ -19,7 +18,8 @@ from loopscale.analysis.figures.style import (
     symbol_of,
     wrapped,
 )
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.axes import axis_title, in_step, independent_axes
+from loopscale.analysis.recorded.results import CellResult, Results
 
 
 def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:

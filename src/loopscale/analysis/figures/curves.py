@@ -32,8 +32,8 @@ from loopscale.analysis.figures.style import (
     series,
     with_decimal_ticks,
 )
-from loopscale.analysis.references import BAYES, BOUNDS, floors, references
-from loopscale.analysis.results import Array, CellResult, Results, TrialCurve, TrialResult, mean
+from loopscale.analysis.recorded.references import BAYES, BOUNDS, floors, references
+from loopscale.analysis.recorded.results import Array, CellResult, Results, TrialCurve, TrialResult, mean
 from loopscale.stats.learning import MeanFloor
 
 MEDIANS = {"width": 1.1, "dash": "2px,4px"}

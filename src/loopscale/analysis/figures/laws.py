@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import FLOPS, axis_title
 from loopscale.analysis.figures.style import (
     ERROR_TITLE,
     MUTED,
@@ -25,6 +24,7 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
+from loopscale.analysis.recorded.axes import FLOPS, axis_title
 from loopscale.studies.axes import PROMPTS
 
 BOUND_DASHES = ("dot", "dash", "dashdot")

@@ -13,9 +13,9 @@ from loopscale.analysis.answers.matched_steps import (
     match_query,
     steps_in_theory,
 )
-from loopscale.analysis.axes import axis_title, in_step
 from loopscale.analysis.figures.style import blank, exact_line, interval_bars, safe, series
-from loopscale.analysis.results import CellResult, Query, Results, TrialResult
+from loopscale.analysis.recorded.axes import axis_title, in_step
+from loopscale.analysis.recorded.results import CellResult, Query, Results, TrialResult
 from loopscale.studies.axes import is_number, labels_without
 
 OUTSIDE = {"more": "triangle-up-open", "fewer": "triangle-down-open"}

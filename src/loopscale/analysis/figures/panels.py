@@ -17,7 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.figures.style import as_floats, with_decimal_ticks
-from loopscale.analysis.results import Array
+from loopscale.analysis.recorded.results import Array
 
 MOST_CURVES = 6
 """The largest number of series in one panel."""

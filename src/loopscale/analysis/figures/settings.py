@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.axes import axis_title, in_step
 from loopscale.analysis.figures.style import (
     as_floats,
     blank,
@@ -16,7 +15,8 @@ from loopscale.analysis.figures.style import (
     safe,
     series,
 )
-from loopscale.analysis.results import CellResult, Query, Results, mean
+from loopscale.analysis.recorded.axes import axis_title, in_step
+from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
 from loopscale.stats.contrasts import mean_interval, pool
 from loopscale.studies.axes import is_number, labels_without
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from loopscale.analysis.results import Array
+from loopscale.analysis.recorded.results import Array
 from loopscale.core.palette import PALETTE as PALETTE
 from loopscale.core.palette import SYMBOLS as SYMBOLS
 from loopscale.stats.contrasts import mean_interval

@@ -21,7 +21,7 @@ from loopscale.analysis.figures.style import (
     series,
     symbol_of,
 )
-from loopscale.analysis.results import CellResult, Results, TrialResult
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.core.palette import FIFTHS, NAMES_OF_FIFTHS, SYMBOLS
 
 WITHOUT_ERROR = ("diverged", "out_of_memory")

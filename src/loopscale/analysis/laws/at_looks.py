@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loopscale.analysis.looks import decisions_of, schedule_of
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.looks import decisions_of, schedule_of
+from loopscale.analysis.recorded.results import Results
+from loopscale.questions.until import family_hash
 from loopscale.stats.contrasts import ALPHA
 from loopscale.stats.fitting import FormFit, RateVerdict, rate_of_course
 from loopscale.stats.law_looks import LawLooks, law_looks
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.law_questions import LawQuestion, law_questions
-from loopscale.studies.until import family_hash
 from loopscale.theory.prediction import predict
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.milestones import emergences
-from loopscale.analysis.results import CellResult, Results
+from loopscale.analysis.recorded.milestones import emergences
+from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.records.predictions import (
     RecordedPrediction,
     predict_from,

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from loopscale.analysis.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
-from loopscale.analysis.learning import NOT_LEARNT, on_plateau, steps_words
-from loopscale.analysis.milestones import passages
-from loopscale.analysis.results import CellResult, Results, TrialResult, mean
+from loopscale.analysis.recorded.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.recorded.learning import NOT_LEARNT, on_plateau, steps_words
+from loopscale.analysis.recorded.milestones import passages
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
+from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.stats.contrasts import ALPHA, MOST_DECIDING_REPLICATES, Array, pool, student
 from loopscale.stats.fitting import (
     LEAST_VALUES,
@@ -35,7 +36,6 @@ from loopscale.stats.fitting import (
 from loopscale.stats.forms.base import Form
 from loopscale.stats.learning import Emergence
 from loopscale.stats.milestones import KINDS, Milestone, is_milestone, measure_of
-from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 

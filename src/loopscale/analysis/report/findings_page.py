@@ -12,16 +12,16 @@ from typing import Any
 
 from loopscale.analysis.answers.claims import JudgedClaim, at_equal_flops
 from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
-from loopscale.analysis.floors import FLOORS_FILE
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.words import LAW_COLUMNS, law_name
-from loopscale.analysis.load import find_results
-from loopscale.analysis.results import Results
+from loopscale.analysis.recorded.floors import FLOORS_FILE
+from loopscale.analysis.recorded.load import find_results
+from loopscale.analysis.recorded.results import Results
 from loopscale.core.config import leaves
+from loopscale.notation.mistakes import Mistakes
+from loopscale.questions.claim import WORDS
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
-from loopscale.studies.claims import WORDS
-from loopscale.studies.mistakes import Mistakes
 
 FINDINGS_FILE = "FINDINGS.md"
 BEGIN = "<!-- findings: written by `make findings` -->"

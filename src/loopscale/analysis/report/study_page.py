@@ -15,14 +15,14 @@ from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_no
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, Front, compares_models, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings_notes
 from loopscale.analysis.answers.summary import summary
-from loopscale.analysis.axes import independent_axes
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.words import LAW_COLUMNS, split_shared_note
+from loopscale.analysis.recorded.axes import independent_axes
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.analysis.report.page import Figure, render, text
-from loopscale.analysis.results import CellResult, Results, TrialResult
 from loopscale.theory.prediction import missing_theory
 
 MOST_TRIALS = 3000

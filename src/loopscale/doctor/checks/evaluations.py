@@ -6,6 +6,8 @@ from functools import partial
 from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient, json_object
+from loopscale.notation.mistakes import Mistakes
+from loopscale.pricing.training_budget import Prices
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import CURVE, STUDY_FILE, STUDY_JSON, Note, Run
 from loopscale.records.study_records import as_records
@@ -13,9 +15,7 @@ from loopscale.records.tables import parquet_bytes
 from loopscale.records.weights import restore_weights
 from loopscale.runner.decide.conductor import Conductor, curve_content
 from loopscale.runner.decide.job import Job
-from loopscale.studies.mistakes import Mistakes
 from loopscale.studies.spec import Study
-from loopscale.studies.training_budget import Prices
 from loopscale.training import checkpoint
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from loopscale.notation.space import MOST_LISTED, held_point
 from loopscale.records.model import STOPPED_BY, Record, Role
 from loopscale.records.study_records import answering_runs, geometric_mean
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.sampler import MAX_ATTEMPTS, Exhausted, Sampler, TriedPoint
 from loopscale.studies.cells import Cell
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
-from loopscale.studies.space import MOST_LISTED, held_point
 from loopscale.studies.spec import Study
 from loopscale.training.cost import training_flops
 from loopscale.training.trial import Trial

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from loopscale.questions.claim import FINAL_WORDS, VERDICTS_OF_LEARNING, ClaimSpec
 from loopscale.questions.claim_evidence import Sides, compare_sides
 from loopscale.questions.claim_verdict import Verdict, judge
+from loopscale.questions.until import question_hash
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.live_runs import CurveReader, LiveCell, LiveRuns
@@ -18,9 +20,7 @@ from loopscale.runner.decide.question import MOST_NEEDED, Judged, learnt
 from loopscale.stats.contrasts import ALPHA, deciding_replicates
 from loopscale.stats.learning_chances import PRIOR_COUNT
 from loopscale.stats.looks import LookSchedule
-from loopscale.studies.claims import FINAL_WORDS, VERDICTS_OF_LEARNING, ClaimSpec
 from loopscale.studies.spec import Study
-from loopscale.studies.until import question_hash
 
 
 class ClaimQuestions:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from loopscale.studies.patterns import occurs
+from loopscale.notation.patterns import occurs
 from loopscale.studies.schema import ErrorAction
 
 SEARCHED = 4000

@@ -7,6 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from loopscale.questions.claim import SolverSide
+from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.runs import Runs
 from loopscale.records.tables import Grid
 from loopscale.runner.decide.cell_run import CellRun
@@ -15,8 +17,6 @@ from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Emergence
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import Milestone, Unit
-from loopscale.studies.claims import SolverSide
-from loopscale.studies.curve_measures import CURVE_MEASURES
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
 

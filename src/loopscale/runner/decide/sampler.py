@@ -15,8 +15,8 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from loopscale.notation.space import Axis, Real, draws, finite_points
 from loopscale.studies.searches.base import Feasible, Point, Search, distribution, trial_state
-from loopscale.studies.space import Axis, Real, draws, finite_points
 
 MAX_ATTEMPTS = 16
 """Number of rejected proposals in a row after which points are drawn at random from the points that are left."""

@@ -33,6 +33,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from loopscale.questions.until import family_hash, in_reserve
 from loopscale.records.decisions import Decision, Step, decision_note, recorded_decisions
 from loopscale.records.model import OVER, Note
 from loopscale.runner.decide.cell_run import CellRun
@@ -43,7 +44,6 @@ from loopscale.runner.decide.live_runs import CurveReader
 from loopscale.runner.decide.question import Judged
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.spec import Study
-from loopscale.studies.until import family_hash, in_reserve
 
 NAMED = 3
 """Open questions named in one sentence."""

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopscale.notation.space import Axis, Choice
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import flatten
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.decide.job import Job
-from loopscale.studies.space import Axis, Choice
 from loopscale.studies.spec import Study
 
 DEFAULT_RATE = 1e12

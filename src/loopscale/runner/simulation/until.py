@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from loopscale.evaluate import Curve
+from loopscale.foresight.noise import Noise
 from loopscale.records.decisions import Decision
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.decide.law_questions import LawQuestions
@@ -32,7 +33,6 @@ from loopscale.stats.contrasts import pool
 from loopscale.stats.fitting import rate_of_course
 from loopscale.stats.power import OFF
 from loopscale.studies.law_questions import law_questions
-from loopscale.studies.noise import Noise
 from loopscale.studies.spec import Study
 
 EFFECTS = (0.0, 0.05, 0.1, 0.2, 0.5)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from loopscale.core.config import Family
-from loopscale.studies.mistakes import Fault
+from loopscale.notation.mistakes import Fault
 
 DRAWS = 200
 """Random orders of the trials over which the expected saving is averaged."""

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from pydantic import model_validator
 
-from loopscale.studies.mistakes import Fault
+from loopscale.notation.mistakes import Fault
 from loopscale.studies.schedulers.base import RungErrors, Scheduler
 
 ENOUGH = 3

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from loopscale.core.config import Family
-from loopscale.studies.mistakes import Fault
-from loopscale.studies.space import Axis, Choice, Integer, finite_points
+from loopscale.notation.mistakes import Fault
+from loopscale.notation.space import Axis, Choice, Integer, finite_points
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
     from optuna.distributions import BaseDistribution

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from loopscale.notation.space import Axis, Choice
 from loopscale.studies.searches.base import OptunaSampler, Search
-from loopscale.studies.space import Axis, Choice
 
 
 class CMAES(Search, kind="cmaes"):

@@ -8,9 +8,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from loopscale.studies.mistakes import Fault
+from loopscale.notation.mistakes import Fault
+from loopscale.notation.space import Axis, Choice
 from loopscale.studies.searches.base import Feasible, OptunaSampler, Point, Search
-from loopscale.studies.space import Axis, Choice
 
 MOST_POINTS = 10_000
 

@@ -1,0 +1,70 @@
+"""Floors of recorded tasks: saved, computed, and unknown."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopscale.analysis.recorded.floors import (
+    FLOORS_FILE,
+    VALIDATION_PROMPTS,
+    Floors,
+    floor_key,
+    save_floors,
+    saved_form,
+)
+from loopscale.analysis.recorded.results import EVALUATION_PROMPTS
+from loopscale.evaluate import VALIDATION_PROMPTS as PROMPTS_OF_A_VALIDATION
+from loopscale.evaluate import Evaluation
+from loopscale.regret import floor
+from loopscale.stats.learning import MeanFloor
+from loopscale.tasks.base import Task
+
+TASK = {"kind": "linear_regression", "dim": 2, "points": 4, "noise": 0.5}
+
+
+def test_a_floor_is_computed_once_for_a_store_and_then_read_without_computing(tmp_path: Path):
+    file = tmp_path / FLOORS_FILE
+    assert Floors(file, file, compute=False).floor(TASK, "evaluate", 64) is None
+    computed = Floors(file, file).floor(TASK, "evaluate", 64)
+    saved = Floors(file, compute=False).floor(TASK, "evaluate", 64)
+    exact = floor(Task.model_validate(TASK), "evaluate", 64).mean
+    assert computed
+    assert saved
+    for known in (computed, saved):
+        assert (known.how, known.name, known.measure) == ("bayes", "ridge", "regret")
+        assert (known.error == exact.error).all()
+        assert (known.ignorance == exact.ignorance).all()
+    assert Floors(file, compute=False).floor(TASK, "validate", 64) is None
+    assert Floors(file, compute=False).floor(TASK | {"noise": 0.4}, "evaluate", 64) is None
+
+
+def test_an_unknown_floor_is_saved_as_json_without_nan(tmp_path: Path):
+    unknown = MeanFloor("none", "", np.array([np.nan, np.nan]), np.array([1.0, 0.9]))
+    save_floors(tmp_path / FLOORS_FILE, {floor_key(TASK, "evaluate", 8): saved_form(unknown)})
+    json.loads((tmp_path / FLOORS_FILE).read_text(), parse_constant=pytest.fail)
+    known = Floors(tmp_path / FLOORS_FILE, compute=False).floor(TASK, "evaluate", 8)
+    assert known
+    assert known.how == "none"
+    assert np.isnan(known.error).all()
+    assert known.ignorance.tolist() == [1, 0.9]
+
+
+MAGIC = '{"a": {"how": "magic", "name": "", "error": [0], "ignorance": [1]}}'
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', MAGIC])
+def test_a_damaged_file_of_floors_is_computed_again(tmp_path: Path, content: str):
+    file = tmp_path / FLOORS_FILE
+    file.write_text(content)
+    assert Floors(file, file).floor(TASK, "evaluate", 64)
+    assert len(json.loads(file.read_text())) == 1
+
+
+def test_settings_of_another_version_have_no_floor():
+    assert Floors().floor({"kind": "linear_regression", "dim": 2, "wheels": 4}, "evaluate", 64) is None
+
+
+def test_the_floor_uses_the_numbers_of_prompts_of_the_evaluation():
+    assert (PROMPTS_OF_A_VALIDATION, Evaluation().prompts) == (VALIDATION_PROMPTS, EVALUATION_PROMPTS)
