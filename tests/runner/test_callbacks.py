@@ -37,7 +37,7 @@ class Failing(Seen):
 def test_callbacks_see_every_validation_and_one_end_of_every_trial_and_baseline():
     seen, store = Seen(), Store()
     conductor = Conductor(study(), [], store)
-    conductor.observer = callbacks = Callbacks([seen])
+    conductor.services.observer = callbacks = Callbacks([seen])
     callbacks.start(conductor)
     assert Workers(2).drive(conductor)
     callbacks.end()
@@ -53,7 +53,7 @@ def test_callbacks_see_every_validation_and_one_end_of_every_trial_and_baseline(
 def test_an_exception_in_a_callback_stops_the_study_and_names_the_callback():
     before, failing, after = Seen(), Failing(), Seen()
     conductor = Conductor(study(), [], Store())
-    conductor.observer = callbacks = Callbacks([before, failing, after])
+    conductor.services.observer = callbacks = Callbacks([before, failing, after])
     callbacks.start(conductor)
     Workers(2).drive(conductor)
     callbacks.end()

@@ -115,7 +115,7 @@ def test_a_notebook_gets_one_bar_that_changes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("IPython.display.display", show)
     display, conductor = NotebookProgress(), Conductor(study(), [], Store())
     callbacks = Callbacks([display])
-    conductor.observer = callbacks
+    conductor.services.observer = callbacks
     callbacks.stage("the start of <Ray>")
     callbacks.start(conductor)
     assert Workers(2).drive(conductor)

@@ -322,7 +322,7 @@ def test_a_study_of_a_thousand_trials_runs_to_its_end():
 def test_each_trial_records_its_commit_which_is_not_part_of_its_key():
     store = Store()
     conductor = Conductor(study(), [], store)
-    conductor.commit_tags = {"git_commit": "abc", "git_changed": "no"}
+    conductor.services.commit_tags = {"git_commit": "abc", "git_changed": "no"}
     job = conductor.next()
     assert isinstance(job, Job)
     (record,) = store.records()

@@ -18,7 +18,7 @@ def conductor(**changes: Any) -> tuple[Conductor, MemoryRecords]:
     records = MemoryRecords()
     plain = {"scheduler": {"kind": "none"}, "search": {"kind": "random", "trials": 12}, "baselines": []}
     made = Conductor(study(**plain | changes), [], records)
-    made.live_hosts = lambda: {"a", "b"}
+    made.services.live_hosts = lambda: {"a", "b"}
     return made, records
 
 
@@ -82,7 +82,7 @@ def test_exclude_host_blames_the_host_and_not_the_trial():
 
 def test_the_last_host_is_never_excluded():
     made, _ = conductor(on_error={"Connection reset": "exclude_host"})
-    made.live_hosts = lambda: {"a"}
+    made.services.live_hosts = lambda: {"a"}
     job = start(made)
     made.report(job.key, FAILED)
     assert (made.excluded_hosts, job.state, job.retries) == ({}, "waiting", 1)

@@ -57,7 +57,7 @@ def test_a_finished_trial_whose_checkpoint_a_lost_host_overwrote_is_trained_agai
     store = Store()
     conductor = Conductor(study(**ONE_TRIAL), [], store)
     checkpoint = {"step": 30}
-    conductor.checkpoint_step = lambda key: checkpoint["step"]
+    conductor.services.checkpoint_step = lambda key: checkpoint["step"]
     lose(conductor, 1, "host")
     job = conductor.next()
     assert isinstance(job, Job)

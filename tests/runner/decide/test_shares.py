@@ -95,14 +95,16 @@ def test_slots_beyond_a_share_are_contested_only_while_another_study_waits():
 
 def test_a_conductor_at_its_share_waits_until_the_share_grows():
     conductor = Conductor(study(), [], Store())
-    conductor.share = Share(2)
+    conductor.services.share = Share(2)
     jobs = [conductor.next() for _ in range(3)]
     assert [isinstance(job, Job) for job in jobs] == [True, True, False]
     assert jobs[2] is Idle.WAIT
     assert conductor.running_count == 2
-    conductor.share = Share(3)
+    conductor.services.share = Share(3)
     assert isinstance(conductor.next(), Job)
-    conductor.share = Share(0)  # at least one job starts, because Tune may only wait while a job runs
+    conductor.services.share = Share(
+        0
+    )  # at least one job starts, because Tune may only wait while a job runs
     for job in list(conductor.jobs()):
         if job.state == "running":
             conductor.report_lost(job.key)
@@ -115,7 +117,7 @@ def test_the_least_advanced_trial_yields_its_slot_after_a_save_and_waits_without
     conductor, (old, young, silent) = start_jobs(3)
     assert conductor.report(old.key, progress_at(50))
     assert conductor.report(young.key, progress_at(10))
-    conductor.share = Share(2, contested=True)
+    conductor.services.share = Share(2, contested=True)
     assert conductor.report(old.key, progress_at(60)), "the other trial is less advanced"
     assert conductor.report(young.key, progress_at(20, saved=False)), "10 steps would be repeated"
     assert not conductor.report(young.key, progress_at(30))
@@ -123,16 +125,16 @@ def test_the_least_advanced_trial_yields_its_slot_after_a_save_and_waits_without
     assert (silent.state, conductor.running_count) == ("running", 2)
     assert conductor.report(old.key, progress_at(70)), "one slot was enough"
     assert conductor.next() is Idle.WAIT
-    conductor.share = Share(3)
+    conductor.services.share = Share(3)
     assert conductor.next() is young
     assert conductor.report(young.key, progress_at(40))
 
 
 def test_no_trial_yields_an_uncontested_slot_or_yields_at_its_last_step():
     conductor, (first, second) = start_jobs(2)
-    conductor.share = Share(1, contested=False)
+    conductor.services.share = Share(1, contested=False)
     assert conductor.report(first.key, progress_at(10))
-    conductor.share = Share(1, contested=True)
+    conductor.services.share = Share(1, contested=True)
     assert conductor.report(first.key, progress_at(90)), "only the evaluation is left"
     assert conductor.report(second.key, progress_at(90))
 
@@ -144,7 +146,7 @@ class ContestedConductor(Conductor):
     yielded = 0
 
     def report(self, key: str, report: Report) -> bool:
-        self.share = Share(self.chance.randint(1, 4), contested=self.chance.random() < 0.5)
+        self.services.share = Share(self.chance.randint(1, 4), contested=self.chance.random() < 0.5)
         before = self._jobs_by_key[key].state
         saved = Report(
             report.progress, report.outcome, report.detail, report.metrics, report.curve, saved=True

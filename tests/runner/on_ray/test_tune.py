@@ -89,9 +89,9 @@ def test_a_trial_that_yielded_its_slot_and_runs_again_is_not_lost_when_tune_ends
     scheduler = TuneScheduler(conductor, searcher)
     tune_trial = SimpleNamespace(trial_id="t1", config={"key": job.key})
     conductor.report(other.key, progress_at(50))
-    conductor.share = Share(1, contested=True)
+    conductor.services.share = Share(1, contested=True)
     assert scheduler.on_trial_result(None, tune_trial, {"report": progress_at(10)}) == scheduler.STOP
-    conductor.share = Share(2)
+    conductor.services.share = Share(2)
     assert conductor.next() is job
     searcher.on_trial_complete("t1")
     assert (job.state, job.worker_deaths) == ("running", 0)

@@ -34,7 +34,7 @@ from loopscale.runner.decide.budget import BudgetSpent, Meter
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.error_rules import action_on, is_at_fault
 from loopscale.runner.decide.job import Baseline, CauseOfDeath, Idle, Job, Report, memory_text
-from loopscale.runner.decide.shares import Share
+from loopscale.runner.decide.services import DriverServices
 from loopscale.studies.schema import ErrorAction
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
@@ -92,14 +92,6 @@ class NoteSink(Protocol):
     def flush(self, timeout: float) -> bool: ...
 
 
-class Observer(Protocol):
-    """Sees every report, and every end of a job. Raises nothing."""
-
-    def reported(self, job: Job, report: Report) -> None: ...
-
-    def ended(self, job: Job, report: Report) -> None: ...
-
-
 class Conductor:
     """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
 
@@ -110,6 +102,7 @@ class Conductor:
         writer: NoteSink,
         meter: Meter | None = None,
         tags: Mapping[str, str] = {},
+        services: DriverServices | None = None,
     ) -> None:
         """Restore the study from the `records` of its earlier runs.
 
@@ -119,28 +112,19 @@ class Conductor:
             Limits the study to its budget.
         tags
             The tags of the study's parent run: predictions of held-out cells, and decisions of `until: decided`.
+        services
+            The driver's side of the study. By default a driver without records, on one machine.
         """
         self.study, self.writer, self.meter = study, writer, meter
+        self.services = services or DriverServices()
         self.stopping = False
         """Whether somebody has asked the study to stop."""
-        self.share = Share()
-        """The study's share of a cluster. The owner of the connection to the cluster updates the share."""
         self.has_startable = True
         """Whether the last call of `next` found a job that could start."""
-        self.checkpoint_step: Callable[[str], int] | None = None
-        """Returns the step of a trial's checkpoint, 0 without a checkpoint. The owner of the checkpoints sets it."""
-        self.read_curve: Callable[[str], bytes | None] | None = None
-        """Returns the recorded curve of a trial. The owner of the records sets it."""
-        self.observer: Observer | None = None
-        """Sees the reports. The owner of the callbacks sets it."""
-        self.commit_tags: dict[str, str] = {}
-        """Tags of the git commit, for each trial that starts."""
         self._host_ends = defaultdict[str, list[bool]](list)
         """The ends of trials on each host in this run: True for a finished trial, False for a failure."""
         self.excluded_hosts: dict[str, str] = {}
         """Hosts that get no more trials in this run, and the reason of each."""
-        self.live_hosts: Callable[[], Collection[str]] = tuple
-        """Returns the hosts of the cluster. The owner of the connection to the cluster sets it."""
         self.reasons: dict[str, str] = {}
         """Why a worker was lost or an evaluation failed, by the key of the job."""
         self._running: set[str] = set()
@@ -231,7 +215,7 @@ class Conductor:
     @property
     def share_used(self) -> bool:
         """Whether as many jobs run as the study's share allows."""
-        return len(self._running) >= self.share.trials
+        return len(self._running) >= self.services.share.trials
 
     def kept_keys(self) -> set[str]:
         """Trials whose weights are kept for good."""
@@ -259,6 +243,18 @@ class Conductor:
         if self._running and not affordable:
             self.has_startable = False
             return Idle.WAIT
+        while not (job := self._find_job()):
+            if self._running:
+                return Idle.WAIT
+            if not self._order_more():
+                return Idle.DONE
+        if not affordable:
+            raise self.budget_spent()
+        self._start(job)
+        return job
+
+    def _find_job(self) -> Job | None:
+        """The job that the queue proposes. Held-out cells whose prediction can be made now propose jobs too."""
         self._predict_held_out()
         job = self._queue.next()
         if not job and self._predict_held_out():  # the last cell may just have tried its last point
@@ -266,14 +262,14 @@ class Conductor:
         while job and self._end_stopped(job):
             job = self._queue.next()
         self.has_startable = bool(job)
-        if not job and not self._running and self._reopen_overwritten():
-            return self.next()
-        if not job and not self._running and self._look():
-            return self.next()
-        if not job:
-            return Idle.WAIT if self._running else Idle.DONE
-        if not affordable:
-            raise self.budget_spent()
+        return job
+
+    def _order_more(self) -> bool:
+        """Order further jobs of a study whose jobs have all ended. Returns whether any was ordered."""
+        return self._reopen_overwritten() or self._look()
+
+    def _start(self, job: Job) -> None:
+        """Count the job as running, and write the start of a trial that has no records."""
         self._jobs_by_key[job.key] = job
         job.recorded = True
         if job.state == "waiting":
@@ -284,7 +280,6 @@ class Conductor:
         job.state = "running"
         self._queue.state_changed(job)
         self._running.add(job.key)
-        return job
 
     def _write_start(self, job: Job) -> None:
         params, tags = flatten(job.work.settings), self._start_tags(job)
@@ -328,7 +323,7 @@ class Conductor:
     def _curve(self, job: Job) -> dict[str, Grid] | None:
         """The curve of a job, from its report or from the records."""
         if job.key not in self._curves:
-            content = self.read_curve(job.key) if self.read_curve else None
+            content = self.services.read_curve(job.key)
             try:
                 self._curves[job.key] = decode_curve(content) if content else None
             except MALFORMED:  # the owner of the records has it made again
@@ -436,9 +431,7 @@ class Conductor:
             for job in self.jobs()
             if job.outcome == "finished" and job.steps and not job.weights and (job.retries or job.lost_hosts)
         )
-        older = [
-            job for job in suspects if self.checkpoint_step and 0 < self.checkpoint_step(job.key) < job.steps
-        ]
+        older = [job for job in suspects if 0 < self.services.checkpoint_step(job.key) < job.steps]
         for job in older:
             job.state, job.order_kind = "waiting", "train"
             self._queue.state_changed(job)
@@ -453,8 +446,8 @@ class Conductor:
         new = ((step, metrics) for step, metrics in report.progress if step > job.step)
         verdicts = (self._add_progress(job, step, metrics) for step, metrics in new)
         verdict = next(filter(None, verdicts), None)
-        if self.observer:
-            self.observer.reported(job, report)
+        if self.services.observer:
+            self.services.observer.reported(job, report)
         report = verdict or report
         if report.outcome == "finished" and report.host:
             self._host_ends[report.host].append(True)
@@ -536,7 +529,7 @@ class Conductor:
         if not at_fault or action == "fail":
             return False
         if host not in self.excluded_hosts:
-            if set(self.live_hosts()) <= {host, *self.excluded_hosts}:
+            if set(self.services.live_hosts()) <= {host, *self.excluded_hosts}:
                 return False
             lines = reason.strip().splitlines() or ["no reason was given"]
             self.excluded_hosts[host] = lines[-1][:200]
@@ -554,8 +547,13 @@ class Conductor:
         If more trials run than this study's share allows, the least advanced trials give up their slots. These trials
         are neither lost nor retried. They wait, and later resume from the checkpoint that was just saved.
         """
-        excess = len(self._running) - self.share.trials
-        if not self.share.contested or excess <= 0 or job.order_kind != "train" or job.step >= job.steps:
+        excess = len(self._running) - self.services.share.trials
+        if (
+            not self.services.share.contested
+            or excess <= 0
+            or job.order_kind != "train"
+            or job.step >= job.steps
+        ):
             return False
         least_advanced = sorted(
             (self._jobs_by_key[key] for key in self._reporting),
@@ -650,8 +648,8 @@ class Conductor:
         self._tell_end(job, report)
 
     def _tell_end(self, job: Job, report: Report) -> None:
-        if self.observer:
-            self.observer.ended(job, report)
+        if self.services.observer:
+            self.services.observer.ended(job, report)
 
     def _evaluated_task_tag(self, job: Job, had_ended: bool) -> dict[str, str]:
         """The task of the curve, if it differs from the trained task or may replace another task's tag."""
@@ -678,7 +676,7 @@ class Conductor:
     def _start_tags(self, job: Job) -> dict[str, str]:
         tags: dict[str, str] = {"cell": job.cell, "label": job.label, "role": job.role}
         tags |= {"number": str(job.number), "point": json.dumps(job.point), "outcome": "running"}
-        tags |= self.commit_tags
+        tags |= self.services.commit_tags
         if job.seed is not None:
             tags["seed"] = str(job.seed)
         if job.steps_factor > 1:

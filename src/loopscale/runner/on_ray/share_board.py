@@ -57,7 +57,7 @@ class ShareBoard:
 def share_cluster(
     conductor: Conductor, weight: float, workers: int, trial: Mapping[str, float]
 ) -> Iterator[None]:
-    """Keep `conductor.share` at the study's share of the connected cluster, for the length of the context.
+    """Keep `conductor.services.share` at the study's share of the connected cluster, for the length of the context.
 
     `trial` are the resources of one trial, by Ray's names.
     """
@@ -68,7 +68,7 @@ def share_cluster(
         demand = workers if conductor.has_startable else min(workers, running)
         message = {"weight": weight, "demand": demand, "running": running, "trial": trial}
         with contextlib.suppress(Exception):  # after any error of Ray, the study keeps its last share
-            conductor.share = Share(*ray.get(_board().refresh.remote(driver, message), timeout=10))
+            conductor.services.share = Share(*ray.get(_board().refresh.remote(driver, message), timeout=10))
 
     def refresh_until_stopped() -> None:
         while not stopped.wait(REFRESH_SECONDS):

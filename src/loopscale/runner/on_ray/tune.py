@@ -349,7 +349,7 @@ def run_tune(
     sources = conductor.study.sources
     worker = tune.with_parameters(trainable, plugins=sources) if sources else trainable
     amounts = ray_amounts(conductor.study.resources)
-    conductor.live_hosts = live_hosts
+    conductor.services.live_hosts = live_hosts
     scheduler = TuneScheduler(conductor, searcher, stage, session)
     tuner = tune.Tuner(
         # Only a cluster has hosts to exclude, and the private Ray keeps its resources as they are.

@@ -19,6 +19,7 @@ from loopscale.records.predictions import RecordedPrediction, recorded_predictio
 from loopscale.records.study_records import as_records
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
+from loopscale.runner.decide.services import DriverServices
 from loopscale.runner.simulation.curves import LearningCurves
 from loopscale.studies.spec import Study
 from loopscale.training.trial import Trial
@@ -69,9 +70,8 @@ class MemoryRecords:
 
     def resumed(self, study: Study) -> Conductor:
         """A driver that knows the records only."""
-        conductor = Conductor(study, self.records(), self, None, self._study_tags())
-        conductor.read_curve = self.curve
-        return conductor
+        services = DriverServices(read_curve=self.curve)
+        return Conductor(study, self.records(), self, None, self._study_tags(), services)
 
     def _study_tags(self) -> dict[str, str]:
         return {name: text for note in self.notes if note.key == STUDY for name, text in note.tags.items()}
