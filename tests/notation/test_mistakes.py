@@ -727,3 +727,41 @@ def test_an_impossible_name_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
         Study.load(name)
     [line] = str(caught.value).splitlines()
     assert "; " in line
+
+
+BANDIT = """\
+question: Does it play?
+fixed:
+  task: {kind: bandit, dim: 3, points: 5}
+  model: {kind: gpt2, width: 16, layers: 1, heads: 2}
+  training: {steps: 90}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "steps: 90}",
+            "steps: 90, window: 2}",
+            "5: fixed sets training.window, and no net of the study has loops; take the setting out",
+        ),
+        (
+            "points: 5}",
+            "points: 5, expert: lin_ucbb}",
+            "3: task.expert is 'lin_ucbb'; did you mean lin_ucb? There is optimal, empirical_mean, ucb1, lin_ucb, "
+            "soft_lin_ucb, thompson",
+        ),
+        (
+            "steps: 90}",
+            "steps: 90}\nbaselines: [soft_lin_ucb]",
+            "6: baseline soft_lin_ucb solves no task of this study (bandit); use one of best_arm, empirical_mean, "
+            "thompson, ucb1, uniform_play",
+        ),
+    ],
+)
+def test_a_mistake_in_a_study_of_a_decoder_on_bandits_is_one_line(
+    tmp_path: Path, old: str, new: str, message: str
+):
+    (path := tmp_path / "study.yaml").write_text(BANDIT.replace(old, new), encoding="utf-8")
+    assert mistakes(path) == [f"{path}:{message}"]

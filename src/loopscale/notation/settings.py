@@ -212,7 +212,23 @@ def with_kind(family: type[Family], data: Any) -> Any:
 
 def validation_faults(problem: ValidationError, root: type[Config], tree: Mapping[str, Any]) -> list[Fault]:
     """Every error from validating `tree` as a `root`, by its place in the tree."""
-    return [_fault(error, root, tree) for error in problem.errors(include_url=False)]
+    return [_fault(error, root, tree) for error in _without_branches(problem.errors(include_url=False))]
+
+
+def _without_branches(errors: list[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """The errors, with one error in place of those of all branches of a union of literals."""
+    merged: dict[Place, ErrorDetails] = {}
+    for error in errors:
+        *place, branch = error["loc"] or ("",)
+        if error["type"] != "literal_error" or not str(branch).startswith("literal["):
+            yield error
+        elif first := merged.get(tuple(place)):
+            expected = error.get("ctx", {}).get("expected", "")
+            first["ctx"] = {"expected": f"{first.get('ctx', {}).get('expected', '')}, {expected}"}
+        else:
+            error["loc"] = tuple(place)
+            merged[error["loc"]] = error
+    yield from merged.values()
 
 
 def _fault(error: ErrorDetails, root: type[Config], tree: Mapping[str, Any]) -> Fault:

@@ -103,8 +103,8 @@ class FeaturePolicy(BanditPolicy):
     @abbasi2011 (theorem 2) with δ = .1 and |θ| <= √d."""
 
     @override
-    def accepts(self, problem: Any) -> bool:
-        return self.takes(problem) and problem.actions is not None
+    def takes(self, problem: Any) -> bool:
+        return super().takes(problem) and problem.actions is not None
 
 
 class LinUcb(FeaturePolicy, kind="lin_ucb"):
