@@ -16,7 +16,7 @@ from loopscale.analysis.recorded.results import Results
 from loopscale.cli.best import show_best
 from loopscale.cli.components import FAMILIES
 from loopscale.models.base import Model
-from loopscale.records.model import STUDY, Note
+from loopscale.records.model import RUN_NOTE, STUDY, Note
 from loopscale.records.stores.opening import open_store
 from loopscale.runner.lease import lease
 from loopscale.solvers.base import Solver
@@ -226,6 +226,22 @@ def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere,
     assert "Does the error fall with the loops?" in page.read_text()
     (attached,) = Path("records/artifacts").rglob("report.html")
     assert attached.read_bytes() == page.read_bytes()
+
+
+def test_the_description_of_the_parent_run_holds_the_answer_and_keeps_a_note(loopscale, records):
+    """A resumed run writes the report again, so the answer must not stand twice."""
+    assert loopscale("report", "tiny", "--store", "records").code == 0
+    place = open_store("records")
+    parent = place.parent_run("tiny")
+    assert parent
+    first = parent.tags[RUN_NOTE]
+    assert first.startswith("**Answer**\n\nBest is ")
+    assert "the artifact `report.html` of this run" in first
+    place.client.set_tag(parent.id, RUN_NOTE, f"A note of the lab.\n\n{first}")
+    assert loopscale("report", "tiny", "--store", "records").code == 0
+    parent = open_store("records").parent_run("tiny")
+    assert parent
+    assert parent.tags[RUN_NOTE] == f"A note of the lab.\n\n{first}"
     assert loopscale("report", "tiny", "--store", "records", "--out", "page.html").code == 0
     assert "least squares" in Path("page.html").read_text()
 
@@ -333,7 +349,7 @@ def test_plan_prints_trials_hours_and_the_first_notes_and_says_how_to_see_the_re
     assert "at a time" in lines[2]
     notes = [text.count("note: ") for text in (short, full)]
     assert notes[0] == min(5, notes[1])
-    assert "room:" not in short
+    assert "reducible error:" not in short
     left = f"{notes[1] - notes[0]} more note" if notes[1] > notes[0] else "memory"
     assert f"--full adds {left}" in lines[-1]
     assert "--full adds" not in full
@@ -341,10 +357,10 @@ def test_plan_prints_trials_hours_and_the_first_notes_and_says_how_to_see_the_re
 
 def test_plan_prints_room_power_and_noise_in_a_hundred_columns(loopscale, study_file):
     given = loopscale("plan", study_file, "--rate", "1e9", "--full").out
-    assert "room: errors over the variance of the target, on 512 prompts" in given
+    assert "reducible error: errors over the variance of the target, on 512 prompts" in given
     assert "1 law gets no verdict, because there is no theory to judge by (error along loop)" in given
     assert "rate along loop of looped on linear_regression" in given
-    after = given[given.index("room:") :].splitlines()
+    after = given[given.index("reducible error:") :].splitlines()
     assert max(map(len, after)) <= 100, max(after, key=len)
 
 

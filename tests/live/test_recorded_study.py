@@ -9,6 +9,7 @@ import pytest
 
 from loopscale.live import recorded_study
 from loopscale.live.recorded_study import MOST_STEPS, RecordedStudy
+from loopscale.records.decisions import Decision, Step, decision_note
 from loopscale.records.model import STUDY, NoRecords, Note, flatten
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import SPENT
@@ -177,3 +178,28 @@ def test_a_study_without_records_raises_one_line(tmp_path: Path, study: Study):
         recording.parent()
     with pytest.raises(NoRecords, match="no records of other"):
         RecordedStudy(open_store(tmp_path / "store"), "other").parts()
+
+
+def test_the_decisions_of_the_looks_are_shown_newest_first(tmp_path: Path, study: Study):
+    def look(seeds: int, step: Step, word: str) -> Decision:
+        return Decision(
+            "q1", "claim", "a is better than <b>", seeds, seeds, 0.5, 0.4, 0.6, 0.01, 0.02, word, 0.8, step, 5,
+            ("a", "b"), 4, 0.0, "family", at=seeds,
+        )  # fmt: skip
+
+    with record(tmp_path / "store", study) as recording:
+        recording.whole()
+        recording.writer.write(decision_note([look(3, "train", "undecided")]))
+        recording.writer.write(decision_note([look(5, "decided", "holds")]))
+    parts = RecordedStudy(open_store(tmp_path / "store"), "tiny").parts()
+    assert parts
+    shown = [(row["question"], row["look"], row["word"], row["end"]) for row in parts["decisions"]]
+    assert shown == [
+        ("a is better than <b>", 5, "holds", "decided at the look of 5 replicates"),
+        (
+            "a is better than <b>",
+            3,
+            "undecided",
+            "open after the look of 3 replicates, which ordered 4 more trainings",
+        ),
+    ]

@@ -51,7 +51,7 @@ def test_nets_and_oracle_share_one_figure_over_the_steps(study: Results):
     lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode and "lines" in trace.mode}
     assert len(lines) == 2
     assert {tuple(trace.x) for trace in figure.data if trace.mode and "lines" in trace.mode} == {(1, 2, 3, 4)}
-    (bayes,) = (values for name, values in lines.items() if "layer_bayes" in name.replace(" ", "_"))
+    (bayes,) = (values for name, values in lines.items() if "Bayes predictor of one layer" in name)
     assert bayes == pytest.approx(curve(LayerBayes())["error"][4:8].tolist(), rel=1e-3)
     assert figure.layout.xaxis.title.text == "step of the chain (count)"
 

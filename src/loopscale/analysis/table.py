@@ -45,10 +45,15 @@ class Column(Generic[Row]):
     leaves: bool = False
     """Whether a table in a narrow terminal may leave out the column. An interval leaves with the column before it."""
 
+    detail: bool = False
+    """Whether the report shows the column in a table of details."""
+
     @classmethod
-    def attribute(cls, name: str, heading: str = "", unit: str = "", leaves: bool = False) -> "Column[Any]":
+    def attribute(
+        cls, name: str, heading: str = "", unit: str = "", leaves: bool = False, detail: bool = False
+    ) -> "Column[Any]":
         """A column that shows the attribute `name` of a row."""
-        return cls((name,), heading or name, lambda row: getattr(row, name), unit, leaves)
+        return cls((name,), heading or name, lambda row: getattr(row, name), unit, leaves, detail)
 
     @classmethod
     def interval(

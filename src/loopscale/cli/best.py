@@ -97,7 +97,7 @@ def _show_beside_theory(results: "Results") -> None:
     """Print the laws, and each cell's error over that of every classical algorithm after as many steps."""
     from loopscale.analysis.answers.standings import standings
     from loopscale.analysis.laws.law import study_laws
-    from loopscale.analysis.laws.words import law_line
+    from loopscale.analysis.laws.words import law_line, law_name
 
     if rows := standings(results):
         _show_standings(rows)
@@ -106,8 +106,7 @@ def _show_beside_theory(results: "Results") -> None:
         for line in law_line(law).splitlines():
             say_folded(line)
     for law in unfitted:
-        where = f" ({law.cell})" if law.cell else ""
-        say_folded(f"law: {law.of} along {law.along}{where}: none yet, {law.because}")
+        say_folded(f"law: {law_name(law)}: none yet, {law.because}")
 
 
 def _show_standings(standings: Sequence["Standing"]) -> None:

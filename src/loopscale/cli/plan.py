@@ -86,7 +86,9 @@ def command(
     tiny: TinyOption = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Also print memory, FLOPs, speed, room and power, and every note."),
+        typer.Option(
+            "--full", help="Also print memory, FLOPs, speed, reducible error and power, and every note."
+        ),
     ] = False,
     wide: WideOption = False,
     as_json: JsonOption = False,
@@ -94,9 +96,9 @@ def command(
 ) -> None:
     """Print trials, hours and cells, and the first notes, here or at a given rate.
 
-    With --full, also print exact FLOPs, memory, the room and the power. The room is the part of the error that a net
-    can remove. The power is the chance of a verdict on each law and claim. The noise comes from earlier records of the
-    study, or else from similar recorded studies.
+    With --full, also print exact FLOPs, memory, the reducible error and the power. The reducible error is the part of
+    the error that a net can remove. The power is the chance of a verdict on each law and claim. The noise comes from
+    earlier records of the study, or else from similar recorded studies.
 
     [bold]Example[/bold]  loopscale plan algoformer/figure3 --rate 5e12 --workers 4 --cluster kuberay
     """
@@ -142,7 +144,7 @@ def _show(plan: "StudyPlan", full: bool, wide: bool) -> None:
     else:
         left = len(plan.warnings) - len(notes)
         also = f"{plural(left, 'more note')}, " if left else ""
-        say_folded(f"--full adds {also}memory, FLOPs, room and power")
+        say_folded(f"--full adds {also}memory, FLOPs, reducible error and power")
 
 
 def _show_cells(plan: "StudyPlan", listed: int, wide: bool) -> None:
@@ -239,7 +241,7 @@ def _show_room(rooms: "StudyRoom") -> None:
     prompts = _range(str(samples[0]), str(samples[-1]))
     say()
     say_folded(
-        f"room: errors over the variance of the target, on {prompts} prompts; the best known algorithm\n"
+        f"reducible error: errors over the variance of the target, on {prompts} prompts; the best known algorithm\n"
         "after 1 step and after T steps, where T is the number of loops or layers of the nets"
     )
     ranked = any(each.room.rank is not None for each in rooms.tasks)
@@ -317,7 +319,7 @@ def _show_power(plan: "StudyPlan") -> None:
             say(f"power of the {kind}s: the chance of the right verdict with {replicates},")
             say(f"if {' / if '.join(ASSUMPTIONS[kind])}")
             show_table(
-                [kind, "n", "learnt", "expected", "80 % needs"],
+                [kind, "n", "learnt", "expected", "replicates for 80 % power"],
                 (
                     [_short(same[0].first.name), sum(len(family.judged) for family in same), *row]
                     for row, same in rows.items()
@@ -346,7 +348,7 @@ def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
     if judged := [power for family in asked for power in family.judged]:
         yield (
             "n: laws or claims with this power. learnt: the power if all runs learn. expected: the power with the "
-            "expected learning. 80 % needs: replicates for a power of 80 % if all runs learn; – for no such number"
+            "expected learning. The last column: replicates for a power of 80 % if all runs learn; – for no such number"
         )
         chances = _chances(power.all_learn for power in judged)
         yield f"the chance that all runs of a law or claim learn, as the verdict on a law demands: {chances}"

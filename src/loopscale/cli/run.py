@@ -204,7 +204,7 @@ def _show(summary: "RunSummary", report: Path | None, place: StorePlace) -> None
         say_folded(sentence)
     listed = len(findings.claims) if len(findings.claims) <= CLAIM_LINES else CLAIM_LINES - 1
     for claim in findings.claims[:listed]:
-        say_folded(f"{claim.verdict}: {claim.statement}, ratio {claim.ratio_in_words}{_decided(claim)}")
+        say_folded(f"{claim.verdict}: {claim.statement}; {_ratio(claim)}{_decided(claim)}")
     if others := findings.claims[listed:]:
         say_folded(f"{plural(len(others), 'more claim')}: {count_words(others)}")
     ended = {"trials": summary.outcomes, "baselines": summary.baselines}
@@ -224,6 +224,11 @@ def _show(summary: "RunSummary", report: Path | None, place: StorePlace) -> None
         say(f"report: {report}")
     options = "".join(f" --{option} {shlex.quote(value)}" for option, value in vars(place).items() if value)
     say(f"tables: loopscale best {name} --full{options}; trials: loopscale ui {name}{options}")
+
+
+def _ratio(claim: "JudgedClaim") -> str:
+    """The ratio of a claim in words, or that there is none."""
+    return claim.ratio_in_words if claim.sides.ratio is None else f"ratio {claim.ratio_in_words}"
 
 
 def _decided(claim: "JudgedClaim") -> str:

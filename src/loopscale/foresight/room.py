@@ -302,7 +302,7 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
         first = next(each for each in rooms.tasks if each.room.reducible < LEAST_ROOM)
         named = f" ({first.label})" if rooms.of > 1 else ""
         many = f"{rooms.tight} of {rooms.of} tasks leave" if rooms.of > 1 else "the task leaves"
-        yield f"{many} no room to learn{named}: a fixed guess is within {percent(LEAST_ROOM)} of the least error"
+        yield f"{many} nothing to learn{named}: a fixed guess is within {percent(LEAST_ROOM)} of the least error"
 
 
 def _enough(rooms: StudyRoom) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.analysis.recorded.results import Results
     from loopscale.studies.spec import Study
 
+ANSWER = "**Answer**"
+"""The line of a parent run's description that follows the note of the study's file."""
+
 
 @with_loopscale_errors
 def report(
@@ -58,7 +61,7 @@ def report(
 
 
 def write_report(store: "Store", findings: "Findings", out: Path | None = None) -> tuple[Path, bool]:
-    """Write the page, and attach it to the study's parent run.
+    """Write the page, attach it to the study's parent run, and write the answer as the description of this run.
 
     Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
     UsageError or StoreError if the file cannot be written or must not be replaced.
@@ -74,7 +77,18 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     if out is None and not file.resolve().is_relative_to(reports.resolve()):
         raise UsageError(f"the study's name {results.name} leads out of {reports}; give a file with --out")
     write_page(file, page, named=out is not None)
-    return file, not store.read_only and _attach(store, results.name, page)
+    return file, not store.read_only and _attach(store, results.name, page, _description(store, findings))
+
+
+def _description(store: "Store", findings: "Findings") -> str:
+    """The description of the parent run in Markdown: the note of the study's file, the answer, and the report."""
+    from loopscale.analysis.answers.summary import summary
+    from loopscale.records.model import REPORT, RUN_NOTE
+
+    parent = store.parent_run(findings.results.name)
+    note = parent.tags.get(RUN_NOTE, "").partition(ANSWER)[0].rstrip() if parent else ""
+    report = f"Figures and tables: the artifact `{REPORT}` of this run."
+    return "\n\n".join([*filter(None, [note]), ANSWER, *summary(findings), report])
 
 
 def write_page(file: Path, page: bytes, named: bool = True) -> None:
@@ -148,15 +162,15 @@ def _counts(counts: Mapping[str, int]) -> str:
     )
 
 
-def _attach(store: "Store", study: str, page: bytes) -> bool:
-    from loopscale.records.model import REPORT, STUDY, Note
+def _attach(store: "Store", study: str, page: bytes, description: str) -> bool:
+    from loopscale.records.model import REPORT, RUN_NOTE, STUDY, Note
     from loopscale.records.writing.mlflow_writer import MlflowWriter
 
     if store.forbids_writing():  # the writer would try again for a minute
         reason = "it cannot be written"
     else:
         with MlflowWriter(store, study, {}) as writer:
-            writer.write(Note(STUDY, artifacts=((REPORT, page),)))
+            writer.write(Note(STUDY, tags={RUN_NOTE: description}, artifacts=((REPORT, page),)))
             if writer.flush(60) and not writer.refused:
                 return True
             reason = writer.refused[0][1] if writer.refused else "it does not answer"

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from loopscale.core.visible import shortened, visible
+from loopscale.records.decisions import recorded_decisions
 from loopscale.records.model import OVER, STUDY_JSON, Run, parent_among
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import UNITS, spending_in
@@ -136,6 +137,7 @@ class RecordedStudy:
             "cells": [self._cell(cell, of_cell) for cell, of_cell in zip(self.cells, of_cells, strict=True)],
             "recorded workers": [worker(trial) for trial in trials if trial.outcome == "running"],
             "failures": _failures(trials),
+            "decisions": _decisions(parent),
             "points": self._points(trials),
         }
         parts |= self._curve_parts(trials)
@@ -370,6 +372,22 @@ def _most_important(trials: Sequence[LiveTrial]) -> list[LiveTrial]:
         ordered.append((order, trial))
     ordered.sort(key=lambda entry: entry[0])
     return [trial for _, trial in ordered[:MOST_CURVES]]
+
+
+def _decisions(parent: Run | None) -> list[dict[str, Any]]:
+    """The decisions of `until: decided`, the newest first."""
+    found = recorded_decisions(parent.tags) if parent else ()
+    return [
+        {
+            "id": decision.tag,
+            "question": visible(decision.text),
+            "look": decision.seeds,
+            "estimate": rounded(decision.estimate),
+            "word": decision.word,
+            "end": decision.end,
+        }
+        for decision in reversed(found)
+    ]
 
 
 def _failures(trials: Iterable[LiveTrial]) -> dict[str, Any]:

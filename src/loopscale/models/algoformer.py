@@ -16,7 +16,7 @@ from loopscale.models.base import Answers, Net, States, Tokens
 from loopscale.models.layers import Loop, ReadOut, Stack, TransformerNet, after_loops, fresh
 
 
-class Algoformer(LoopedArchitecture, kind="algoformer"):
+class Algoformer(LoopedArchitecture, kind="algoformer", titled="AlgoFormer"):
     """With `pre_layers: 0` and `post_layers: 0` this is the looped transformer."""
 
     layers: PositiveInt = 1

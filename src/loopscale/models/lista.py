@@ -14,7 +14,7 @@ from loopscale.models.base import Net
 from loopscale.models.unrolled import PairMatrix, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
-class Lista(Unrolled, kind="lista"):
+class Lista(Unrolled, kind="lista", titled="LISTA"):
     @override
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         return drawn(lambda: ListaNet(self, prompt), rng)

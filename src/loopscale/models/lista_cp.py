@@ -13,7 +13,7 @@ from loopscale.models.base import Net
 from loopscale.models.unrolled import PairMatrix, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
 
 
-class ListaCp(Unrolled, kind="lista_cp"):
+class ListaCp(Unrolled, kind="lista_cp", titled="LISTA-CP"):
     @override
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:
         return drawn(lambda: ListaCpNet(self, prompt), rng)

@@ -17,7 +17,7 @@ from loopscale.models.base import Model, Net, Outputs, States, Tokens
 from loopscale.models.layers import Drawn, End, fresh
 
 
-class Lstm(Model, kind="lstm"):
+class Lstm(Model, kind="lstm", titled="LSTM"):
     """@garg2022 use 3 layers of width 256."""
 
     layers: PositiveInt = 3

@@ -5,7 +5,7 @@ from typing_extensions import override
 from loopscale.optimizers.base import FusedAdam, HasWeights, NotNegative, Optimizer, Share, Updater
 
 
-class Adam(Optimizer, kind="adam"):
+class Adam(Optimizer, kind="adam", titled="Adam"):
     """The optimizer of @garg2022, @yang2023 and @gao2024."""
 
     beta1: Share = 0.9

@@ -8,7 +8,7 @@ from typing_extensions import override
 from loopscale.optimizers.base import HasWeights, NotNegative, Optimizer, Share, Updater, WithoutCompiler
 
 
-class AdamW(Optimizer, kind="adamw"):
+class AdamW(Optimizer, kind="adamw", titled="AdamW"):
     beta1: Share = 0.9
     """Factor of the running mean of the gradient."""
     beta2: Share = 0.999

@@ -30,7 +30,7 @@ CALLS_OF_A_STEP = 3
 """Operations of a Newton-Schulz step: three products."""
 
 
-class Muon(Optimizer, kind="muon"):
+class Muon(Optimizer, kind="muon", titled="Muon"):
     """Adam updates every weight that is not a hidden matrix."""
 
     momentum: Share = 0.95

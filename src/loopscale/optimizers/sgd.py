@@ -7,7 +7,7 @@ from typing_extensions import override
 from loopscale.optimizers.base import HasWeights, NotNegative, Optimizer, Share, Updater, WithoutCompiler
 
 
-class Sgd(Optimizer, kind="sgd"):
+class Sgd(Optimizer, kind="sgd", titled="SGD"):
     """A step is the rate times the gradient, or times the running sum of gradients."""
 
     momentum: Share = 0.0

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar,
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from loopscale.core.config import Config, is_tree, leaves
+from loopscale.core.titles import readable
 from loopscale.notation.files import read_study
 from loopscale.notation.mistakes import Mistakes, one_of, quoted
 from loopscale.notation.shares import NUMBER_OR_PERCENT, share_of
@@ -264,7 +265,8 @@ class ClaimSpec(Config):
         return self.statement_on(*self.names)
 
     def statement_on(self, first: str, second: str, measure: str = "") -> str:
-        """The statement with these names of the sides, and of the measure that is compared in fact."""
+        """The statement for readers, with these labels of the sides, and the measure that is compared in fact."""
+        first, second = readable(first), readable(second)
         milestone = Milestone.parse(self.measure)
         where = "" if milestone or self.basis == "steps" else f" after equal {BASES[self.basis]} of training"
         where += f", on average over {' and '.join(self.over)}" if self.over else ""

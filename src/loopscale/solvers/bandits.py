@@ -80,7 +80,7 @@ class EmpiricalMean(BanditPolicy, kind="empirical_mean"):
         return policies.empirical_mean(history.tally())
 
 
-class Ucb1(BanditPolicy, kind="ucb1"):
+class Ucb1(BanditPolicy, kind="ucb1", titled="UCB1"):
     """The arm with the largest upper confidence bound of its mean [@auer2002]. Features of arms are ignored.
 
     The regret for given means is at most the bound `ucb1`, if rewards lie in [0, 1].
@@ -107,7 +107,7 @@ class FeaturePolicy(BanditPolicy):
         return super().takes(problem) and problem.actions is not None
 
 
-class LinUcb(FeaturePolicy, kind="lin_ucb"):
+class LinUcb(FeaturePolicy, kind="lin_ucb", titled="LinUCB"):
     """The arm with the largest upper confidence bound of a ridge regression with penalty 1 [@abbasi2011].
 
     The regret is at most the bound `linucb`.
@@ -118,7 +118,7 @@ class LinUcb(FeaturePolicy, kind="lin_ucb"):
         return policies.lin_ucb(history.tally(), self.exploration)
 
 
-class SoftLinUcb(FeaturePolicy, kind="soft_lin_ucb"):
+class SoftLinUcb(FeaturePolicy, kind="soft_lin_ucb", titled="soft LinUCB"):
     """The softmax of LinUCB's upper confidence bounds [@lin2024]. The construction `lin_ucb` is this policy."""
 
     temperature: PositiveFloat = policies.TEMPERATURE
@@ -129,7 +129,7 @@ class SoftLinUcb(FeaturePolicy, kind="soft_lin_ucb"):
         return policies.soft_lin_ucb(history.tally(), self.exploration, self.temperature)
 
 
-class Thompson(BanditPolicy, kind="thompson"):
+class Thompson(BanditPolicy, kind="thompson", titled="Thompson sampling"):
     """Thompson sampling: an arm has the probability that it is the best one, given the history.
 
     For independent arms this is the exact posterior. For linear bandits the prior is θ ~ N(0, I), and the probabilities

@@ -46,7 +46,7 @@ class LayerSolver(Solver, allow_inf_nan=False):
             yield self.guess(prefixes, prefixes.predict(weights), problem)
 
 
-class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
+class LayerLeastSquares(LayerSolver, kind="layer_least_squares", titled="least squares of one layer"):
     """Minimum-norm least squares on the pre-activations of each layer, and the activation of its forecast.
 
     The algorithm of @gao2024, theorem 3.3. Exact after `dim` demonstrations.
@@ -59,7 +59,7 @@ class LayerLeastSquares(LayerSolver, kind="layer_least_squares"):
         return leaky_relu(forecast, problem.slope)
 
 
-class LayerBayes(LayerSolver, kind="layer_bayes"):
+class LayerBayes(LayerSolver, kind="layer_bayes", titled="Bayes predictor of one layer"):
     """The posterior mean of the next state: no predictor has a smaller error at any query.
 
     Derived here from the reduction of @gao2024, theorem 3.3, to one regression per layer. Valid

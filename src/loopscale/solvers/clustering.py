@@ -74,7 +74,7 @@ class RestartedClustering(ClusteringSolver):
         return torch.stack(chosen, dim=2)
 
 
-class Lloyd(RestartedClustering, kind="lloyd"):
+class Lloyd(RestartedClustering, kind="lloyd", titled="Lloyd's algorithm"):
     """Lloyd's algorithm: a step assigns points to the nearest centre, and moves centres to the mean of their points.
 
     @he2025em prove that transformers do as well. Lloyd's algorithm attains the minimax rate [@lu2016].
@@ -105,7 +105,7 @@ class Lloyd(RestartedClustering, kind="lloyd"):
             yield (-_of_restart(best, squares) / (2 * variance[:, None, None])).log_softmax(-1)
 
 
-class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em"):
+class GaussianMixtureEM(RestartedClustering, kind="gaussian_mixture_em", titled="EM for Gaussian mixtures"):
     """EM for a Gaussian mixture [@dempster1977].
 
     EM starts from equal weights, the centres of k-means++ and the variance of the prompt. A step is an E-step and an
@@ -188,7 +188,7 @@ class SpectralClustering(Lloyd, kind="spectral_clustering"):
             yield torch.stack([score, torch.zeros_like(score)], dim=-1).log_softmax(-1)
 
 
-class MixturePosterior(ClusteringSolver, kind="mixture_posterior"):
+class MixturePosterior(ClusteringSolver, kind="mixture_posterior", titled="posterior of the mixture"):
     """The Bayes predictor that knows the mixture: the posterior of the labels [@bishop2006, eq. 9.13].
 
     No predictor has a smaller cross entropy or more correct labels, except through the free naming of the clusters.

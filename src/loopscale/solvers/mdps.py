@@ -24,7 +24,7 @@ class MdpPolicy(Policy, allow_inf_nan=False):
     def probabilities(self, history: Episodes) -> Float64[Tensor, "batch queries K"]: ...
 
 
-class UcbVi(MdpPolicy, kind="ucb_vi"):
+class UcbVi(MdpPolicy, kind="ucb_vi", titled="UCB-VI"):
     """The action with the largest optimistic value, by value iteration with a bonus, once an episode [@azar2017].
 
     The regret is at most the bound `ucbvi`. The construction `ucb_vi` is the softmax of the same values [@lin2024].

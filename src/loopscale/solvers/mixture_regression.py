@@ -53,7 +53,7 @@ class MixtureSolver(Solver):
         return (mean * mixture.xs[:, mixture.first :].double()).sum(-1, keepdim=True)
 
 
-class MixtureOracle(MixtureSolver, kind="mixture_oracle"):
+class MixtureOracle(MixtureSolver, kind="mixture_oracle", titled="oracle of the mixture"):
     """The Bayes predictor that knows all components but no labels: β^OR of @jin2024.
 
     No predictor has a smaller error. The excess risk is 0.
@@ -74,7 +74,9 @@ class MixtureOracle(MixtureSolver, kind="mixture_oracle"):
         return self.predictions(mixture, known, asked).expand(steps, -1, -1, -1)
 
 
-class MixtureEM(MixtureSolver, kind="mixture_em", allow_inf_nan=False):
+class MixtureEM(
+    MixtureSolver, kind="mixture_em", titled="EM for mixtures of regressions", allow_inf_nan=False
+):
     """EM from several starts on every prefix [@jin2024]. After each step the likeliest start predicts.
 
     The E-step is `r_ik ∝ π_k exp(-(y_i - <β_k, x_i>)² / 2σ²)`. The M-step minimises `Σ_i r_ik (y_i - <β, x_i>)² +

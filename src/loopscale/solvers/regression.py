@@ -155,7 +155,7 @@ class GradientDescent(RegressionSolver, kind="gradient_descent"):
             yield weights
 
 
-class Newton(RegressionSolver, kind="newton"):
+class Newton(RegressionSolver, kind="newton", titled="Newton's method"):
     """Newton's iteration w_k = M_k X'y, M_{k+1} = 2 M_k - M_k S M_k [@schulz1933; @gao2024, eq. 4].
 
     The residual I - M_k S squares at every step. The solver computes this residual for each eigenvalue, so that any

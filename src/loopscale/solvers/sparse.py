@@ -85,7 +85,7 @@ class SparseSolver(Solver, allow_inf_nan=False):
         return torch.cat(parts, dim=1)[:, :, batch.problem.first :]
 
 
-class Ista(SparseSolver, kind="ista"):
+class Ista(SparseSolver, kind="ista", titled="ISTA"):
     """ISTA, iterative soft thresholding [@daubechies2004; @liu2025slides, display before eq. 4].
 
     β <- S_{λ/L}(β - X'(Xβ - y) / nL) from 0, where S is the soft threshold and L the largest eigenvalue of X'X/n.
@@ -102,7 +102,7 @@ class Ista(SparseSolver, kind="ista"):
             yield weights
 
 
-class Fista(SparseSolver, kind="fista"):
+class Fista(SparseSolver, kind="fista", titled="FISTA"):
     """FISTA: ISTA's step from a point extrapolated by Nesterov's momentum [@beck2009, eqs. 4.1 to 4.3]."""
 
     penalty: NonNegativeFloat = 0.01
@@ -162,7 +162,9 @@ class OrthogonalMatchingPursuit(SparseSolver, kind="orthogonal_matching_pursuit"
         yield from repeat(weights)
 
 
-class OracleSupport(Solver, kind="oracle_support", allow_inf_nan=False):
+class OracleSupport(
+    Solver, kind="oracle_support", titled="least squares with known support", allow_inf_nan=False
+):
     """Ridge regression on the true support, the oracle of @candes2007. No other solver knows the support.
 
     With Gaussian values the default is the Bayes predictor given the support, with a smaller error than every

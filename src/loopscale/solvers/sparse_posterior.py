@@ -27,7 +27,7 @@ LEAST_NOISE = 1e-12
 wrong support in some hundred thousand still seems to fit at this resolution."""
 
 
-class SparsePosterior(Solver, kind="sparse_posterior"):
+class SparsePosterior(Solver, kind="sparse_posterior", titled="Bayes predictor of sparse weights"):
     """The posterior mean of β over all supports: no predictor has a smaller mean error. Takes one step."""
 
     solves: ClassVar[type] = SparseRegression

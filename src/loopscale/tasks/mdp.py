@@ -49,7 +49,7 @@ Problems = tuple[Float[Tensor, "batch L S A"], Float[Tensor, "batch L S A S"]]
 """Mean rewards and transitions."""
 
 
-class Mdp(DecisionTask, kind="mdp", allow_inf_nan=False):
+class Mdp(DecisionTask, kind="mdp", titled="MDP", allow_inf_nan=False):
     """Histories of episodes of tabular problems, and the actions of an expert."""
 
     dim: PositiveInt = 4

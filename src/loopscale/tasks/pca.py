@@ -44,7 +44,7 @@ from loopscale.tasks.tables import check_size, excerpts
 Whose = Literal["sample", "population"]
 
 
-class PrincipalComponentAnalysis(PointCloud, kind="pca"):
+class PrincipalComponentAnalysis(PointCloud, kind="pca", titled="PCA"):
     components: PositiveInt = 2
     """k, eigenvectors to predict, with one query per eigenvector."""
     dim: PositiveInt = 8

@@ -78,7 +78,7 @@ def test_a_claim_with_the_planted_order_holds_and_the_reverse_claim_does_not():
     assert reverse.word == "does not hold"
     assert ratio(reverse) == pytest.approx(1 / ratio(holds))
     assert reverse.sentence.startswith(
-        "looped has less error than algoformer: does not hold (“looped is better”). The ratio is 1.6"
+        "looped has less error than AlgoFormer: does not hold (“looped is better”). The ratio is 1.6"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_claim_of_equality_holds_within_its_level_and_not_beyond():
     assert words == ["holds", "undecided", "does not hold"]
     level = judged(records, *sides, level="100 %", text="both are alike")
     assert level.sentence.startswith(
-        "algoformer and looped have the same error within 100 %: holds (“both are alike”). The ratio is 0.6"
+        "AlgoFormer and looped have the same error within 100 %: holds (“both are alike”). The ratio is 0.6"
     )
 
 

@@ -31,10 +31,10 @@ def findings_of(planted: Planted) -> Findings:
 def test_the_first_sentences_give_the_best_cell_and_whether_the_next_cell_is_worse():
     findings = findings_of(comparison())
     assert findings.sentences[0].startswith("Lowest error: 0.12")
-    assert "by model.kind=algoformer" in findings.sentences[0]
-    assert findings.sentences[1].startswith("Next is model.kind=gpt2 with 1.")
+    assert "by model.kind=AlgoFormer" in findings.sentences[0]
+    assert findings.sentences[1].startswith("Next is model.kind=GPT-2 with 1.")
     assert findings.sentences[1].endswith(
-        "times the error of model.kind=algoformer: the difference is decided."
+        "times the error of model.kind=AlgoFormer: the difference is decided."
     )
 
 
@@ -92,8 +92,8 @@ def test_errors_are_compared_only_within_a_task():
     assert "by points=4, looped" in answers[1]
     following = [sentence for sentence in findings.sentences if sentence.startswith("Next is ")]
     assert [sentence.split(" with ")[0] for sentence in following] == [
-        "Next is points=8, gpt2",
-        "Next is points=4, gpt2",
+        "Next is points=8, GPT-2",
+        "Next is points=4, GPT-2",
     ]
     assert all(sentence.endswith("the difference is decided.") for sentence in following)
 
@@ -136,7 +136,7 @@ def test_a_task_is_named_by_its_kind_and_by_what_varies_within_this_kind():
 def test_an_undecided_algorithm_is_an_open_question_and_an_exact_algorithm_is_not():
     """Net and algorithm are 5 % apart, with 8 % noise. With known noise, (1.96 s / log 1.05)² runs decide."""
     findings = findings_of(_two_tasks(noise=0.08))
-    asked = [question for question in findings.open if "newton" in question.what]
+    asked = [question for question in findings.open if "Newton's method" in question.what]
     assert asked
     known = (1.96 * 0.08 / np.log(1.05)) ** 2
     for question in asked:
@@ -169,13 +169,13 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     (law,) = findings.laws
     assert law.verdict is not None
     assert law.verdict.word == "undecided"
-    (question,) = [question for question in findings.open if "falls as ista says" in question.what]
+    (question,) = [question for question in findings.open if "falls as ISTA says" in question.what]
     assert question.replicates is not None
     assert question.replicates > 3
     assert question.more_trials == 5 * (question.replicates - 3)
     assert question.values is not None
     assert question.values > 5
-    assert any("undecided against ista" in sentence for sentence in findings.sentences)
+    assert any("undecided against ISTA" in sentence for sentence in findings.sentences)
 
 
 def test_a_law_over_several_tasks_comes_before_the_errors_on_each_task():

@@ -1,7 +1,11 @@
 """The answer box of a report: four sentences for people."""
 
+from dataclasses import replace
+
 from loopscale.analysis.answers.findings import study_findings
+from loopscale.analysis.answers.summary import beside_best as summary_of_next_cell
 from loopscale.analysis.answers.summary import summary
+from loopscale.core.titles import readable
 from tests.analysis.planted import Planted, comparison
 
 
@@ -9,7 +13,7 @@ def test_the_first_sentence_says_which_cell_is_best_and_by_how_much():
     findings = study_findings(comparison().results)
     best = summary(findings)[0]
     lowest = min(findings.answers, key=lambda answer: answer.error)
-    assert best.startswith(f"Best is {lowest.label} with an error of {lowest.words}")
+    assert best.startswith(f"Best is {readable(lowest.label)} with an error of {lowest.words}")
     compared = [answer.against_best for answer in findings.answers if answer.against_best]
     nearest = min((each for each in compared if each.ratio), key=lambda each: each.ratio)
     assert f"{nearest.span} times this error" in best
@@ -55,3 +59,17 @@ def test_nets_that_lose_against_predicting_nothing_are_named_first():
         "No net is better than predicting nothing, which costs 1: loops=8 has the least error, "
     )
     assert "; loops=2 has " in best
+
+
+def test_a_next_cell_with_the_same_error_is_said_to_have_the_same_error():
+    planted = Planted(noise=0.02)
+    for name in "ab":
+        planted.replicated(planted.cell(name, **{"model.kind": name}), 0.2, runs=8, tries=1)
+    findings = study_findings(planted.results)
+    (compared,) = [answer.against_best for answer in findings.answers if answer.against_best]
+    best = summary(findings)[0]
+    assert ("has the same error within" in best) == (round(compared.ratio, 2) == 1)
+    same = replace(compared, ratio=1.001, low=0.951, high=1.06)
+    assert summary_of_next_cell("GPT-2", same) == "GPT-2 has the same error within 6 %"
+    other = replace(compared, ratio=1.3, low=1.2, high=1.4)
+    assert summary_of_next_cell("GPT-2", other) == "GPT-2 has 1.3 (95 % interval 1.2 to 1.4) times this error"

@@ -141,7 +141,7 @@ def test_the_page_escapes_names_and_loads_nothing():
         study(evil, {place: 3 * e for place, e in THREE.items()}, LOOPS),
     )
     studies = compared(first, second)
-    assert studies.sentences[0] == f"Of 3 pairs of cells, the error of {evil} against one is: more in 3."
+    assert studies.sentences[0] == f"Of 3 pairs of cells, {evil} beside one is: worse in 3."
     page = two_studies_page(studies)
     assert len(page.encode()) < 5_000_000
     markup = page.split("<script>")[0]

@@ -38,7 +38,7 @@ def test_rows_are_named_by_what_tells_the_shown_cells_apart():
     cells = planted.results.cells
     assert list(replicates(planted.results, cells).layout.yaxis.categoryarray) == ["loops=1", "loops=2"]
     [alone] = replicates(planted.results, cells[:1]).layout.yaxis.categoryarray
-    assert alone == "pca<br>looped<br>loops=1"
+    assert alone == "PCA<br>looped<br>loops=1"
 
 
 def test_a_heat_map_shows_every_cells_error_and_on_hover_its_interval():
@@ -130,7 +130,7 @@ def test_a_figure_of_regret_shows_values_above_zero_and_neither_floor_nor_median
     results = planted.changed(curves=curves.assign(regret=curves["error"] - 0.05, median=curves["error"]))
     assert has_regret(results.cells)
     errors, regrets = (against_loops(results, results.cells, of) for of in ("error", "regret"))
-    label = results.cells[0].label
+    label = results.cells[0].name
     of_error, of_regret = (
         next(trace for trace in figure.data if trace.name == label) for figure in (errors, regrets)
     )
@@ -208,8 +208,8 @@ def test_a_bound_with_unknown_constant_is_drawn_with_a_fitted_constant_in_the_le
     ]
     laws, _ = study_laws(planted.results)
     drawn = {trace.name: trace for trace in law_figure(laws).data if trace.name}
-    (name,) = [name for name in drawn if name.startswith("gd_contraction")]
-    assert name == "gd_contraction: its shape, constant fitted (× 0.5)"
+    (name,) = [name for name in drawn if name.startswith("contraction of gradient descent")]
+    assert name == "contraction of gradient descent: its shape, constant fitted (× 0.5)"
     assert list(drawn[name].y) == pytest.approx(0.5 * 0.81 ** np.array([2, 4, 8, 16]), rel=0.05)
     bars = drawn["all"].error_y
     assert all(0 < bar < 0.2 * y for bar, y in zip(bars.array, drawn["all"].y, strict=True)), (
@@ -228,9 +228,9 @@ def test_a_bound_of_several_cells_has_one_entry_in_the_legend():
         {"of": "error", "along": "training.loops", "form": ["exponential"], "theory": theory}
     ]
     laws, _ = study_laws(planted.results)
-    drawn = [trace for trace in law_figure(laws).data if "gd_contraction" in (trace.name or "")]
+    drawn = [trace for trace in law_figure(laws).data if "contraction of" in (trace.name or "")]
     (in_legend,) = [trace for trace in drawn if trace.showlegend is not False]
-    assert in_legend.name == "gd_contraction: its shape, constants fitted (× 0.25 to 0.5)"
+    assert in_legend.name == "contraction of gradient descent: its shape, constants fitted (× 0.25 to 0.5)"
     assert {trace.line.dash for trace in drawn} == {"dot"}, "the legend shows the dashes that are drawn"
     assert len(drawn) == 1 + 2
 

@@ -151,7 +151,8 @@ def test_report_line_json_and_figure_show_prediction_and_score():
     [law] = findings.laws
     [sentence] = [sentence for sentence in findings.sentences if "predicted" in sentence]
     assert "at loops 16, before its runs started" in sentence
-    assert "a hit. In log errors: score 0.0" in sentence
+    assert "a hit. Score 0.0" in sentence
+    assert sentence.endswith("the CRPS of log errors; smaller is better.")
     assert "foretold for 16" in law_line(law)
     assert law.to_dict()["predictions"][0]["score"]["hit"] is True
     hovers = " ".join(str(trace.hovertemplate) for trace in law_figure([law]).data)

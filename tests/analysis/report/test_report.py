@@ -220,7 +220,7 @@ def test_error_against_loops_draws_means_baselines_and_rings_at_t():
     drawn = {trace.name: trace for trace in against_loops(results, results.cells).data}
     runs = curves[curves["trial"].str.startswith("replicate-cell0")]
     expected = runs.groupby("loop")["error"].mean().tolist()
-    assert list(drawn["model.kind=algoformer"].y) == pytest.approx(expected, rel=1e-3)
+    assert list(drawn["model.kind=AlgoFormer"].y) == pytest.approx(expected, rel=1e-3)
     assert drawn["gradient descent"].line.dash is not None
     assert [t.x for t in against_loops(results, results.cells).data if t.marker.size == 14] == ([(6,)] * 3)
 

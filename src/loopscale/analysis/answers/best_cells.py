@@ -17,6 +17,7 @@ from loopscale.analysis.recorded.results import (
     settings_key,
 )
 from loopscale.analysis.table import Column, number
+from loopscale.core.titles import readable
 from loopscale.notation.files import BUDGET_PATHS
 from loopscale.notation.space import Axis, Space
 from loopscale.questions.until import in_reserve
@@ -96,7 +97,7 @@ class AtEnd:
     """The labels of the cells."""
 
     def __str__(self) -> str:
-        cells = ", ".join(label or "the only cell" for label in self.labels)
+        cells = ", ".join(readable(label) or "the only cell" for label in self.labels)
         return f"the best {self.path} of {cells} is at the {self.side} end of its range, {self.end:g}"
 
 
@@ -106,17 +107,17 @@ def best_columns(results: Results) -> list[Column[Best]]:
         *_cell_and_settings(results),
         Column.attribute("error", unit="1 = predicting nothing"),
         Column.interval("error_low", "error_high"),
-        _of_comparison("over the lowest", "ratio", "ratio", leaves=True),
+        _of_comparison("ratio to best", "ratio", "ratio", leaves=True),
         _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high", leaves=True),
-        _of_comparison("verdict", "word", "verdict"),
+        _of_comparison("verdict", "verdict", "verdict"),
         Column.attribute("learnt"),
         Column.attribute("regret", unit="1 = predicting nothing", leaves=True),
         Column.interval("regret_low", "regret_high", leaves=True),
-        Column.attribute("error_last", "last query", unit="1 = predicting nothing", leaves=True),
-        _of_comparison("alone", "alone", "alone", leaves=True),
-        Column.attribute("replicates", "runs", leaves=True),
-        Column.attribute("state", leaves=True),
-        Column.attribute("trial", leaves=True),
+        Column.attribute("error_last", "last query", unit="1 = predicting nothing", leaves=True, detail=True),
+        _of_comparison("uncorrected", "uncorrected", "alone", leaves=True, detail=True),
+        Column.attribute("replicates", "runs", leaves=True, detail=True),
+        Column.attribute("state", leaves=True, detail=True),
+        Column.attribute("trial", leaves=True, detail=True),
     ]
 
 
@@ -138,17 +139,19 @@ def _cell_and_settings(results: Results) -> list[Column[Best]]:
     return [
         Column(("label",), "cell", lambda best: best.label),
         *(
-            Column((path,), path, lambda best, path=path: best.settings.get(path), leaves=True)
+            Column((path,), path, lambda best, path=path: best.settings.get(path), leaves=True, detail=True)
             for path in paths
         ),
     ]
 
 
-def _of_comparison(heading: str, attribute: str, *names: str, leaves: bool = False) -> Column[Best]:
+def _of_comparison(
+    heading: str, attribute: str, *names: str, leaves: bool = False, detail: bool = False
+) -> Column[Best]:
     def value(best: Best) -> Any:
         return best.against_best and getattr(best.against_best, attribute)
 
-    return Column(names, heading, value, leaves=leaves)
+    return Column(names, heading, value, leaves=leaves, detail=detail)
 
 
 def best(results: Results) -> list[Best]:

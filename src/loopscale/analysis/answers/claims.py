@@ -173,9 +173,9 @@ CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("low", "high"), "95 % interval", lambda claim: claim.interval),
     Column(("learnt",), "learnt", lambda claim: claim.learnt_in_words),
     Column(("measure",), "measure", lambda claim: claim.sides.of),
-    Column(("of",), "of", lambda claim: claim.sides.first),
-    Column(("over",), "over", lambda claim: claim.sides.second),
-    Column(("decided by",), "decided by", lambda claim: claim.replicates, leaves=True),
+    Column(("of",), "first side", lambda claim: claim.sides.first),
+    Column(("over",), "second side", lambda claim: claim.sides.second),
+    Column(("decided by",), "replicates to decide", lambda claim: claim.replicates, leaves=True),
 ]
 
 READ_COLUMNS = [
@@ -255,7 +255,8 @@ def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:
     if schedule := next((claim.sides.looks.schedule for claim in claims if claim.sides.looks), None):
         seeds = ", ".join(map(str, schedule.seeds))
         notes = [
-            f"Intervals of a claim alone cover in 95 % of studies at all looks together ({seeds} replicates)."
+            "Intervals are repeated 95 % confidence intervals of a claim alone: they hold at all looks together"
+            f" ({seeds} replicates)."
         ]
     lost = sum(claim.word == "undecided" != claim.alone for claim in claims)
     notes += family_notes(len(claims), "claims", lost)

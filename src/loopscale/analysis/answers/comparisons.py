@@ -40,6 +40,8 @@ from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE
 
 Word = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
+READERS_WORDS = {"less": "better", "more": "worse"}
+"""Verdicts on the first error beside the second, as readers say them."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,16 @@ class Comparison:
             word=words.get(self.word, self.word),
             alone=words.get(self.alone, self.alone),
         )
+
+    @property
+    def verdict(self) -> str:
+        """The corrected verdict for readers: `better` for a smaller error."""
+        return READERS_WORDS.get(self.word, self.word)
+
+    @property
+    def uncorrected(self) -> str:
+        """The verdict without correction, for readers."""
+        return READERS_WORDS.get(self.alone, self.alone)
 
     @property
     def lost(self) -> bool:

@@ -18,12 +18,13 @@ from loopscale.analysis.answers.matched_steps import MatchedSteps, matched_steps
 from loopscale.analysis.answers.standings import Standing, standings
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted, study_laws
-from loopscale.analysis.laws.words import law_name
+from loopscale.analysis.laws.words import law_name, measure_name
 from loopscale.analysis.recorded.axes import CURVES
 from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
 from loopscale.analysis.recorded.looks import order_sentences
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, number
+from loopscale.core.titles import bound_name, readable
 from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
@@ -129,18 +130,20 @@ def law_sentence(law: Law) -> str:
     assert law.verdict
     name = law.along.rpartition(".")[2]
     axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
-    measure = law.of.replace("_", " ").capitalize() + (f" ({law.cell})" if law.cell else "")
+    measure = measure_name(law.of).replace("_", " ").capitalize() + (
+        f" ({readable(law.cell)})" if law.cell else ""
+    )
     if law.verdict.word == NO_LAW or law.predicted is None:
         return f"{measure} along {name}: {law.verdict.word}, because {law.verdict.because}."
     words = {"undecided": "undecided against", "agrees": "agrees with"}
-    verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {law.theory}"
+    verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {bound_name(law.theory)}"
     if law.verdict.word == NOT_LEARNT:
         verdict = f"{NOT_LEARNT}: {law.verdict.because}"
     elif law.verdict.word == "undecided" or law.verdict.flat:
         verdict += f", because {law.verdict.because}"
     measured, predicted = form.worded(*axis, law.rate, law.low, law.high), form.worded(*axis, law.predicted)
     note = f" ({law.note})" if law.note else ""
-    return f"{measure} {measured}. The bound {law.theory} {predicted}. Verdict: {verdict}{note}."
+    return f"{measure} {measured}. Theory ({bound_name(law.theory)}) {predicted}. Verdict: {verdict}{note}."
 
 
 def prediction_sentence(law: Law, value: PredictedValue) -> str:
@@ -159,7 +162,8 @@ def prediction_sentence(law: Law, value: PredictedValue) -> str:
         if value.word == "open"
         else f"a {value.merit}"
     )
-    return f"{text}. The runs gave {value.came}: {word}. In log errors: {value.scores}; less is better."
+    scores = f"{value.scores.capitalize()}, the CRPS of log errors; smaller is better."
+    return f"{text}. The runs gave {value.came}: {word}. {scores}"
 
 
 def _sentences(findings: Findings) -> Iterator[str]:
@@ -201,7 +205,7 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
     else:
         cost = ", where predicting nothing costs 1" if alone else ""
         opening = f"With {task}, lowest" if task else "Lowest"
-        yield f"{opening} error: {lowest.words} by {first.label or 'the only cell'}{cost}."
+        yield f"{opening} error: {lowest.words} by {first.name or 'the only cell'}{cost}."
     for other in others:
         yield _next_cell(first, other, answers[other.key].against_best)
     rows = [standing for standing in findings.standings if standing.cell == first.key]
@@ -216,16 +220,16 @@ def _next_cell(first: CellResult, second: CellResult, compared: Comparison | Non
     verdict = (decided | others).get(compared.word, "no verdict")
     if compared.lost:
         verdict += f" among {compared.family:,} comparisons"
-    return f"Next is {second.label} with {compared.span} times the error of {first.label}: {verdict}."
+    return f"Next is {second.name} with {compared.span} times the error of {first.name}: {verdict}."
 
 
 def _standing(standing: Standing) -> str:
     after = f"after {standing.loop} step{'s' * (standing.loop != 1)}"
     if standing.exact:
-        return f"The error of {standing.baseline} {after} is rounding, {number(standing.baseline_error)}."
+        return f"The error of {standing.algorithm} {after} is rounding, {number(standing.baseline_error)}."
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
-    algorithm = f"the error of {standing.baseline} {after}, {number(standing.baseline_error)}"
+    algorithm = f"the error of {standing.algorithm} {after}, {number(standing.baseline_error)}"
     verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.word == NOT_LEARNT else ""
     return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 
@@ -302,7 +306,7 @@ def _unlearnt(results: Results) -> Iterator[OpenQuestion]:
     """The runs on the plateau: until they have left it, no verdict describes nets that have learnt."""
     cells = [cell for cell in results.answered if on_plateau(cell.runs)]
     if cells:
-        named = ", ".join(cell.label or "the only cell" for cell in cells[:MOST_NAMED])
+        named = ", ".join(cell.name or "the only cell" for cell in cells[:MOST_NAMED])
         more = f" and {len(cells) - MOST_NAMED} more cells" if len(cells) > MOST_NAMED else ""
         because = f"{results.learnt.words}. To decide, train longer or tune the rate on more than one seed"
         yield OpenQuestion(f"What nets of {named}{more} do after they have learnt", because)
@@ -315,7 +319,7 @@ def _best_two_cells(
     if not others:
         return
     compared = against_best[others[0].key].reversed
-    what = f"Whether {first.label} is better than {others[0].label}"
+    what = f"Whether {first.name} is better than {others[0].name}"
     if compared.word == "no interval":
         runs = min(len(cell.runs) if cell.replicated else 0 for cell in (first, *others))
         because = f"there is no interval: {compared.why}"
@@ -330,8 +334,8 @@ def _cells_against_algorithms(results: Results, standings: Sequence[Standing]) -
     decidable = [standing for standing in undecided if standing.comparison.replicates]
     fewest_first = sorted(decidable, key=lambda standing: standing.comparison.replicates or 0)
     for standing in fewest_first[:MOST_STANDINGS]:
-        label = standing.label or "the only cell"
-        what = f"Whether {label} is better than {standing.baseline} after {standing.loop} steps"
+        name = readable(standing.label) or "the only cell"
+        what = f"Whether {name} is better than {standing.algorithm} after {standing.loop} steps"
         yield _undecided(results, what, standing.comparison, groups=1)
 
 
@@ -355,7 +359,7 @@ def _close_calls(results: Results) -> Iterator[OpenQuestion]:
     if noise is None or not calls:
         return
     cells, nearest = len({call.label for call in calls}), min(calls, key=lambda call: call.ratio)
-    where = f"of {nearest.label or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
+    where = f"of {readable(nearest.label) or 'the only cell'}" if cells == 1 else f"in any of {cells} cells"
     because = (
         f"{len(calls)} trials were pruned less far behind the best trial than two runs of one point differ (a factor"
         f" of {run_factor(noise):.3g}). The nearest, {nearest.trial}, had {nearest.ratio:.3g} times its error at step"
@@ -379,7 +383,7 @@ def _undecided_law(results: Results, law: Law) -> OpenQuestion:
     assert verdict
     places = 1 if law.along in CURVES else len(law.x)
     more_trials = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
-    what = f"Whether {law_name(law)} falls as {law.theory} says"
+    what = f"Whether {law_name(law)} falls as {bound_name(law.theory)} says"
     return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more_trials)
 
 

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 from loopscale.analysis.recorded.references import raw_floors, task_of
 from loopscale.analysis.recorded.results import Results, TrialCurve, TrialResult, part_of, settings_key
 from loopscale.core.plugins import MissingPlugin
+from loopscale.core.titles import readable
 from loopscale.solvers.base import Solver
 
 STANDARD_ERRORS = 3.0
@@ -45,7 +46,7 @@ class Impossible:
     def sentence(self) -> str:
         where = "on average over queries" if self.point is None else f"after {self.point} pairs"
         return (
-            f"Trial {self.trial} ({self.label or 'the only cell'}) has error {self.error:.3g} {where}, "
+            f"Trial {self.trial} ({readable(self.label) or 'the only cell'}) has error {self.error:.3g} {where}, "
             f"{(self.floor - self.error) / self.standard_error:.0f} standard errors below {self.floor:.3g}, which no "
             f"predictor beats ({self.bound}): a bug, or answers that leak into the prompts."
         )

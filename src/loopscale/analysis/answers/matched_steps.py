@@ -128,8 +128,8 @@ MATCHED_COLUMNS: list[Column[MatchedSteps]] = [
     Column(("low", "high"), "95 % interval", lambda row: row.mean.interval),
     Column(("steps_last",), "steps (last query)", lambda row: row.at_last.words),
     Column(("low_last", "high_last"), "95 % interval", lambda row: row.at_last.interval),
-    Column(("recorded",), "recorded steps", lambda row: row.mean.last),
-    Column.attribute("in_theory", "steps in theory"),
+    Column(("recorded",), "recorded", lambda row: row.mean.last),
+    Column.attribute("in_theory", "theory"),
     Column.attribute("learnt"),
 ]
 

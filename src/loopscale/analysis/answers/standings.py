@@ -18,6 +18,7 @@ from loopscale.analysis.recorded.results import (
     mean,
 )
 from loopscale.analysis.table import Column
+from loopscale.core.titles import readable
 from loopscale.questions.claim_evidence import EXACT
 
 
@@ -39,12 +40,22 @@ class Standing:
     training only: both errors come from the same prompts, and an algorithm has no seed."""
 
     @property
+    def algorithm(self) -> str:
+        """The name of the algorithm for readers."""
+        return readable(self.baseline)
+
+    @property
     def ratio(self) -> float:
         return self.comparison.ratio or math.nan
 
     @property
     def word(self) -> str:
         return "exact" if self.exact else self.comparison.word
+
+    @property
+    def verdict(self) -> str:
+        """The verdict for readers: `better` if the net has the smaller error."""
+        return "exact" if self.exact else self.comparison.verdict
 
     @property
     def exact(self) -> bool:
@@ -65,8 +76,8 @@ STANDINGS: list[Column[Standing]] = [
     Column.attribute("baseline_error", "error of the algorithm", "1 = predicting nothing"),
     Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
     Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
-    Column.attribute("word", "verdict"),
-    Column(("alone",), "alone", lambda standing: standing.comparison.alone),
+    Column(("word",), "verdict", lambda standing: standing.verdict),
+    Column(("alone",), "uncorrected", lambda standing: standing.comparison.uncorrected),
 ]
 
 

@@ -10,6 +10,7 @@ from loopscale.analysis.laws.law import NO_LAW
 from loopscale.analysis.recorded.learning import NOT_LEARNT
 from loopscale.analysis.recorded.results import CellResult, mean
 from loopscale.analysis.table import number
+from loopscale.core.titles import readable
 from loopscale.studies.axes import labels_without
 
 MOST_ALGORITHMS = 3
@@ -82,7 +83,7 @@ def _best(findings: Findings) -> str:
     [cells] = findings.results.tasks.values()
     answers = {answer.cell: answer for answer in findings.answers}
     first, *others = lowest_first(cells)[:2]
-    label = first.label or "the only cell"
+    label = first.name or "the only cell"
     answer = answers[first.key]
     words = answer.words if answer.error_low is not None or not others else number(answer.error)
     text = f"Best is {label} with an error of {words}, where 1 is predicting nothing"
@@ -93,8 +94,17 @@ def _best(findings: Findings) -> str:
     for other in others:
         compared = answers[other.key].against_best
         assert compared
-        text += f"; {other.label} has {compared.span} times this error, {_lead(compared)}"
+        text += f"; {beside_best(other.name, compared)}, {_lead(compared)}"
     return f"{text}."
+
+
+def beside_best(name: str, compared: Comparison) -> str:
+    """The error of the next cell beside the best error. A ratio of 1 in two digits is the same error."""
+    ratio, low, high = compared.ratio, compared.low, compared.high
+    if ratio is not None and low is not None and high is not None and round(ratio, 2) == 1:
+        within = 100 * max(high - 1, 1 - low)
+        return f"{name} has the same error within {max(within, 0.1):.2g} %"
+    return f"{name} has {compared.span} times this error"
 
 
 def _lead(compared: Comparison) -> str:
@@ -141,7 +151,7 @@ def _names(findings: Findings, cells: Sequence[CellResult]) -> list[str]:
     everything = findings.results.cells
     of_task = {path for cell in everything for path in cell.values if path.startswith("task.")}
     names = dict(zip((cell.key for cell in everything), labels_without(everything, of_task), strict=True))
-    return [names[cell.key] for cell in cells]
+    return [readable(names[cell.key]) for cell in cells]
 
 
 def _short(task: str) -> str:
@@ -182,7 +192,7 @@ def _against(rows: Iterable[Standing]) -> str:
     names: dict[str, list[str]] = {}
     for standing in rows:
         words = AGAINST.get(standing.word, "without a verdict against")
-        names.setdefault(words, []).append(standing.baseline)
+        names.setdefault(words, []).append(standing.algorithm)
     order = [*AGAINST.values(), *names]
     return ", ".join(f"{words} {_few(names[words])}" for words in dict.fromkeys(order) if words in names)
 

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from loopscale.analysis.answers.best_cells import Best, best
-from loopscale.analysis.answers.comparisons import Comparison, compare_studies, correction_notes
+from loopscale.analysis.answers.comparisons import (
+    READERS_WORDS,
+    Comparison,
+    compare_studies,
+    correction_notes,
+)
 from loopscale.analysis.laws.law import Law, study_laws
 from loopscale.analysis.laws.words import law_name
 from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.analysis.table import Column, Interval, number
+from loopscale.core.titles import readable
 
 PARTS_OF_STUDY = ("search", "scheduler", "replicates", "evaluate", "nuisance", "baselines")
 """The parts of a study's description that are compared, besides the cells."""
@@ -45,7 +51,7 @@ PAIR_COLUMNS: list[Column[Pair]] = [
     Column(("second_error",), "error of the second", lambda pair: pair.second.error, leaves=True),
     Column.attribute("ratio"),
     Column(("low", "high"), "95 % interval", lambda pair: pair.comparison.interval),
-    Column(("word",), "verdict on the second", lambda pair: pair.comparison.word),
+    Column(("word",), "verdict on the second", lambda pair: pair.comparison.verdict),
     Column(("alone",), "alone", lambda pair: pair.comparison.alone, leaves=True),
 ]
 
@@ -185,16 +191,18 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
         )
     if len(known) == 1:
         compared = known[0].comparison
-        verdict = "" if compared.word == "no interval" else f": {compared.word}"
+        verdict = "" if compared.word == "no interval" else f": {compared.verdict}"
         verdict += f", {compared.plateau}" if compared.word == "not learnt" else ""
         yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
     else:
         words = ("less", "more", "undecided", "not learnt", "no interval")
         counts = {word: sum(pair.comparison.word == word for pair in known) for word in words}
-        summary = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
-        yield f"Of {len(known)} pairs of cells, the error of {second} against {first} is: {summary}."
+        summary = ", ".join(
+            f"{READERS_WORDS.get(word, word)} in {count}" for word, count in counts.items() if count
+        )
+        yield f"Of {len(known)} pairs of cells, {second} beside {first} is: {summary}."
     errors = [
-        f"{name} {best.words}" + (f" by {best.label}" if best.label else "")
+        f"{name} {best.words}" + (f" by {readable(best.label)}" if best.label else "")
         for name, best in zip(studies.names, studies.lowest, strict=True)
         if best
     ]

@@ -20,13 +20,14 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.analysis.recorded.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.recorded.results import CellResult, Results
+from loopscale.core.titles import readable
 
 
 def replicates(results: Results, cells: Sequence[CellResult]) -> go.Figure:
     """The mean of every cell with its 95 % interval, and the single runs."""
     answers = {answer.cell: answer for answer in best(results)}
     cells = [cell for cell in cells if cell.runs]
-    names = [wrapped(name) for name in _without_shared_parts([cell.label for cell in cells])]
+    names = [wrapped(name) for name in _without_shared_parts([cell.name for cell in cells])]
     figure = named_rows(ERROR_TITLE, names)
     for cell, name in zip(cells, names, strict=True):
         answer = answers[cell.key]
@@ -100,7 +101,7 @@ def heat_map(results: Results, x: str, y: str) -> go.Figure:
         },
         text=[f"{answer.error:.2g}" for answer in known],
         textfont={"size": 13, "color": ["white" if on_dark else "#101828" for on_dark in dark]},
-        hovertext=[f"{safe(answer.label)}<br>{answer.words}" for answer in known],
+        hovertext=[f"{safe(readable(answer.label))}<br>{answer.words}" for answer in known],
         hoverinfo="text",
         showlegend=False,
     )

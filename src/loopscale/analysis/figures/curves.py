@@ -120,7 +120,7 @@ def against_points(
         runs = [run for run in cell.runs if run.curve]
         values = [_positive(getattr(run.curve, of)[run.curve.row(run.loop)]) for run in runs]
         x, table = _on_shared_axis([run.curve.points for run in runs], values)
-        mean_line(figure, safe(cell.label), cell.index, x, table)
+        mean_line(figure, safe(cell.name), cell.index, x, table)
     for order, (name, curve) in enumerate(_algorithms(drawn)):
         dashed_line(figure, name, order, curve.points, _positive(getattr(curve, of)[-1]))
     if drawn and of == "error":
@@ -136,7 +136,7 @@ def _trained_loops(
     drawn = [cell for cell in cells if cell.curves]
     trained, dotted = set[int](), False
     for cell in drawn:
-        label, runs = safe(cell.label), [run for run in cell.runs if run.curve]
+        label, runs = safe(cell.name), [run for run in cell.runs if run.curve]
         loop = runs[0].loop
         trained.add(loop)
         x, values = _on_shared_axis(
@@ -160,7 +160,7 @@ def _algorithms(cells: Sequence[CellResult]) -> Iterator[tuple[str, TrialCurve]]
     """The curves of the classical algorithms on the task that the cells share."""
     for baseline in cells[0].baselines if cells else ():
         if baseline.curve:
-            yield safe(baseline.solver), baseline.curve
+            yield safe(baseline.algorithm), baseline.curve
 
 
 def _on_shared_axis(places: Sequence[NDArray[np.int64]], values: Sequence[Array]) -> tuple[Array, Array]:
@@ -230,7 +230,7 @@ def ratios_by_step(results: Results, solver: str) -> go.Figure:
         rows = ratios[ratios["cell"] == cell.label]
         if rows.empty:
             continue
-        label = safe(cell.label)
+        label = safe(cell.name)
         steps, ratio, low, high = rows[["step", "ratio", "low", "high"]].to_numpy(np.float64).T
         band(figure, label, colour_of(cell.index), steps, low, high)
         series(figure, cell.index, steps, ratio, label, "lines+markers", size=7, width=2.4, legendgroup=label)

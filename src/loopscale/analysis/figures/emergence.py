@@ -29,7 +29,7 @@ def on_plateau(results: Results, path: str | None = None) -> go.Figure:
 def _groups(results: Results, path: str | None) -> dict[str, list[TrialResult]]:
     groups: dict[str, list[TrialResult]] = {}
     for cell in results.answered:
-        name = cell.label if path is None else f"{path.rpartition('.')[2]} = {plain(cell.values.get(path))}"
+        name = cell.name if path is None else f"{path.rpartition('.')[2]} = {plain(cell.values.get(path))}"
         groups.setdefault(name or "runs", []).extend(cell.runs)
     return groups
 

@@ -25,6 +25,7 @@ from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
 from loopscale.analysis.recorded.axes import FLOPS, axis_title
+from loopscale.core.titles import bound_name
 from loopscale.studies.axes import PROMPTS
 
 BOUND_DASHES = ("dot", "dash", "dashdot")
@@ -116,7 +117,7 @@ def _bound(figure: go.Figure, law: Law, colour: str, dash: str, name: str) -> _B
     if not np.isfinite(values).any():
         return None
     shift = 1.0 if law.absolute else float(np.exp(np.nanmean(np.log(np.array(law.y)) - np.log(values))))
-    theory = str(law.theory)
+    theory = bound_name(law.theory)
     scatter(
         figure,
         x=law.x,

@@ -16,6 +16,7 @@ from loopscale.analysis.answers.matched_steps import (
 from loopscale.analysis.figures.style import blank, exact_line, interval_bars, safe, series
 from loopscale.analysis.recorded.axes import axis_title, in_step
 from loopscale.analysis.recorded.results import CellResult, Query, Results, TrialResult
+from loopscale.core.titles import readable
 from loopscale.studies.axes import is_number, labels_without
 
 OUTSIDE = {"more": "triangle-up-open", "fewer": "triangle-down-open"}
@@ -61,7 +62,9 @@ def matched_along(results: Results, path: str, algorithm: str, query: Query = "l
         _line(figure, label or "nets", index, sorted(points, key=lambda point: point[0]))
     for order, (label, points) in enumerate(theory.items()):
         x, y = zip(*sorted(points), strict=True)
-        exact_line(figure, safe(", ".join(filter(None, (label, "steps in theory")))), x, np.array(y), order)
+        exact_line(
+            figure, safe(", ".join(filter(None, (readable(label), "steps in theory")))), x, np.array(y), order
+        )
     return figure
 
 
@@ -73,14 +76,16 @@ def matched_by_point(results: Results, cells: Sequence[CellResult], algorithm: s
         if baseline is None or not cell.curves:
             continue
         points = [(float(point), match) for point, match in match_points(results, cell, baseline) if point]
-        _line(figure, cell.label or "nets", cell.index, points)
+        _line(figure, cell.name or "nets", cell.index, points)
     return figure
 
 
 def _blank(x: str, algorithm: str, query: str, log_x: bool) -> go.Figure:
     """An empty figure. The algorithm heads the legend, because the name is too long for the title of an axis."""
     figure = blank(x, f"matched steps (count),<br>{query}", log_x)
-    return figure.update_layout(legend={"title": {"text": f"Steps of {safe(algorithm)}", "side": "top"}})
+    return figure.update_layout(
+        legend={"title": {"text": f"Steps of {safe(readable(algorithm))}", "side": "top"}}
+    )
 
 
 def _baseline(cell: CellResult, algorithm: str) -> TrialResult | None:
@@ -114,7 +119,7 @@ def _marks(
         index,
         np.array([x for x, _ in points]),
         middle,
-        safe(label),
+        safe(readable(label)),
         mode,
         size=13 if symbol else 8,
         error_y=interval_bars(middle, low, high),

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.answers.pareto import CostPoint, Front
 from loopscale.analysis.figures.style import ERROR_TITLE, blank, rounded, safe, scatter, series
+from loopscale.core.titles import readable
 
 COSTS = {"flops": "training cost (FLOPs)", "seconds": "training cost at the planned pace (s)"}
 FRONT = "Pareto front"
@@ -20,7 +21,7 @@ def cost_front(front: Front) -> go.Figure:
         by_cell.setdefault(point.index, []).append(point)
     _draw_front(figure, front)
     for index, points in by_cell.items():
-        name, group = safe(points[0].label), points[0].cell
+        name, group = safe(readable(points[0].label)), points[0].cell
         _draw(
             figure,
             index,

@@ -17,6 +17,7 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.analysis.recorded.axes import axis_title, in_step
 from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
+from loopscale.core.titles import readable
 from loopscale.stats.contrasts import mean_interval, pool
 from loopscale.studies.axes import is_number, labels_without
 
@@ -105,7 +106,7 @@ def _algorithms(cell: CellResult, of: str, step: int | None) -> Iterator[tuple[s
         else:
             continue
         if np.isfinite(value):
-            yield baseline.solver, value
+            yield baseline.algorithm, value
 
 
 def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[str, tuple[float, float]]:
@@ -130,7 +131,17 @@ def _intervals(results: Results, cells: Sequence[CellResult], of: str) -> dict[s
 def _line(figure: go.Figure, label: str, index: int, points: Sequence[Point]) -> None:
     x, middle, low, high = np.array(points).T
     bars = interval_bars(middle, low, high)
-    series(figure, index, x, middle, safe(label), "lines+markers", size=8, error_y=bars, legendgroup=label)
+    series(
+        figure,
+        index,
+        x,
+        middle,
+        safe(readable(label)),
+        "lines+markers",
+        size=8,
+        error_y=bars,
+        legendgroup=label,
+    )
 
 
 def _choose_scale(figure: go.Figure) -> None:

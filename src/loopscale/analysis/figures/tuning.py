@@ -23,6 +23,7 @@ from loopscale.analysis.figures.style import (
 )
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.core.palette import FIFTHS, NAMES_OF_FIFTHS, SYMBOLS
+from loopscale.core.titles import readable
 
 WITHOUT_ERROR = ("diverged", "out_of_memory")
 
@@ -51,7 +52,7 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
     for cell in results.cells:
         trials = [trial for trial in cell.tuning if setting in trial.settings]
         finished = [trial for trial in trials if trial.finished]
-        errors, name = [trial["error"] for trial in finished], safe(cell.label) or "trials"
+        errors, name = [trial["error"] for trial in finished], safe(cell.name) or "trials"
         series(figure, cell.index, places(finished), errors, name, legendgroup=cell.key)
         without_error = [trial for trial in trials if trial.outcome in WITHOUT_ERROR]
         if without_error:
@@ -143,7 +144,8 @@ def importances(of_cells: Sequence[Importance]) -> go.Figure:
             y=[safe(path) for path in importance.shares],
             mode="markers",
             marker={"size": 11, "color": colour_of(index), "symbol": symbol},
-            name=(safe(importance.label) or "trials") + ("" if importance.reliable else " (unreliable)"),
+            name=(safe(readable(importance.label)) or "trials")
+            + ("" if importance.reliable else " (unreliable)"),
         )
     figure.update_xaxes(range=[0, 1.02])
     figure.update_yaxes(type="category", automargin=True)
@@ -200,7 +202,7 @@ def learning_curves(results: Results) -> go.Figure:
         for number, run in enumerate(cell.runs):
             steps, errors = run.history("error")
             thin = slice(None, None, max(1, len(steps) // MOST_STEPS))
-            x, y, name = steps[thin].tolist(), errors[thin], safe(cell.label)
+            x, y, name = steps[thin].tolist(), errors[thin], safe(cell.name)
             style = {"size": 6, "width": 1.8, "most_marks": MOST_MARKED, "legendgroup": cell.key}
             series(figure, cell.index, x, y, name, "lines+markers", showlegend=number == 0, **style)
     return figure
@@ -212,5 +214,5 @@ def error_against_cost(results: Results) -> go.Figure:
     for cell in results.cells:
         finished = [trial for trial in cell.tuning if trial.finished]
         flops, errors = ([trial[name] for trial in finished] for name in ("flops", "error"))
-        series(figure, cell.index, flops, errors, safe(cell.label), legendgroup=cell.key)
+        series(figure, cell.index, flops, errors, safe(cell.name), legendgroup=cell.key)
     return figure

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted
 from loopscale.analysis.table import Column, Interval
+from loopscale.core.titles import bound_name, readable
 
 LAW_COLUMNS: list[Column[Law]] = [
     Column(("cell",), "cell", lambda law: law.cell or "all"),
@@ -16,12 +17,13 @@ LAW_COLUMNS: list[Column[Law]] = [
     Column.attribute("predicted"),
     Column.attribute("theory"),
     Column(("because",), "why", lambda law: law.why),
-    Column(("form",), "form", lambda law: law.form.replace("_", " ")),
-    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x))),
+    Column(("form",), "form", lambda law: law.form.replace("_", " "), detail=True),
+    Column(("from", "to"), "range", lambda law: Interval(min(law.x), max(law.x)), detail=True),
     Column(
         ("held_out_test",),
         "held-out test",
         lambda law: "; ".join(value.label for value in law.predictions) or "none",
+        detail=True,
     ),
 ]
 
@@ -34,9 +36,16 @@ def split_shared_note(laws: Sequence[Law]) -> tuple[list[Law], str]:
     return [replace(law, note="") for law in laws], notes.pop()
 
 
+def measure_name(of: str) -> str:
+    """The name of a measure for readers. `excess` is an adjective without its noun."""
+    return "excess error" if of == "excess" else of
+
+
 def law_name(law: Law | Unfitted, axis: str = "") -> str:
     """The measure, the axis (by default `along`) and the cell of a law."""
-    return f"{law.of} along {axis or law.along}" + (f" ({law.cell})" if law.cell else "")
+    return f"{measure_name(law.of)} along {axis or law.along}" + (
+        f" ({readable(law.cell)})" if law.cell else ""
+    )
 
 
 def law_line(law: Law) -> str:
@@ -49,7 +58,7 @@ def law_line(law: Law) -> str:
         rate = f"rate {law.rate:.3g}" + (f" ({interval})" if interval else " (no interval)")
         text = f"law: {name} is {law.form.replace('_', ' ')}, {rate}, {span}"
         if law.theory and law.predicted is not None:
-            text += f"; {law.theory} predicts {law.predicted:.3g}"
+            text += f"; {bound_name(law.theory)} predicts {law.predicted:.3g}"
         text += f": {law.verdict.word}" if law.verdict else ""
     because = law.verdict.because if law.verdict else ""
     return "\n  ".join(filter(None, (text, because, law.note, law.test_words)))

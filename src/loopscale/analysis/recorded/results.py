@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopscale.analysis.recorded.floors import VALIDATION_PROMPTS, Floors, floor_key
+from loopscale.core.titles import readable
 from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.runs import logs_by_seed, values_by_seed
@@ -280,6 +281,11 @@ class TrialResult:
         kind = self.settings.get("solver.kind") or self.settings.get("baseline.kind")
         return str(self.label or kind or "").replace("_", " ")
 
+    @property
+    def algorithm(self) -> str:
+        """The name of a baseline's algorithm for readers."""
+        return readable(self.solver)
+
 
 @dataclass(frozen=True, eq=False)
 class CellResult:
@@ -297,6 +303,11 @@ class CellResult:
     others: tuple[TrialResult, ...]
     """Replicates of shorter trainings, and of longer ones that are under way."""
     _baselines: tuple[TrialResult, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The label for readers: `AlgoFormer, loops=4`. Empty for the only cell of a study."""
+        return readable(self.label)
 
     @property
     def steps_factor(self) -> int:

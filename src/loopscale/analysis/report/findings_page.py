@@ -18,6 +18,7 @@ from loopscale.analysis.recorded.floors import FLOORS_FILE
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.results import Results
 from loopscale.core.config import leaves
+from loopscale.core.titles import bound_name
 from loopscale.notation.mistakes import Mistakes
 from loopscale.questions.claim import WORDS
 from loopscale.records.stores.exported import ABOUT
@@ -195,10 +196,12 @@ def _ratio(claim: JudgedClaim) -> str:
 
 def _law_cells(findings: Findings, law: Law) -> list[str]:
     interval = f"{law.low:.3g} to {law.high:.3g}" if None not in (law.low, law.high) else "no interval"
-    theory = "–" if law.predicted is None else f"{law.theory}: {law.predicted:.3g}"
+    theory = "–" if law.predicted is None else f"{bound_name(law.theory)}: {law.predicted:.3g}"
     verdict = f"**{law.verdict.word}**, {law.verdict.because}" if law.verdict else "–"
     asked = (
-        each for each in findings.open if each.what == f"Whether {law_name(law)} falls as {law.theory} says"
+        each
+        for each in findings.open
+        if each.what == f"Whether {law_name(law)} falls as {bound_name(law.theory)} says"
     )
     cost = next(map(cost_in_words, asked), "–")
     tested = [str(column.value(law)) for column in LAW_COLUMNS if column.names == HELD_OUT]

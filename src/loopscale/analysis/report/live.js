@@ -176,6 +176,14 @@ function showFailures() {
   ]);
 }
 
+function showDecisions() {
+  const decisions = part("decisions", []);
+  show("decision-section", decisions.length);
+  fill(place("decision-rows"), decisions, row => [
+    word(row.question), count(row.look), count(digits(row.estimate)), word(row.word), {text: row.end, kind: "reason"},
+  ]);
+}
+
 // ---- figures
 
 const markup = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -405,6 +413,7 @@ function take(changed, whole) {
   if (has("cells")) showCells();
   if (has("workers")) showWorkers();
   if (has("failures")) showFailures();
+  if (has("decisions")) showDecisions();
   if (has("points")) {
     const points = part("points", {settings: [], "left out": 0});
     setText(place("omitted-points"), points["left out"] ? `${points["left out"]} more trials are left out.` : "");

@@ -19,6 +19,8 @@ from loopscale.analysis.table import Column, number
 
 LONG = 40
 """A text of more characters gets a wider cell."""
+NEVER_WRAPPED = 24
+"""A column without a longer text never wraps."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,13 @@ def _is_long(row: Any, column: Column[Any]) -> bool:
     return len(_cell(row, column)) > LONG
 
 
+def _is_short_in(column: Column[Any], rows: Sequence[Any]) -> bool:
+    return all(len(_cell(row, column)) <= NEVER_WRAPPED for row in rows)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = template_environment()
     environment.filters |= {"figure": number, "cell": _cell, "is_long": _is_long}
-    environment.tests["is_numeric"] = _is_numeric
+    environment.tests |= {"is_numeric": _is_numeric, "short_in": _is_short_in}
     return environment

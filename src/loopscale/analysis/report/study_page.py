@@ -23,11 +23,14 @@ from loopscale.analysis.laws.words import LAW_COLUMNS, split_shared_note
 from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.analysis.report.page import Figure, render, text
+from loopscale.core.titles import readable
 from loopscale.theory.prediction import missing_theory
 
 MOST_TRIALS = 3000
 """The largest number of rows in the table of trials. Further finished tuning trials are only counted."""
 MOST_REASONS = 40
+MOST_OPEN = 5
+"""The largest number of open questions that a reader sees without opening the list."""
 
 
 def study_page(
@@ -47,16 +50,22 @@ def study_page(
     laws, shared = split_shared_note(findings.laws)
     cells, total = training_costs(results)
     of_costs = cost_fronts(results)
+    configurations = best_columns(results)
     return render(
         "report.html.j2",
         list(study_figures(results, findings.laws, importances, of_costs)),
         study=results.study,
         findings=findings,
         columns={
-            "best": best_columns(results),
+            "best": [column for column in configurations if not column.detail],
+            "best_details": [configurations[0], *(column for column in configurations if column.detail)],
             "claims": READ_COLUMNS,
             "front": front_columns(results),
-            "laws": LAW_COLUMNS,
+            "laws": [column for column in LAW_COLUMNS if not column.detail],
+            "law_details": [
+                LAW_COLUMNS[0],
+                *(column for column in LAW_COLUMNS[1:] if column.detail or column in LAW_COLUMNS[1:3]),
+            ],
             "open": QUESTIONS,
             "standings": STANDINGS,
             "matched": MATCHED_COLUMNS,
@@ -64,6 +73,7 @@ def study_page(
             "fronts": PARETO_COLUMNS,
         },
         summary=summary(findings),
+        most_open=MOST_OPEN,
         best_notes=" ".join([*best_notes(findings.answers), *regret_notes(results)]),
         standings_notes=" ".join(standings_notes(findings.standings)),
         matched_notes=" ".join(matched_notes(findings.matched)),
@@ -179,26 +189,25 @@ def study_figures(
 def _of_tasks(results: Results) -> Iterator[Figure]:
     for place, (name, of_task) in enumerate(list(results.tasks.items())[:MOST_GROUPS]):
         title = f": {name}" if name else ""
-        text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
-        drawing = curves.against_loops(results, of_task)
-        legend = LEGEND + (MEDIANS if any(drawing.select_traces({"name": curves.MEDIANS_ENTRY})) else "")
-        yield Figure(f"Error against loops{title}", text + legend, f"loops{place}", drawing)
-        if curves.has_regret(of_task):
+        if curves.has_regret(of_task):  # first, because only regret says how far a better net could still go
             text = (
                 "Regret after every loop or layer: the error that a better predictor could still lose. A ring marks T."
                 " Values below zero, which are noise, are left out."
             )
             drawing = curves.against_loops(results, of_task, "regret")
             yield Figure(f"Regret against loops{title}", text, f"regret{place}", drawing)
-        text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
-        drawing = curves.against_points(results, of_task)
-        yield Figure(f"Error against points{title}", text, f"points{place}", drawing)
-        if curves.has_regret(of_task):
             text = (
                 "Regret at T against the pairs seen before the query. Values below zero (noise) are left out."
             )
             drawing = curves.against_points(results, of_task, "regret")
             yield Figure(f"Regret against points{title}", text, f"pointsregret{place}", drawing)
+        text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
+        drawing = curves.against_loops(results, of_task)
+        legend = LEGEND + (MEDIANS if any(drawing.select_traces({"name": curves.MEDIANS_ENTRY})) else "")
+        yield Figure(f"Error against loops{title}", text + legend, f"loops{place}", drawing)
+        text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
+        drawing = curves.against_points(results, of_task)
+        yield Figure(f"Error against points{title}", text, f"points{place}", drawing)
         text = "Mean error at T of every cell with its 95 % interval. The dashes are single runs."
         yield Figure(f"Replicates{title}", text, f"runs{place}", cells.replicates(results, of_task))
 
@@ -218,11 +227,6 @@ def _of_costs(of_costs: Sequence[Front]) -> Iterator[Figure]:
 
 def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
     for place, path in enumerate(independent_axes(results, FEWEST_VALUES)):
-        text = (
-            "Mean error at T of every cell with its 95 % interval over replicates, and classical algorithms on the same"
-            " task. Along loops or layers, algorithms are shown after as many steps."
-        )
-        yield Figure(f"Error against {path}", text, f"axis{place}", settings.against_axis(results, path))
         if any(np.isfinite(trial["regret"]) for trial in results.everything):
             text = (
                 "Mean regret at T of every cell with its 95 % interval: the error that a better predictor could still"
@@ -230,16 +234,22 @@ def _of_axes(results: Results, laws: Sequence[Law]) -> Iterator[Figure]:
             )
             drawing = settings.against_axis(results, path, "regret")
             yield Figure(f"Regret against {path}", text, f"axisregret{place}", drawing)
+        text = (
+            "Mean error at T of every cell with its 95 % interval over replicates, and classical algorithms on the same"
+            " task. Along loops or layers, algorithms are shown after as many steps."
+        )
+        yield Figure(f"Error against {path}", text, f"axis{place}", settings.against_axis(results, path))
     for place, path in enumerate(independent_axes(results)):
         for number, algorithm in enumerate(matched.iterative_algorithms(results)):
+            named = readable(algorithm)
             text = (
-                f"The steps of {algorithm} after which its error of the last query is that of the nets, with 95 %"
+                f"The steps of {named} after which its error of the last query is that of the nets, with 95 %"
                 " intervals. Triangles mark nets whose error lies outside the recorded steps."
             )
             drawing = matched.matched_along(results, path, algorithm, "last")
-            yield Figure(
-                f"Matched steps of {algorithm} along {path}", text, f"matched{place}-{number}", drawing
-            )
+            setting = path.rpartition(".")[2].replace("_", " ")
+            title = f"Steps of {named} that match the nets, by {setting}"
+            yield Figure(title, text, f"matched{place}-{number}", drawing)
     for place, (along, of) in enumerate(dict.fromkeys((law.along, law.of) for law in laws)):
         same = [law for law in laws if (law.along, law.of) == (along, of)]
         text = (
@@ -263,7 +273,7 @@ def _of_tuning(results: Results, importances: Sequence[Importance]) -> Iterator[
     for place, cell in enumerate(several[:MOST_GROUPS]):
         text = "Every finished tuning trial as a line through its settings to its error. The best fifth is darkest."
         drawing = tuning.parallel_coordinates(results, cell, varied)
-        name = cell.label or "the only cell"
+        name = cell.name or "the only cell"
         yield Figure(f"Tuning of {name}, all settings at once", text, f"parallel{place}", drawing)
     if any(importance.shares for importance in importances):
         text = (

@@ -10,7 +10,7 @@ from loopscale.theory.bounds.base import Bound, InContext
 SYSTEM = "AlgoFormer"
 
 
-class SoftmaxLinear(Bound, kind="softmax_linear"):
+class SoftmaxLinear(Bound, kind="softmax_linear", titled="linear read-out of a softmax"):
     """Error of a score z that is read from a softmax: |(e^(cz) - 1)/c - z| <= c z² e^(c|z|)/2.
 
     A sink token keeps the denominator of the softmax constant.
@@ -29,7 +29,7 @@ class SoftmaxLinear(Bound, kind="softmax_linear"):
         return self.small * self.score**2 * math.exp(self.small * abs(self.score)) / 2
 
 
-class LemmaA2Error(InContext, kind="lemma_a2_error"):
+class LemmaA2Error(InContext, kind="lemma_a2_error", titled="softmax error of a gradient step"):
     """Largest error of Σ_j u_j <x_j, x>/N in a gradient step by two softmax heads.
 
     The keys are x/N, and a sink has key C. The error is at most U (c S² e^(cS/N)/(2N) + (3N + 2) S e^(2cS/N)
@@ -66,7 +66,7 @@ class LemmaA2Error(InContext, kind="lemma_a2_error"):
         return self.residual * (taylor + sink)
 
 
-class NewtonLoops(Bound, kind="newton_loops"):
+class NewtonLoops(Bound, kind="newton_loops", titled="Newton steps of AlgoFormer"):
     """Newton steps of T AlgoFormer loops, in the limit of c and C: T. The residual is `newton_residual`.
 
     The construction needs full attention: for decoders the source names Newton (theorem 4.2) but proves

@@ -25,7 +25,7 @@ class Bandit(Bound):
     """T, the number of rounds."""
 
 
-class RandomRegret(Bandit, kind="random_regret"):
+class RandomRegret(Bandit, kind="random_regret", titled="random play"):
     """Bayesian regret of uniform play on K Bernoulli arms: T (K/(K+1) - 1/2)."""
 
     claim = "="
@@ -38,7 +38,7 @@ class RandomRegret(Bandit, kind="random_regret"):
         return self.horizon * (self.arms / (self.arms + 1) - 0.5)
 
 
-class BayesOptimal2Arm(Bandit, kind="bayes_optimal_2arm"):
+class BayesOptimal2Arm(Bandit, kind="bayes_optimal_2arm", titled="Bayes-optimal play of two arms"):
     """Smallest possible Bayesian regret for two Bernoulli arms, by dynamic programming."""
 
     claim = "="
@@ -69,7 +69,7 @@ def best_reward(horizon: int) -> float:
     return float(to_go[0, 0, 0])
 
 
-class TsBayes(Bandit, kind="ts_bayes"):
+class TsBayes(Bandit, kind="ts_bayes", titled="Thompson sampling"):
     """Bayesian regret of Thompson sampling on K arms, rewards in [0, 1], any prior: √(K T ln K / 2)."""
 
     claim = "<="
@@ -83,7 +83,7 @@ class TsBayes(Bandit, kind="ts_bayes"):
         return math.sqrt(self.arms * self.horizon * math.log(self.arms) / 2)
 
 
-class TsLinearBayes(Bandit, kind="ts_linear_bayes"):
+class TsLinearBayes(Bandit, kind="ts_linear_bayes", titled="Thompson sampling on linear bandits"):
     """Bayesian regret of Thompson sampling with A actions, mean rewards linear in θ: σ √(2 d T ln A)."""
 
     claim = "<="
@@ -121,7 +121,7 @@ class KnownMeans(Bandit):
         return gaps[gaps > 0]
 
 
-class LaiRobbins(KnownMeans, kind="lai_robbins"):
+class LaiRobbins(KnownMeans, kind="lai_robbins", titled="Lai-Robbins bound"):
     """Smallest regret of a uniformly good player as T grows: ln T · Σ Δ/KL(μ, μ*).
 
     This is no bound at finite T: for means .5 and .6 and T = 1000 it is 33.8, but UCB1 has regret 24.8.
@@ -138,7 +138,7 @@ class LaiRobbins(KnownMeans, kind="lai_robbins"):
         return math.log(self.horizon) * float(np.sum(gaps / divergence))
 
 
-class Ucb1(KnownMeans, kind="ucb1"):
+class Ucb1(KnownMeans, kind="ucb1", titled="UCB1"):
     """Regret of UCB1 at every T: 8 ln T Σ 1/Δ + (1 + π²/3) Σ Δ."""
 
     claim = "<="
@@ -150,7 +150,7 @@ class Ucb1(KnownMeans, kind="ucb1"):
         return float(8 * math.log(self.horizon) * np.sum(1 / gaps) + (1 + math.pi**2 / 3) * np.sum(gaps))
 
 
-class Minimax(Bandit, kind="minimax"):
+class Minimax(Bandit, kind="minimax", titled="minimax regret"):
     """Regret of any player on its worst arms, means in [0, 1] and N(0, 1) noise: √((K-1)T)/27."""
 
     claim = ">="
@@ -164,7 +164,7 @@ class Minimax(Bandit, kind="minimax"):
         return math.sqrt((self.arms - 1) * self.horizon) / 27
 
 
-class LinUcb(Bandit, kind="linucb"):
+class LinUcb(Bandit, kind="linucb", titled="LinUCB"):
     """Regret of LinUCB: 4 √(T d ln(λ + TL²/d)) (√λ S + R √(2 ln(1/δ) + d ln(1 + TL²/(λd)))).
 
     Up to logarithms the regret is d √T. The paper prints L instead of L². Its own determinant of λI + X'X
@@ -195,7 +195,7 @@ class LinUcb(Bandit, kind="linucb"):
         return 4 * explored * (math.sqrt(self.penalty) * self.w_norm + self.noise * width)
 
 
-class DptTarget(Bound, kind="dpt_target"):
+class DptTarget(Bound, kind="dpt_target", titled="posterior of the best arm"):
     """Probability that an arm is the best, given the history.
 
     A network that is trained with the optimal action as expert learns this probability. It then plays like

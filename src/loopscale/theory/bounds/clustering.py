@@ -29,7 +29,7 @@ class IsotropicMixture(Bound):
         return self.snr / 2
 
 
-class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes"):
+class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes", titled="Bayes error of two components"):
     """Smallest error of any clustering of two components, attained with known centres: Φ(-SNR/2)."""
 
     claim = "="
@@ -41,7 +41,7 @@ class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes"):
         return float(scipy.special.ndtr(-self.theta))
 
 
-class GmmBayes(IsotropicMixture, kind="gmm_bayes"):
+class GmmBayes(IsotropicMixture, kind="gmm_bayes", titled="Bayes error of the mixture"):
     """Smallest error for K known centres with equal distances: 1 - ∫ φ(t) Φ(t + SNR/√2)^{K-1} dt."""
 
     claim = "="
@@ -59,7 +59,7 @@ class GmmBayes(IsotropicMixture, kind="gmm_bayes"):
         return scipy.integrate.quad(missed, -12, 12, epsabs=1e-13, epsrel=1e-10, limit=200)[0]
 
 
-class Gmm2Plugin(IsotropicMixture, kind="gmm2_plugin"):
+class Gmm2Plugin(IsotropicMixture, kind="gmm2_plugin", titled="plug-in rule with estimated centres"):
     """Error with two centres ±μ, where μ is the mean of n labelled points, θ = SNR/2: Φ(-θ²/√(θ² + d/n)).
 
     The limit is d, n to infinity. The error changes from `gmm2_bayes` for n far above d/θ² to 1/2 for n far
@@ -101,7 +101,7 @@ class ExactRecovery(Bound, kind="exact_recovery"):
         return (1 + math.sqrt(1 + 2 * self.dim / (self.points * log))) * log
 
 
-class GmmCeFloor(IsotropicMixture, kind="gmm_ce_floor"):
+class GmmCeFloor(IsotropicMixture, kind="gmm_ce_floor", titled="least cross entropy of the mixture"):
     """Smallest cross entropy of soft labels, two known centres: E h(posterior), h the binary entropy in nats.
 
     The comparison is up to relabelling: the order of the clusters is unknown, so a network is scored with the
@@ -135,7 +135,7 @@ class AgreementOfError(IsotropicMixture):
         return float(scipy.special.ndtr(-self.theta)) if self.error is None else self.error
 
 
-class AriOfError(AgreementOfError, kind="ari_of_error"):
+class AriOfError(AgreementOfError, kind="ari_of_error", titled="adjusted Rand index of the error"):
     """Adjusted Rand index of many points with error e: (1 - 2e)²."""
 
     claim = "~"
@@ -146,7 +146,7 @@ class AriOfError(AgreementOfError, kind="ari_of_error"):
         return (1 - 2 * self.misplaced) ** 2
 
 
-class NmiOfError(AgreementOfError, kind="nmi_of_error"):
+class NmiOfError(AgreementOfError, kind="nmi_of_error", titled="normalised mutual information of the error"):
     """Normalised mutual information of many points with error e: 1 - h₂(e), h₂ the binary entropy in bits."""
 
     claim = "~"
@@ -158,7 +158,7 @@ class NmiOfError(AgreementOfError, kind="nmi_of_error"):
         return 1 - float(scipy.special.entr(np.array([e, 1 - e])).sum()) / math.log(2)
 
 
-class GmmMinimax(IsotropicMixture, kind="gmm_minimax"):
+class GmmMinimax(IsotropicMixture, kind="gmm_minimax", titled="minimax rate of clustering"):
     """Minimax rate of the error to first order in the exponent, attained by Lloyd's algorithm: exp(-SNR²/8).
 
     The rate is a poor law at the SNR of experiments: at SNR 4 it is .1353, but `gmm2_bayes` is .02275. The

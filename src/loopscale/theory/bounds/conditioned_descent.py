@@ -32,7 +32,9 @@ class ConditionedDescent(LinearExcess):
         return sample_spectrum(self.dim, self.seen, self.condition, self.spectrum_levels)
 
 
-class FirstOrderSpectrum(ConditionedDescent, kind="first_order_spectrum"):
+class FirstOrderSpectrum(
+    ConditionedDescent, kind="first_order_spectrum", titled="best first-order method (spectrum)"
+):
     """Smallest excess of any method with fixed coefficients and one gradient for each layer of each loop.
 
     The least mean square, over the sample spectrum weighted by the covariance, of a polynomial with the value 1 at 0.
@@ -49,7 +51,7 @@ class FirstOrderSpectrum(ConditionedDescent, kind="first_order_spectrum"):
         return self.signal * self.dim * self.spectrum.least_square(self.loops * self.layers)
 
 
-class TiedDescent(ConditionedDescent, kind="tied_descent"):
+class TiedDescent(ConditionedDescent, kind="tied_descent", titled="gradient descent of one step size"):
     """Excess after T gradient steps of one size, the best size for the mean excess of the last ΔT steps.
 
     A looped net has the same weights in every loop, and its training supervises the last ΔT loops. The window hardly

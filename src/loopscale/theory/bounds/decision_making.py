@@ -16,7 +16,7 @@ from loopscale.theory.bounds.base import Bound
 SYSTEM = "decision making"
 
 
-class IcrlGap(Bound, kind="icrl_gap"):
+class IcrlGap(Bound, kind="icrl_gap", titled="imitation gap"):
     """Reward of the expert minus reward of the network: T² √R (√((ln N_Θ + ln(T/δ))/n) + √ε)."""
 
     claim = "<="
@@ -60,7 +60,7 @@ class RidgeDepth(Bound):
         return math.sqrt(self.horizon) if self.descent == "accelerated" else float(self.horizon)
 
 
-class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
+class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth", titled="layers for soft LinUCB"):
     """Layers for soft LinUCB, with a width of d times the number of actions: √T.
 
     The construction `lin_ucb` builds the net. Its Newton solver needs only about log2(T) layers. The regret of LinUCB
@@ -70,7 +70,7 @@ class SoftLinUcbDepth(RidgeDepth, kind="soft_linucb_depth"):
     source = "@lin2024, theorem 8 (from @yang2025slides)"
 
 
-class TsDepth(RidgeDepth, kind="ts_depth"):
+class TsDepth(RidgeDepth, kind="ts_depth", titled="layers for Thompson sampling"):
     """Layers for Thompson sampling on linear bandits, with a matrix square root by Padé's formula: √T.
 
     The construction `thompson_sampling` has a net with another square root.
@@ -84,7 +84,7 @@ class Episodic(Bound):
     """H, the number of steps of an episode."""
 
 
-class UcbviDepth(Episodic, kind="ucbvi_depth"):
+class UcbviDepth(Episodic, kind="ucbvi_depth", titled="layers for UCB-VI"):
     """Layers for exact soft UCB-VI in a tabular MDP: 2H + 8. The construction `ucb_vi` builds the net."""
 
     claim = "="
@@ -96,7 +96,7 @@ class UcbviDepth(Episodic, kind="ucbvi_depth"):
         return float(2 * self.horizon + 8)
 
 
-class Ucbvi(Episodic, kind="ucbvi"):
+class Ucbvi(Episodic, kind="ucbvi", titled="UCB-VI"):
     """Regret of UCB-VI over K episodes: H² √(SAK) + H³ S² A."""
 
     claim = "<="

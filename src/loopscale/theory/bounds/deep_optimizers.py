@@ -14,7 +14,7 @@ SYSTEM = "deep optimizers"
 KNOWN_FROM = "(abstract, public reviews, and @yang2025slides)"
 
 
-class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers"):
+class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers", titled="layers for descent on a network"):
     """Layers for T descent steps on a network of N layers: (2N + 4) T with ReLU attention, 4T with softmax.
 
     N of the 2N + 4 layers are element-wise multiplication layers, which are not transformer layers. The
@@ -67,7 +67,7 @@ class DeepIcgdLayers(LayersForSteps, kind="deep_icgd_layers"):
         return float(per_step * self.loops)
 
 
-class DeepIcgd(Bound, kind="deep_icgd"):
+class DeepIcgd(Bound, kind="deep_icgd", titled="descent on a network"):
     """Distance to exact descent after T steps on a network: (ε/β) ((1 + ηβ)^T - 1), ε = h^(-1/2) for h heads.
 
     This is `inexact_gd` for a smooth loss, with h ~ ε^-2 heads in each layer. The distance grows

@@ -44,7 +44,7 @@ class WorstCase(InContext):
         return ((root + 1) / (root - 1)) ** 2
 
 
-class GdContraction(WorstCase, kind="gd_contraction"):
+class GdContraction(WorstCase, kind="gd_contraction", titled="contraction of gradient descent"):
     """Residual after T gradient steps of the best constant size, worst case: ((κ-1)/(κ+1))^T."""
 
     claim = "="
@@ -58,7 +58,7 @@ class GdContraction(WorstCase, kind="gd_contraction"):
         return ((self.condition_number - 1) / (self.condition_number + 1)) ** self.loops
 
 
-class GdSteps(WorstCase, kind="gd_steps"):
+class GdSteps(WorstCase, kind="gd_steps", titled="steps of gradient descent"):
     """Steps of the best constant size until the residual is ε: ln(1/ε) / ln((κ+1)/(κ-1)), about (κ/2) ln(1/ε)."""
 
     claim = "="
@@ -74,7 +74,7 @@ class GdSteps(WorstCase, kind="gd_steps"):
         return math.log(1 / self.accuracy) / math.log((kappa + 1) / (kappa - 1))
 
 
-class Chebyshev(WorstCase, kind="chebyshev"):
+class Chebyshev(WorstCase, kind="chebyshev", titled="Chebyshev iteration"):
     """Smallest residual of any method with T gradients, worst case: 2/(ρ^T + ρ^-T), ρ = (√κ+1)/(√κ-1).
 
     The spectrum of S fills the interval between its ends. Conjugate gradients leave at most this residual in
@@ -114,7 +114,7 @@ class ConvexDescent(Bound):
         return self.smoothness * self.distance**2
 
 
-class GdSmooth(ConvexDescent, kind="gd_smooth"):
+class GdSmooth(ConvexDescent, kind="gd_smooth", titled="gradient descent on a smooth function"):
     """f - f* after T gradient steps of size 1/L: LR²/(4T+2), which is tight, or one of two textbook forms."""
 
     source = "@drori2014, theorem 3.1; @nesterov2004, corollary 2.1.2"
@@ -128,7 +128,7 @@ class GdSmooth(ConvexDescent, kind="gd_smooth"):
         return self.scale * factors[self.form]
 
 
-class Ista(ConvexDescent, kind="ista"):
+class Ista(ConvexDescent, kind="ista", titled="ISTA"):
     """f - f* after T steps of proximal gradient descent (ISTA) on a composite convex function: LR²/2T."""
 
     source = "@beck2009, theorem 3.1"
@@ -138,7 +138,7 @@ class Ista(ConvexDescent, kind="ista"):
         return self.scale / (2 * self.loops)
 
 
-class Fista(ConvexDescent, kind="fista"):
+class Fista(ConvexDescent, kind="fista", titled="FISTA"):
     """f - f* after T steps of FISTA, the accelerated form of `ista`: 2LR²/(T+1)²."""
 
     source = "@beck2009, theorem 4.4"
@@ -148,7 +148,7 @@ class Fista(ConvexDescent, kind="fista"):
         return 2 * self.scale / (self.loops + 1) ** 2
 
 
-class InexactGd(Bound, kind="inexact_gd"):
+class InexactGd(Bound, kind="inexact_gd", titled="inexact gradient descent"):
     """Distance to exact gradient descent after T steps, if each step has an error of at most ηε.
 
     (ε/β) ((1 + ηβ)^T - 1) for a smooth loss, Tηε for a convex loss, (ε/μ) (1 - (1 - ημ)^T) for a strongly

@@ -26,7 +26,7 @@ def wishart_moments(n: int, d: int) -> tuple[float, float, float, float]:
     return float(d), d * second / n, d * third / n**2, d * fourth / n**3
 
 
-class WishartMoments(InContext, kind="wishart_moments"):
+class WishartMoments(InContext, kind="wishart_moments", titled="moments of the sample covariance"):
     """Moment E tr Ŝ^j of the sample covariance Ŝ of N isotropic Gaussian inputs."""
 
     claim = "="
@@ -50,7 +50,7 @@ class DescentRisk(LinearExcess):
         self.require(self.noise == 0 or not noiseless, "noise 0")
 
 
-class GdRisk1(DescentRisk, kind="gd_risk_1"):
+class GdRisk1(DescentRisk, kind="gd_risk_1", titled="one gradient step"):
     """Excess after one gradient step of size `rate` from 0; the same as `averaging` with scale = rate."""
 
     claim = "="
@@ -63,7 +63,7 @@ class GdRisk1(DescentRisk, kind="gd_risk_1"):
         return self.averaging_excess(self.rate)
 
 
-class GdRisk2(DescentRisk, kind="gd_risk_2"):
+class GdRisk2(DescentRisk, kind="gd_risk_2", titled="two gradient steps"):
     """Excess after two gradient steps of size `rate` from 0, without noise: τ² E tr (I - ηŜ)⁴."""
 
     claim = "="
@@ -79,7 +79,7 @@ class GdRisk2(DescentRisk, kind="gd_risk_2"):
         return self.signal * (self.dim - 4 * eta * m1 + 6 * eta**2 * m2 - 4 * eta**3 * m3 + eta**4 * m4)
 
 
-class GdRiskMP(DescentRisk, kind="gd_risk_mp"):
+class GdRiskMP(DescentRisk, kind="gd_risk_mp", titled="gradient descent (asymptotic)"):
     """Excess after T gradient steps of size η < 2/(1 + √γ)² from 0, γ = d/N, for d and N to infinity."""
 
     claim = "~"
@@ -103,7 +103,7 @@ class GdRiskMP(DescentRisk, kind="gd_risk_mp"):
         return self.dim * marchenko_pastur_mean(excess, gamma)
 
 
-class FirstOrderBest(DescentRisk, kind="first_order_best"):
+class FirstOrderBest(DescentRisk, kind="first_order_best", titled="best first-order method"):
     """Smallest excess of any method with T gradients and fixed coefficients: τ² d / Σ_{k<=T} (N/d)^k.
 
     The coefficients may differ between steps, and momentum is allowed. The excess falls by the factor d/N per
@@ -122,7 +122,9 @@ class FirstOrderBest(DescentRisk, kind="first_order_best"):
         return self.signal * self.dim / float(np.polyval(np.ones(self.loops + 1), ratio))
 
 
-class FirstOrderBest2(DescentRisk, kind="first_order_best_2"):
+class FirstOrderBest2(
+    DescentRisk, kind="first_order_best_2", titled="best first-order method with two gradients"
+):
     """Smallest excess of a method with two gradients and fixed coefficients, no noise: τ² (d - v'A⁻¹v).
 
     The value is exact at finite size. v = (m₁, m₂) and A = [[m₂, m₃], [m₃, m₄]], with the moments m_j of

@@ -13,7 +13,7 @@ from loopscale.theory.bounds.descent import WorstCase
 SYSTEM = "linear regression"
 
 
-class BaiRidgeLayers(WorstCase, kind="bai_ridge_layers"):
+class BaiRidgeLayers(WorstCase, kind="bai_ridge_layers", titled="layers for ridge (Bai et al.)"):
     """Layers of 3 heads that predict within ε of ridge, with one descent step per layer.
 
     ceil(2κ ln(B_x B_w/(2ε))) + 1, where κ is the condition number of X'X/N + λ. Without `kappa` the value
@@ -78,7 +78,7 @@ class LayersForSteps(Bound):
         return steps
 
 
-class BaiIcgd(LayersForSteps, kind="bai_icgd"):
+class BaiIcgd(LayersForSteps, kind="bai_icgd", titled="layers for descent (Bai et al.)"):
     """Layers for L steps of descent on a convex loss, each within ε (see `inexact_gd`): L + 1."""
 
     source = "@bai2023, theorem 13"
@@ -88,7 +88,7 @@ class BaiIcgd(LayersForSteps, kind="bai_icgd"):
         return self.loops + 1.0
 
 
-class FuNewton(LayersForSteps, kind="fu_newton"):
+class FuNewton(LayersForSteps, kind="fu_newton", titled="layers for Newton steps (Fu et al.)"):
     """Layers for exactly k Newton steps: k + 8, with 3 layers of preparation and 5 of read-out.
 
     The construction uses ReLU, full attention and O(d) hidden units. Trained networks are faster: *each* of
@@ -102,7 +102,7 @@ class FuNewton(LayersForSteps, kind="fu_newton"):
         return self.loops + 8.0
 
 
-class OswaldGd(LayersForSteps, kind="oswald_gd"):
+class OswaldGd(LayersForSteps, kind="oswald_gd", titled="layers for gradient descent (von Oswald et al.)"):
     """Layers of linear attention for K gradient steps: K."""
 
     source = "@oswald2023, proposition 1 (from memory)"

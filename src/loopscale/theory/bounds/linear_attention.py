@@ -69,7 +69,7 @@ class LinearAttentionRisk(LinearExcess):
         return self.w_scale**2 * float(left.sum())
 
 
-class LsaMin(LinearAttentionRisk, kind="lsa_min"):
+class LsaMin(LinearAttentionRisk, kind="lsa_min", titled="best linear attention"):
     """Smallest excess of one layer of linear attention, trained and tested with N pairs.
 
     In a fixed basis the excess is τ² Σ λ (λ + tr Λ + σ²/τ²) / ((N+1) λ + tr Λ + σ²/τ²). For isotropic inputs
@@ -96,7 +96,7 @@ class TrainedAttention(LinearAttentionRisk):
         return self.points - 1 if self.trained is None else self.trained
 
 
-class LsaMatrix(TrainedAttention, kind="lsa_matrix"):
+class LsaMatrix(TrainedAttention, kind="lsa_matrix", titled="weights of linear attention"):
     """Eigenvalue of the inverse of the best weights G of one layer of linear attention.
 
     In a fixed basis this is an eigenvalue of Γ = (1 + 1/N) Λ + ((tr Λ + σ²/τ²)/N) I.
@@ -114,7 +114,7 @@ class LsaMatrix(TrainedAttention, kind="lsa_matrix"):
         return float(1 / self.gains(self.trained_pairs)[self.direction - 1])
 
 
-class LsaRisk(TrainedAttention, kind="lsa_risk"):
+class LsaRisk(TrainedAttention, kind="lsa_risk", titled="risk of linear attention"):
     """Excess of one layer of linear attention, trained with N pairs and tested with M pairs.
 
     The excess falls as 1/M to a floor of order 1/N², because the weights stay those for N pairs. In a fixed
@@ -129,7 +129,7 @@ class LsaRisk(TrainedAttention, kind="lsa_risk"):
         return self.excess(self.trained_pairs, self.seen)
 
 
-class LsaZhang(TrainedAttention, kind="lsa_zhang"):
+class LsaZhang(TrainedAttention, kind="lsa_zhang", titled="bound of linear attention (Zhang et al.)"):
     """Simple bound with the shape of `lsa_risk`, without noise: τ² tr Λ ((d+1)/M + (1 + 2d + d²κ)/N²)."""
 
     claim = "<="
@@ -146,7 +146,7 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang"):
         return self.w_scale**2 * float(s.sum()) * shape
 
 
-class LsaGeneral(TrainedAttention, kind="lsa_general"):
+class LsaGeneral(TrainedAttention, kind="lsa_general", titled="linear attention on other prompts"):
     """Excess of one layer of linear attention on prompts of one other relation between x and y.
 
     The excess is misfit + Σ λ a² (1 - λ/Γ)² + (1/M) Σ λ V/Γ², with a = Λ⁻¹ E[xy] and V_i the variance of x_i

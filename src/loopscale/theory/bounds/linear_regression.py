@@ -67,7 +67,7 @@ class LinearExcess(InContext):
         return self.signal * d * ((1 - c) ** 2 + c**2 * (d + 1) / n) + c**2 * self.noise**2 * d / n
 
 
-class Zero(LinearExcess, kind="zero"):
+class Zero(LinearExcess, kind="zero", titled="zero prediction"):
     """Excess of the prediction 0: τ² d."""
 
     claim = "="
@@ -78,7 +78,7 @@ class Zero(LinearExcess, kind="zero"):
         return self.signal * self.dim
 
 
-class OlsMinNorm(LinearExcess, kind="ols_min_norm"):
+class OlsMinNorm(LinearExcess, kind="ols_min_norm", titled="minimum-norm least squares"):
     """Excess of the least squares solution of minimum norm.
 
     With noise the excess is infinite for N in {d-1, d, d+1}, because 1/χ² with 1 or 2 degrees of freedom has
@@ -100,7 +100,7 @@ class OlsMinNorm(LinearExcess, kind="ols_min_norm"):
         return unseen + self.noise**2 * n / (d - n - 1) if n <= d - 2 else math.inf
 
 
-class BayesNoiseless(LinearExcess, kind="bayes_noiseless"):
+class BayesNoiseless(LinearExcess, kind="bayes_noiseless", titled="Bayes predictor without noise"):
     """Smallest possible excess without noise: τ² (d - N) for N < d, then 0."""
 
     claim = "="
@@ -126,7 +126,7 @@ class Averaging(LinearExcess, kind="averaging"):
         return self.averaging_excess(self.scale)
 
 
-class OneStepBest(LinearExcess, kind="one_step_best"):
+class OneStepBest(LinearExcess, kind="one_step_best", titled="best single gradient step"):
     """Excess of the best `averaging`, c = N/(N + a), a = d + 1 + σ²/τ², and of trained linear attention."""
 
     claim = "="
@@ -139,7 +139,7 @@ class OneStepBest(LinearExcess, kind="one_step_best"):
         return self.signal * self.dim * a / (self.seen + a)
 
 
-class BayesRidge(LinearExcess, kind="bayes_ridge"):
+class BayesRidge(LinearExcess, kind="bayes_ridge", titled="Bayes-optimal ridge"):
     """Smallest excess of any predictor, exact at finite size: the Bayes predictor, ridge with λ = σ²/τ²."""
 
     claim = "="
@@ -151,7 +151,7 @@ class BayesRidge(LinearExcess, kind="bayes_ridge"):
         return self.bayes_excess(self.seen)
 
 
-class DecoderFloor(LinearExcess, kind="decoder_floor"):
+class DecoderFloor(LinearExcess, kind="decoder_floor", titled="Bayes floor of a causal model"):
     """Smallest mean excess of a causal model of any depth: mean of `bayes_ridge` over N = 0, ..., points - 1."""
 
     claim = ">="
@@ -163,7 +163,7 @@ class DecoderFloor(LinearExcess, kind="decoder_floor"):
         return math.fsum(self.bayes_excess(n) for n in range(self.points)) / self.points
 
 
-class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp"):
+class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp", titled="Bayes-optimal ridge (asymptotic)"):
     """Limit of `bayes_ridge` for d, N to infinity at fixed γ = d/N.
 
     The limit cannot replace `bayes_ridge` at d = 20: it is 4 % too low at N = 2d and 23 % too low at N = d.
@@ -184,7 +184,7 @@ class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp"):
         return self.noise**2 * gamma * m
 
 
-class RidgeEquivalent(LinearExcess, kind="ridge_equiv"):
+class RidgeEquivalent(LinearExcess, kind="ridge_equiv", titled="ridge (asymptotic)"):
     """Excess of ridge with any penalty and inputs of any condition, for d and N to infinity.
 
     The limit is 12 % too low at d = 20, κ = 100, N = 10.

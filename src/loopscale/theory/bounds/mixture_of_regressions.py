@@ -24,7 +24,7 @@ NODES = 24
 """Number of nodes of the spline in the number of pairs."""
 
 
-class MlrLabelled(InContext, kind="mlr_labelled"):
+class MlrLabelled(InContext, kind="mlr_labelled", titled="least squares with known labels"):
     """E |β̂ - β|² of least squares with known component labels: v² d/(n-d-1). A lower reference."""
 
     claim = "="
@@ -59,7 +59,7 @@ def fisher_information(eta: float) -> tuple[float, float]:
     return float(weights @ (g**2 * about_a)), float(weights @ about_a)
 
 
-class MlrFisher(InContext, kind="mlr_fisher"):
+class MlrFisher(InContext, kind="mlr_fisher", titled="Fisher information bound"):
     """Mean squared error of maximum likelihood, fixed η, n to infinity: (v²/n) (1/E g²I(ηg) + (d-1)/E I(ηg)).
 
     The error falls as 1/n at every η. In η it falls about as 1/η² for small η and is flat above 1. The
@@ -116,7 +116,7 @@ class JinSymmetric(InContext):
         return rate**0.5 / (min(self.snr, 1) if self.reading == "corrected" else 1)
 
 
-class JinK2(JinSymmetric, kind="jin_k2"):
+class JinK2(JinSymmetric, kind="jin_k2", titled="parameter rate (Jin et al.)"):
     """|β̂ - β| for ±β: r^¼ at low SNR, r^½/min(η, 1) at high SNR, r = d ln²(n/δ)/n."""
 
     of = "parameter error"
@@ -129,7 +129,7 @@ class JinK2(JinSymmetric, kind="jin_k2"):
         return self.error(self.dim * log_sure**2 / n, self.dim * log**2 / n)
 
 
-class JinExcess(JinSymmetric, kind="jin_excess"):
+class JinExcess(JinSymmetric, kind="jin_excess", titled="excess-risk rate (Jin et al.)"):
     """Excess risk for ±β: √r at low SNR, r/min(η, 1)² at high SNR, r = d ln² n/n; `jin_k2`² up to logarithms."""
 
     of = "excess at a point"
@@ -142,7 +142,7 @@ class JinExcess(JinSymmetric, kind="jin_excess"):
         return self.error(self.dim * log**2 / n, self.dim * log_sure**2 / n) ** 2
 
 
-class JinGeneral(InContext, kind="jin_general"):
+class JinGeneral(InContext, kind="jin_general", titled="distance to the oracle (Jin et al.)"):
     """Distance to the prediction of an oracle that knows all β: √ln(d/δ) (√(dKρ² ln²(nK²/δ)/n) + √(dK/n))."""
 
     claim = "<="
@@ -172,7 +172,7 @@ class JinGeneral(InContext, kind="jin_general"):
         return math.sqrt(math.log(self.dim / self.failure)) * shape * (logs + 1)
 
 
-class JinPrompts(Bound, kind="jin_prompts"):
+class JinPrompts(Bound, kind="jin_prompts", titled="pretraining rate (Jin et al.)"):
     """Loss of L layers after pretraining on B prompts, above the best loss: L/√B."""
 
     claim = "<="
@@ -189,7 +189,7 @@ class JinPrompts(Bound, kind="jin_prompts"):
         return self.layers / math.sqrt(self.prompts)
 
 
-class KwonK2(InContext, kind="kwon_k2"):
+class KwonK2(InContext, kind="kwon_k2", titled="parameter rate (Kwon et al.)"):
     """Rate of |β̂ - β| for two components ±β: min((d/n)^¼, (d/n)^½/min(η, 1)).
 
     EM attains the rate, and no method has a faster one. There are three regimes: n^-¼ for η below (d/n)^¼,
@@ -210,7 +210,7 @@ class KwonK2(InContext, kind="kwon_k2"):
         return min(rate**0.25, rate**0.5 / min(self.snr, 1))
 
 
-class EmIterations(InContext, kind="em_iterations"):
+class EmIterations(InContext, kind="em_iterations", titled="iterations of EM"):
     """Iterations of EM until the error reaches `kwon_k2`: ln(n/d)/min(η, 1)², or √(n/d) for η below (d/n)^¼."""
 
     claim = "<="
@@ -229,7 +229,7 @@ class EmIterations(InContext, kind="em_iterations"):
         return math.log(ratio) / min(self.snr, 1) ** 2
 
 
-class MixtureTold(InContext, kind="mixture_told"):
+class MixtureTold(InContext, kind="mixture_told", titled="Bayes predictor with known components"):
     """Excess of the Bayes predictor that knows the component of each past pair: Σ π_k² τ² d E F(n_k, d).
 
     No predictor without this knowledge has a smaller excess. The excess is relative to the predictor that

@@ -40,7 +40,7 @@ class NewtonRate(WorstCase):
                 return 1 / kappa
 
 
-class NewtonResidual(NewtonRate, kind="newton_residual"):
+class NewtonResidual(NewtonRate, kind="newton_residual", titled="Newton's iteration"):
     """Residual after T steps of Newton's iteration: |I - M_T S| = |I - M_0 S|^(2^T).
 
     The residual is that of the slowest direction; the mean over directions is smaller in the first steps. A
@@ -61,7 +61,7 @@ class NewtonResidual(NewtonRate, kind="newton_residual"):
         return math.exp(math.ldexp(math.log1p(-progress), min(self.loops, 1000))) if progress < 1 else 0.0
 
 
-class NewtonSteps(NewtonRate, kind="newton_steps"):
+class NewtonSteps(NewtonRate, kind="newton_steps", titled="steps of Newton's iteration"):
     """Newton steps until a residual ε is left: log₂(ln(1/ε)/ln(1/r)), r the initial residual.
 
     From the best multiple of S this is about 2 log₂ κ + log₂ ln(1/ε) - 1.
@@ -80,7 +80,7 @@ class NewtonSteps(NewtonRate, kind="newton_steps"):
         return math.log2(math.log(1 / self.accuracy) / -math.log1p(-progress))
 
 
-class NewtonIsGd(Bound, kind="newton_is_gd"):
+class NewtonIsGd(Bound, kind="newton_is_gd", titled="gradient steps of Newton's iteration"):
     """Gradient steps of size η from 0 that equal T Newton steps from M_0 = ηI: 2^T, for every S and η."""
 
     claim = "="
@@ -94,7 +94,7 @@ class NewtonIsGd(Bound, kind="newton_is_gd"):
         return 2.0**self.loops
 
 
-class NewtonCoefficients(Bound, kind="newton_coefficients"):
+class NewtonCoefficients(Bound, kind="newton_coefficients", titled="coefficients of Newton's iteration"):
     """Coefficient of S^(2j-1) in M_T, from M_0 = αS: (-1)^(j+1) C(2^T, j) α^j, 1 <= j <= 2^T.
 
     @fu2023 print other coefficients for T = 1 and 2 (-4α²S³; 4, -12, 16, -16). The correct ones are 2α, -α²

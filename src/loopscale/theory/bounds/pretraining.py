@@ -46,7 +46,7 @@ class BaiTheorem21(WorstCase):
         self.require(self.seen >= self.dim, "N >= d")
 
 
-class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
+class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain", titled="pretraining rate (Bai et al.)"):
     """Excess after pretraining on n prompts of N >= Õ(d) pairs: sqrt((κ²d² + ln(1/ξ))/n) + dσ²/N.
 
     The excess falls as n^(-1/2) to a floor, the excess of least squares. The model has `bai_pretrain_layers`
@@ -66,7 +66,7 @@ class BaiPretrain(Pretrained, BaiTheorem21, kind="bai_pretrain"):
         return math.sqrt(complexity / self.prompts) + self.dim * self.noise**2 / self.seen
 
 
-class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
+class BaiCrossover(BaiTheorem21, kind="bai_crossover", titled="crossover of pretraining (Bai et al.)"):
     """Prompts at which the two terms of `bai_pretrain` are equal: κ²N²/σ⁴. More prompts gain little.
 
     The paper prints κ²N/σ², where the terms are not equal.
@@ -82,7 +82,9 @@ class BaiCrossover(BaiTheorem21, kind="bai_crossover"):
         return (self.condition_number * self.seen) ** 2 / self.noise**4
 
 
-class BaiPretrainLayers(BaiTheorem21, kind="bai_pretrain_layers"):
+class BaiPretrainLayers(
+    BaiTheorem21, kind="bai_pretrain_layers", titled="layers for pretraining (Bai et al.)"
+):
     """Layers for `bai_pretrain`: κ ln(κN/σ), attention only, with 3 heads and weights of norm sqrt(κd)."""
 
     claim = "<="
@@ -97,7 +99,7 @@ class BaiPretrainLayers(BaiTheorem21, kind="bai_pretrain_layers"):
         return kappa * math.log(kappa * self.seen / self.noise)
 
 
-class BaiCapacity(Pretrained, kind="bai_capacity"):
+class BaiCapacity(Pretrained, kind="bai_capacity", titled="capacity bound (Bai et al.)"):
     """Loss above that of the best model of the class: B² sqrt((L² (MD² + DD') + ln(1/ξ))/n).
 
     The bound grows with the class. At practical sizes it is far above any loss. In the paper each of the M
@@ -125,7 +127,7 @@ class BaiCapacity(Pretrained, kind="bai_capacity"):
         return self.clip_y**2 * math.sqrt((size + math.log(1 / self.failure)) / self.prompts)
 
 
-class BaiLs(LinearExcess, kind="bai_ls"):
+class BaiLs(LinearExcess, kind="bai_ls", titled="least-squares rate (Bai et al.)"):
     """Excess of a transformer that does least squares, for N >= Õ(d): dσ²/N."""
 
     claim = "<="
@@ -138,7 +140,7 @@ class BaiLs(LinearExcess, kind="bai_ls"):
         return self.dim * self.noise**2 / self.seen
 
 
-class BaiLasso(LinearExcess, kind="bai_lasso"):
+class BaiLasso(LinearExcess, kind="bai_lasso", titled="lasso rate (Bai et al.)"):
     """Excess of a transformer that does the lasso, for weights with s non-zero coordinates: σ² s ln(d/δ)/N."""
 
     claim = "<="
@@ -156,7 +158,7 @@ class BaiLasso(LinearExcess, kind="bai_lasso"):
         return self.noise**2 * self.nonzero * math.log(self.dim / self.failure) / self.seen
 
 
-class BaiNearBayes(LinearExcess, kind="bai_near_bayes"):
+class BaiNearBayes(LinearExcess, kind="bai_near_bayes", titled="near-Bayes transformer (Bai et al.)"):
     """Excess of a transformer of L layers that is nearly Bayes-optimal: `bayes_ridge` + 2ε, ε = e^(-L).
 
     L = O(ln 1/ε) layers come within ε of the Bayes risk of half the squared error, for N >= max(d/10, O(ln

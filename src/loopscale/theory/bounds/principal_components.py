@@ -18,7 +18,7 @@ from loopscale.theory.bounds.base import Bound
 SYSTEM = "spectral methods"
 
 
-class PowerTan(Bound, kind="power_tan"):
+class PowerTan(Bound, kind="power_tan", titled="power method (tangent)"):
     """tan θ_T after T steps of the power method: at most (λ₂/λ₁)^T tan θ_0, with equality if λ₂ = ... = λ_d."""
 
     claim = "<="
@@ -36,7 +36,7 @@ class PowerTan(Bound, kind="power_tan"):
         return self.ratio**self.loops * self.start
 
 
-class PowerTanMedian(Bound, kind="power_tan_median"):
+class PowerTanMedian(Bound, kind="power_tan_median", titled="power method (median tangent)"):
     """Median tangent after T power steps from a uniform start: (λ₂/λ₁)^T √((d-1) median F(d-1, 1)).
 
     Exact if λ₂ = ... = λ_d, otherwise an upper bound. The mean is infinite, because a start orthogonal to the
@@ -60,7 +60,7 @@ class PowerTanMedian(Bound, kind="power_tan_median"):
         return self.ratio**self.loops * start
 
 
-class PowerError(Bound, kind="power_error"):
+class PowerError(Bound, kind="power_error", titled="power method"):
     """Mean squared error E min(|v - v₁|², |v + v₁|²) of the power method after T steps from a uniform start.
 
     Exact if λ₂ = ... = λ_d, otherwise an upper bound. For d = 3 the value is 2a / (1 + a) with a = (1 -
@@ -97,7 +97,7 @@ class PowerError(Bound, kind="power_error"):
         return 4 * total * math.exp(-scipy.special.betaln(0.5, (self.dim - 1) / 2))
 
 
-class InitOverlap(Bound, kind="init_overlap"):
+class InitOverlap(Bound, kind="init_overlap", titled="overlap of a random start"):
     """P(|v'x| <= δ) for x uniform on the sphere and v fixed: about δ √(2d/π) for small δ and large d.
 
     This replaces lemma 8 of @he2024, which `he_init` has as printed.
@@ -117,7 +117,7 @@ class InitOverlap(Bound, kind="init_overlap"):
         return float(scipy.special.betainc(0.5, (self.dim - 1) / 2, self.overlap**2))
 
 
-class HeInit(Bound, kind="he_init"):
+class HeInit(Bound, kind="he_init", titled="bound of the start (He et al.)"):
     """P(a start overlaps its eigenvector by at most δ), as printed in lemma 8: √(δ/π) + exp(-C δ^-½).
 
     With `components: k` the second display of the lemma: k √(δ/π) + k exp(-C/δ) for any of k starts with an overlap of
@@ -146,7 +146,7 @@ class HeInit(Bound, kind="he_init"):
         )
 
 
-class RandomCosine(Bound, kind="random_cosine"):
+class RandomCosine(Bound, kind="random_cosine", titled="random direction"):
     """E |cos θ| or E cos² θ = 1/d of a uniform guess on the sphere: the score of an untrained network."""
 
     claim = "="
@@ -164,7 +164,7 @@ class RandomCosine(Bound, kind="random_cosine"):
         return math.exp(math.lgamma(self.dim / 2) - math.lgamma((self.dim + 1) / 2)) / math.sqrt(math.pi)
 
 
-class DavisKahan(Bound, kind="davis_kahan"):
+class DavisKahan(Bound, kind="davis_kahan", titled="Davis-Kahan theorem"):
     """sin θ between the eigenvectors of a matrix and of the matrix plus E: 2 |E| / gap; vacuous above 1."""
 
     claim = "<="
@@ -180,7 +180,7 @@ class DavisKahan(Bound, kind="davis_kahan"):
         return 2 * self.perturbation / self.gap
 
 
-class SpikedCosine(Bound, kind="spiked_cosine"):
+class SpikedCosine(Bound, kind="spiked_cosine", titled="spiked covariance"):
     """cos² θ between the first eigenvectors of the sample covariance and of the covariance I + ℓvv'.
 
     The limit is d, N to infinity. It is 0 for ℓ up to √γ, γ = d/N: fewer than d/ℓ² points do not show the

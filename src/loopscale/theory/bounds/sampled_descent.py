@@ -48,7 +48,9 @@ class SampledDescent(ConditionedDescent):
         return sampled_spectrum(self.dim, self.seen, self.condition, self.spectrum_levels)
 
 
-class FirstOrderSampled(SampledDescent, FirstOrderSpectrum, kind="first_order_sampled"):
+class FirstOrderSampled(
+    SampledDescent, FirstOrderSpectrum, kind="first_order_sampled", titled="best first-order method (sampled)"
+):
     """Smallest excess of any method with fixed coefficients and one gradient for each layer of each loop.
 
     The value holds at finite size, other than `first_order_spectrum`. Step sizes and momentum may differ from step to
@@ -58,7 +60,12 @@ class FirstOrderSampled(SampledDescent, FirstOrderSpectrum, kind="first_order_sa
     source = "derived: Christoffel function of sampled spectra"
 
 
-class TiedDescentSampled(SampledDescent, TiedDescent, kind="tied_descent_sampled"):
+class TiedDescentSampled(
+    SampledDescent,
+    TiedDescent,
+    kind="tied_descent_sampled",
+    titled="gradient descent of one step size (sampled)",
+):
     """Excess after T gradient steps of one size, the best size for the mean excess of the last ΔT steps.
 
     The value holds at finite size, other than `tied_descent`.

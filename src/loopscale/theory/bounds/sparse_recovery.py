@@ -56,7 +56,7 @@ class VaryingMeasurements(Sparse):
         return 1 - self.gamma * (2 / 3 - others - own)
 
 
-class ListaVM(VaryingMeasurements, kind="lista_vm"):
+class ListaVM(VaryingMeasurements, kind="lista_vm", titled="LISTA with varying measurements"):
     """|β̂ - β| after K layers: b e^(-αK), geometric in K with a rate α that rises with n up to -ln(1 - ⅔γ)."""
 
     of = "parameter error"
@@ -69,7 +69,7 @@ class ListaVM(VaryingMeasurements, kind="lista_vm"):
         return self.w_norm * self.error_factor**self.layers
 
 
-class ListaReadout(VaryingMeasurements, kind="lista_readout"):
+class ListaReadout(VaryingMeasurements, kind="lista_readout", titled="LISTA with a read-out"):
     """|ŷ - y| after K layers, with a linear read-out or a query token.
 
     Linear: b(1 - ⅔γ)^K + c₄ (K/√n) (1 - ⅔γ)^(K-1). Query: c₅ e^(-αK). A common claim is that the linear
@@ -93,7 +93,7 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout"):
         return self.x_norm * limit**self.layers + drift
 
 
-class ListaCP(Bound, kind="lista_cp"):
+class ListaCP(Bound, kind="lista_cp", titled="LISTA-CP"):
     """|β̂ - β| after K layers of LISTA-CP: s B ((2s-1)μ)^K + Cσ, C = 2 s C_W/(1 - (2s-1)μ), weights of the proof."""
 
     claim = "<="
@@ -122,7 +122,7 @@ class ListaCP(Bound, kind="lista_cp"):
         return self.nonzero * self.largest * rate**self.layers + noise
 
 
-class L1Threshold(Bound, kind="l1_threshold"):
+class L1Threshold(Bound, kind="l1_threshold", titled="threshold of l1 minimisation"):
     """Number of pairs from which l1 minimisation returns β: inf_t s(1+t²) + 2(d-s) [(1+t²)Φ(-t) - tφ(t)].
 
     The statement is for Gaussian inputs without noise. The change from failure to success is about √d wide.
@@ -154,7 +154,7 @@ class L1Threshold(Bound, kind="l1_threshold"):
         return s * (1 + t * t) + 2 * (d - s) * ((1 + t * t) * tail - t * density)
 
 
-class SparseOracle(Sparse, kind="sparse_oracle"):
+class SparseOracle(Sparse, kind="sparse_oracle", titled="least squares with known support"):
     """Excess of least squares with known support: σ² s/(n-s-1), and 0 without noise. A lower reference."""
 
     claim = "="

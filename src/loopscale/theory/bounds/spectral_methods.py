@@ -49,7 +49,7 @@ class Spectrum(Bound):
         self.require(min(gaps, default=self.gap) >= self.gap, "eigenvalues that fall by the gap or more")
 
 
-class HePca(Spectrum, kind="he_pca"):
+class HePca(Spectrum, kind="he_pca", titled="power-method bound (He et al.)"):
     """Error of eigenvector η+1 after τ = ln(1/(ε₀δ))/ε₀ power steps: τελ₁² + (λ₁√ε₀/Δ) Π_{i<=η} 5λ_{i+1}/Δ.
 
     Corrected: the product runs to η, but in the paper it runs to k. `finite_iterations` corrects the joint bound.
@@ -96,7 +96,7 @@ class HePca(Spectrum, kind="he_pca"):
         return approximation + lam[0] / self.gap * math.sqrt(self.unconverged) * math.prod(factors)
 
 
-class HePcaN(Bound, kind="he_pca_n"):
+class HePcaN(Bound, kind="he_pca_n", titled="generalisation bound (He et al.)"):
     """Loss above the best of the class after pretraining on n prompts: √((k³ L M d² ln(B+k) + ln(1/ξ)) / n)."""
 
     claim = "<="
@@ -125,7 +125,7 @@ class HePcaN(Bound, kind="he_pca_n"):
         return math.sqrt((complexity - math.log(self.failure)) / self.prompts)
 
 
-class HePcaErm(Spectrum, kind="he_pca_erm"):
+class HePcaErm(Spectrum, kind="he_pca_erm", titled="pretraining bound (He et al.)"):
     """Error of k eigenvectors after pretraining: the bounds of theorem 7 and proposition 9, summed.
 
     The terms are τεkλ₁², the finite iterations (`finite_iterations`) and √((k³ ln(1/(ε₀δ)) B^d d² ln(B+k) +
@@ -172,7 +172,7 @@ class HePcaErm(Spectrum, kind="he_pca_erm"):
         return approximation + iterations + math.sqrt(pretraining)
 
 
-class HePcaTuned(Bound, kind="he_pca_tuned"):
+class HePcaTuned(Bound, kind="he_pca_tuned", titled="tuned pretraining bound (He et al.)"):
     """Least `he_pca_erm` over ε and ε₀, up to logarithms: n^-a.
 
     The paper prints a = 1/5 (`iterations: fixed`, `term: linear`). This exponent requires that the number of power
@@ -203,7 +203,7 @@ class HePcaTuned(Bound, kind="he_pca_tuned"):
         return self.prompts**-self.exponent
 
 
-class HeGmm(Bound, kind="he_gmm"):
+class HeGmm(Bound, kind="he_gmm", titled="clustering bound (He et al.)"):
     """Misclassified share for two components, N points and n pretraining prompts: (d ln²N/N)^⅓ + C n^(-1/7).
 
     The source garbles C, a factor of the dimension and the size of the centres. Here C is one number,

@@ -46,7 +46,7 @@ class PooledAttention(TaskPool):
         self.require(self.seen >= 1, "N >= 1")
 
 
-class LsaTaskPool(PooledAttention, kind="lsa_task_pool"):
+class LsaTaskPool(PooledAttention, kind="lsa_task_pool", titled="linear attention on a task pool"):
     """Excess of the best linear attention for one pool, from the eigenvalues r of (1/k) Σ w w'.
 
     On the pool: Σ r (r + Σr + σ²)/((N+1) r + Σr + σ²). On new tasks: Σ τ² (1-g)² + g² (τ² (d+1) + σ²)/N, with
@@ -68,7 +68,9 @@ class LsaTaskPool(PooledAttention, kind="lsa_task_pool"):
         return math.fsum(self.share(x, math.fsum(r)) for x in r)
 
 
-class LsaTaskPoolMP(PooledAttention, kind="lsa_task_pool_mp"):
+class LsaTaskPoolMP(
+    PooledAttention, kind="lsa_task_pool_mp", titled="linear attention on a task pool (asymptotic)"
+):
     """Mean of `lsa_task_pool` over pools of k tasks, for d, k, N to infinity: a knee at k = d, then 1/k."""
 
     claim = "~"
@@ -85,7 +87,7 @@ class LsaTaskPoolMP(PooledAttention, kind="lsa_task_pool_mp"):
         )
 
 
-class Dmmse(TaskPool, kind="dmmse"):
+class Dmmse(TaskPool, kind="dmmse", titled="Bayes predictor of the task pool"):
     """Excess of the posterior mean over k tasks, the Bayes predictor for the pool, as N tends to infinity.
 
     The number k is fixed. With many pairs the posterior mean is the nearest task of the pool, for every noise
