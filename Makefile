@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 # The tests start Python hundreds of times. Without bytecode files each start compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help quickstart test lint shapes slow hosts soak processors bench notebooks pictures findings noise docs ui install clean
+.PHONY: help quickstart test lint shapes slow hosts soak processors bench notebooks pictures findings noise docs dist ui install clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -97,6 +97,11 @@ noise: $(READY)  ## measure the noise between replicates in notebooks/data again
 docs: $(READY)  ## build the documentation site in .site/, and end at the first warning
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .mkdocs.yml
+
+# The wheel is built from the source distribution, so both have the same content, whatever else lies in the checkout.
+dist: $(READY)  ## build the source distribution and the wheel in dist/
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(BIN)/python -m build --outdir dist .
 
 ui: $(RUNS)  ## browse the results of the quickstart
 	$(BIN)/loopscale ui --store $(STORE)

@@ -25,6 +25,7 @@ _MODULES = {
     "Study": "loopscale.studies.spec",
     "StudyResults": "loopscale.analysis.notebook",
     "best": "loopscale.interface.answers",
+    "compare": "loopscale.interface.comparing",
     "open_store": "loopscale.records.stores.opening",
     "plan": "loopscale.interface.planning",
     "progress_display": "loopscale.runner.progress",
@@ -32,6 +33,7 @@ _MODULES = {
     "report": "loopscale.interface.reports",
     "results": "loopscale.interface.queries",
     "run": "loopscale.interface.running",
+    "simulate": "loopscale.interface.simulating",
 }
 """The module of each public name. `__init__.pyi` declares the names for editors and type checkers."""
 __all__ = ["__version__", "errors", *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]: the stub has the names

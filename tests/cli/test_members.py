@@ -1,9 +1,12 @@
 """`loopscale check`, `new` and `show` with members from outside, in real processes."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,15 +24,32 @@ def ask(folder: Path, *words: str, **environment: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["model", "task"])
-def test_a_written_start_passes_the_contracts_unchanged(tmp_path: Path, what: str):
-    made = ask(tmp_path, "new", what, "my_first")
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [("model", []), ("task", []), ("solver", []), ("model", ["--full"]), ("task", ["--full"])],
+)
+def test_a_written_start_passes_the_contracts_unchanged(tmp_path: Path, what: str, options: list[str]):
+    made = ask(tmp_path, "new", what, "my_first", *options)
     assert made.stdout.splitlines()[0] == "wrote my_first.py"
     done = ask(tmp_path, "check", "my_first.py")
     assert done.returncode == 0, done.stdout
     assert "failed" not in done.stdout
     assert f"{what} my_first" in done.stdout.splitlines()[0]
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 35
+
+
+@pytest.mark.parametrize(("what", "short"), [("model", "wrap("), ("task", "task_from(")])
+def test_a_start_is_short_by_default_and_a_class_of_the_interface_on_request(
+    loopscale: Callable[..., Any], elsewhere: Path, what: str, short: str
+):
+    assert loopscale("new", what, "first").code == loopscale("new", what, "second", "--full").code == 0
+    texts = [(elsewhere / name).read_text() for name in ("first.py", "second.py")]
+    assert [f"\n{short}" in text for text in texts] == [True, False]
+    code = [line for line in texts[0].partition("\n\n\n")[2].splitlines() if line.strip() and line[0] != "#"]
+    assert len(code) <= 20
+    for text, name in zip(texts, ("first", "second"), strict=True):
+        assert f"loopscale check {name}.py" in text
+        assert f"my_{what}" not in text
 
 
 @pytest.mark.slow
@@ -63,19 +83,25 @@ def test_a_written_study_can_be_planned_unchanged(tmp_path: Path):
     ],
 )
 def test_the_contracts_find_a_wrong_model(tmp_path: Path, before: str, after: str, test: str):
-    ask(tmp_path, "new", "model", "my_model")
+    ask(tmp_path, "new", "model", "my_model", "--full")
     file = tmp_path / "my_model.py"
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after))
     done = ask(tmp_path, "check", "my_model.py", "-k", test)
     assert done.returncode == 1, done.stdout
-    assert test in done.stdout
+    words = test.replace("_", " ")
+    assert words in done.stdout, "a broken rule, or the rule under test of an error"
+    assert re.search(r"^my_model\.py:\d+: model my_model( breaks the rule: |: )", done.stdout, re.MULTILINE)
+    assert "\n  remedy: " in done.stdout
+    traced = ask(tmp_path, "check", "my_model.py", "-k", test, "--trace")
+    assert f"test_{test}" not in done.stdout
+    assert test in traced.stdout
 
 
 @pytest.mark.slow
 def test_the_contracts_run_in_one_thread(tmp_path: Path):
     """On two threads the contracts of a task took ten times as long."""
-    ask(tmp_path, "new", "model", "my_model")
+    ask(tmp_path, "new", "model", "my_model", "--full")
     file = tmp_path / "my_model.py"
     line = "        return MyModelNet("
     file.write_text(file.read_text().replace(line, f"        assert torch.get_num_threads() == 1\n{line}"))
@@ -85,7 +111,7 @@ def test_the_contracts_run_in_one_thread(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_contracts_find_a_wrong_floor_and_a_wrong_variance(tmp_path: Path):
-    ask(tmp_path, "new", "task", "my_task")
+    ask(tmp_path, "new", "task", "my_task", "--full")
     file, text = tmp_path / "my_task.py", (tmp_path / "my_task.py").read_text()
     file.write_text(text.replace('"reference", {"kind": "ridge"}', '"bayes", {"kind": "averaging"}'))
     done = ask(tmp_path, "check", "my_task.py", "-k", "bayes_predictor")
@@ -101,6 +127,8 @@ def test_a_start_replaces_no_file_and_takes_no_kind_of_the_package(tmp_path: Pat
     for words, what in (
         (("model", "mine"), "there is a file mine.py already; choose another name"),
         (("model", "looped"), "there is a model 'looped' already; choose another name"),
+        (("solver", "ridge"), "there is a solver 'ridge' already; choose another name"),
+        (("study", "mine", "--full"), "a study has one form; leave --full out"),
         (("task", "My-Task"), "'My-Task' cannot be a name here"),
     ):
         done = ask(tmp_path, "new", *words)
@@ -127,7 +155,7 @@ def test_check_without_pytest_says_what_to_install(tmp_path: Path):
 
 @pytest.mark.slow
 def test_show_lists_and_describes_members_of_the_environment(tmp_path: Path):
-    ask(tmp_path, "new", "model", "my_model")
+    ask(tmp_path, "new", "model", "my_model", "--full")
     (tmp_path / "broken.py").write_text("1 / 0\n")
     named = {"LOOPSCALE_PLUGINS": "my_model.py:broken.py"}
     done = ask(tmp_path, "show", "models", **named)
@@ -164,7 +192,7 @@ evaluate: {loops: 2, prompts: 16}
 def test_a_task_that_ends_the_program_is_a_mistake_and_a_task_that_prints_leaves_json_alone(
     tmp_path: Path, line: str, code: int
 ):
-    assert ask(tmp_path, "new", "task", "mine").returncode == 0
+    assert ask(tmp_path, "new", "task", "mine", "--full").returncode == 0
     (tmp_path / "study.yaml").write_text(NOISY_OR_ENDING)
     file = tmp_path / "mine.py"
     head, found, rest = file.read_text().partition('        """Fresh prompts.')

@@ -104,3 +104,21 @@ def test_reading_verbs_answer_with_one_notice(
     listed = loopscale("list", "--store", "records", "--json")
     assert (listed.code, listed.err) == (0, "")
     assert len(package.results(study, "records").best()) == 2
+
+
+def said_by_plan(loopscale: Callable[..., Any], study: Path) -> list[str]:
+    answer = loopscale("plan", study, "--rate", "1e9", "--workers", "1", "--store", "records", "--json")
+    assert answer.code == 0, answer.err
+    return [warning for warning in answer.json["warnings"] if "since the last run" in warning]
+
+
+def test_a_plan_says_how_many_trials_a_changed_plugin_trains_again(
+    study: Path, loopscale: Callable[..., Any]
+):
+    (study.parent / "my_model.py").write_text(MODEL + "# a comment\n")
+    assert said_by_plan(loopscale, study) == []
+    changed(study)
+    trials = 2 * (2 + 3)
+    assert said_by_plan(loopscale, study) == [
+        f"my_model.py has changed since the last run: {trials} trials train again"
+    ]

@@ -123,3 +123,13 @@ def test_the_schema_has_own_members_beside_those_of_the_package(
     kinds = schema["properties"]["fixed"]["properties"]["model"]["properties"]["kind"]["enum"]
     assert "own_net" in kinds
     assert sorted(kinds) == sorted(Model.choices())
+
+
+def test_a_written_study_names_the_schema_beside_it_and_is_valid(
+    loopscale: Callable[..., Any], elsewhere: Path
+):
+    assert loopscale("new", "study", "mine").code == 0
+    file = elsewhere / "mine.yaml"
+    assert file.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
+    assert "loopscale schema > schema.json" in file.read_text()
+    assert mistakes(read_yaml(file).tree) == []

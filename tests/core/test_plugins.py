@@ -395,7 +395,7 @@ def test_a_class_of_a_notebook_is_refused_because_no_worker_knows_the_class(stud
 EXAMPLE = Path(__file__).parents[2] / "examples/loopscale_fourier/src/loopscale_fourier/model.py"
 STEPS = EXAMPLE.read_text().replace("gated_rnn", "my_model").replace("Gated", "My")
 """A model with a prediction after every layer."""
-START = (Path(loopscale.__file__).parent / "cli/templates/model.txt").read_text()
+START = (Path(loopscale.__file__).parent / "cli/templates/model_full.txt").read_text()
 """The start of a model around a plain module."""
 LAST = "return torch.stack([self.read_out(state) for state in self._run(state, first - 1, steps)])"
 

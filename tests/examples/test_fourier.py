@@ -14,7 +14,7 @@ from tests.runner.drivers import TRACING, Driver
 
 pytestmark = pytest.mark.slow
 
-TRIALS, BASELINES = 2 * (2 + 2), 1
+TRIALS, BASELINES = 2 * (2 + 2), 2
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,13 @@ def test_the_study_of_the_package_survives_a_kill_and_names_the_package(installe
     assert name == "loopscale_fourier"
     assert (gated["kind"], looped["kind"], looped["model"]) == ("gated_rnn", "looped", None)
     (measured,) = rows("SELECT min(wrong_sign) AS low, max(wrong_sign) AS high FROM trials")
+    sql = (
+        'SELECT "solver.kind" AS kind, "solver.plugin" AS plugin, error FROM trials WHERE role = \'baseline\''
+    )
+    kernel, ridge = sorted(rows(sql), key=lambda row: row["kind"])
+    assert (kernel["kind"], ridge["kind"], ridge["plugin"]) == ("periodic_kernel", "ridge", None)
+    assert kernel["plugin"] == f"{name} {digest}"
+    assert ridge["error"] < kernel["error"] < 1, "the kernel beats the prediction 0, and no Bayes predictor"
     assert 0 <= measured["low"] <= measured["high"] < 0.6
     trial = rows(
         "SELECT any_value(trial) AS key FROM trials WHERE role = 'replicate' AND \"model.kind\" = 'gated_rnn'"
@@ -68,8 +75,8 @@ def test_the_study_of_the_package_survives_a_kill_and_names_the_package(installe
 def test_the_members_of_the_package_pass_the_contracts(installed: Path, tmp_path: Path):
     done = ask(tmp_path, "check", "loopscale_fourier", path=python_path(installed))
     assert done.returncode == 0, done.stdout
-    assert "model gated_rnn" in done.stdout.splitlines()[0]
-    assert "task fourier" in done.stdout.splitlines()[0]
+    for member in ("model gated_rnn", "task fourier", "solver periodic_kernel"):
+        assert member in done.stdout.splitlines()[0]
 
 
 def test_show_finds_the_members_of_the_package(installed: Path, tmp_path: Path):

@@ -13,14 +13,14 @@ from tests.examples.packages import install_loopscale
 pytestmark = pytest.mark.slow
 
 STUDY = """question: Does a plugin run from an installed package?
-plugins: [./my_model.py, ./my_task.py]
+plugins: [./my_model.py, ./my_task.py, ./my_solver.py]
 fixed:
   task: {kind: my_task, dim: 2, points: 5}
-  model: {kind: my_model, layers: 2, width: 8}
+  model: {kind: my_model, layers: 2, dim: 8}
   training: {steps: 20, batch_size: 8, eval_every: 10}
 replicates: 2
 evaluate: {prompts: 32}
-baselines: [ridge]
+baselines: [ridge, my_solver]
 """
 
 
@@ -38,6 +38,7 @@ def test_an_installed_package_writes_checks_and_runs_members_of_a_study(tmp_path
 
     ask("new", "model", "my_model")
     ask("new", "task", "my_task")
+    ask("new", "solver", "my_solver")
     assert " passed" in ask("check", "my_model.py", "-k", "meta or flops")
     (tmp_path / "mine.yaml").write_text(STUDY)
     ask("run", "mine.yaml", "--store", "store", "--workers", "2")

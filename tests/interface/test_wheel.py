@@ -1,4 +1,4 @@
-"""The wheel, in an environment of its own: the quickstart runs by name, outside of the checkout, with a plugin."""
+"""Wheel and source distribution, each in an empty environment: the quickstart runs by name, outside of the checkout."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import venv
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,65 +41,61 @@ def build(kind: str, folder: Path) -> Path:
     return folder / done.stdout.split()[-1]
 
 
-@pytest.mark.timeout(1800)  # a real study, on a machine with other work
-def test_the_installed_wheel_runs_the_quickstart_outside_of_the_checkout(tmp_path: Path):
-    wheel = build("wheel", tmp_path)
-    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".yaml")}
-    studies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "studies").rglob("*.yaml")}
-    assert {name.removeprefix("loopscale/shipped/") for name in shipped} == studies
+def shipped_studies() -> set[str]:
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / "studies").rglob("*.yaml")}
 
-    venv.create(tmp_path / "environment", with_pip=False, symlinks=True)
-    python = tmp_path / "environment/bin/python"
+
+def install(archive: Path, folder: Path) -> tuple[Path, Path]:
+    """Install an archive into an empty environment. Returns the folder of its packages, and its `loopscale`."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin/python"
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     purelib = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     # The dependencies are those of this environment. A .pth file below it, as of an editable install, is not read.
     folders = [path for path in sys.path if Path(path).name == "site-packages"]
     (Path(purelib) / "dependencies.pth").write_text("\n".join([*folders, ""]))
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    ]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    command += ["--no-deps", "--no-index", "--no-build-isolation", str(archive)]
     # With the checkout on PYTHONPATH pip would take the package for installed.
     alone = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(install, check=True, capture_output=True, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, env=alone)
+    assert done.returncode == 0, done.stderr
+    return Path(purelib), folder / "bin/loopscale"
+
+
+@pytest.mark.timeout(1800)  # a real study, on a machine with other work
+@pytest.mark.parametrize("kind", ["wheel", pytest.param("sdist", marks=pytest.mark.slow)])
+def test_an_installed_archive_runs_the_quickstart_outside_of_the_checkout(tmp_path: Path, kind: str):
+    purelib, program = install(build(kind, tmp_path), tmp_path / "environment")
+    shipped = purelib / "loopscale/shipped"
+    assert {path.relative_to(shipped).as_posix() for path in shipped.rglob("*.yaml")} == shipped_studies()
 
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "own_squares.py").write_text(PLUGIN)
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LOOPSCALE_STORE")
-    } | {"LOOPSCALE_PLUGINS": "own_squares.py"}
-    where = [python, "-c", "import loopscale; print(loopscale.__file__)"]
-    found = subprocess.run(where, cwd=outside, env=environment, capture_output=True, text=True, check=True)
-    assert Path(found.stdout.strip()).is_relative_to(purelib)
-    program = tmp_path / "environment/bin/loopscale"
-    command = [program, "run", "quickstart", "--workers", "1", "--json", *SMALL]
-    done = subprocess.run(command, cwd=outside, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    kept = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "LOOPSCALE_STORE")}
+    environment = kept | {"LOOPSCALE_PLUGINS": "own_squares.py"}
+
+    def ask(*words: str | Path) -> str:
+        done = subprocess.run(words, cwd=outside, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    found = ask(program.with_name("python"), "-c", "import loopscale; print(loopscale.__file__)")
+    assert Path(found.strip()).is_relative_to(purelib)
+    answer = json.loads(ask(program, "run", "quickstart", "--workers", "1", "--json", *SMALL))
     assert answer["outcomes"] == {"finished": 9}
     assert Path(answer["report"]).is_file()
-    listed = subprocess.run(
-        [program, "list"], cwd=outside, env=environment, capture_output=True, text=True, check=True
-    )
-    assert "quickstart" in listed.stdout
+    assert "quickstart" in ask(program, "list")
     sql = 'SELECT "solver.plugin" AS plugin FROM trials WHERE "solver.kind" = \'own_squares\''
-    asked = subprocess.run(
-        [program, "query", sql, "--json"],
-        cwd=outside,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [row["plugin"].split()[0] for row in json.loads(asked.stdout)] == ["own_squares.py"]
+    assert [row["plugin"].split()[0] for row in json.loads(ask(program, "query", sql, "--json"))] == [
+        "own_squares.py"
+    ]
+    page = json.loads(ask(program, "report", "quickstart", "--out", "page.html", "--json"))["file"]
+    assert "own_squares" in (outside / page).read_text()
+    assert " seeds" in ask(program, "show", "study")
+    ask(program, "new", "solver", "my_solver")
+    ask(program, "check", "my_solver.py", "-k", "float64")
 
 
 @pytest.mark.slow
@@ -113,5 +108,5 @@ def test_the_source_distribution_holds_the_package_and_its_studies(tmp_path: Pat
         path.relative_to(root / "src/loopscale/shipped").as_posix()
         for path in root.rglob("shipped/**/*.yaml")
     }
-    assert shipped == {path.relative_to(ROOT).as_posix() for path in (ROOT / "studies").rglob("*.yaml")}
+    assert shipped == shipped_studies()
     assert (root / "src/loopscale/__init__.pyi").is_file()

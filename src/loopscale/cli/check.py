@@ -30,10 +30,14 @@ def command(
     only: Annotated[
         str, typer.Option("-k", metavar="WORDS", help="Run only tests whose names match, as in pytest.")
     ] = "",
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print the code of every failed test, as pytest does.")
+    ] = False,
 ) -> None:
     """Test outside members: shapes, determinism, causality, counted work, gradients, floors.
 
     These are the tests of the package's own members. They run on every member of the file with its default settings.
+    For every broken rule the command prints the member, the line, what was found, and the remedy.
 
     [bold]Example[/bold]  loopscale check my_model.py
     """
@@ -57,7 +61,16 @@ def command(
     if not modules:
         say("the classes keep to the interface; there are no further tests of such members")
         raise typer.Exit(DONE)
-    words = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "loopscale.contracts.plugin"]
+    words = [
+        "-q",
+        "--no-header",
+        f"--tb={'short' if trace else 'no'}",
+        "-rN",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "loopscale.contracts.plugin",
+    ]
     words += [
         "-c",
         str(Path(contracts.__file__).with_name("pytest.ini")),
@@ -66,4 +79,6 @@ def command(
     ]
     words += ["--members", members, *(["-k", only] if only else [])]
     code = pytest.main([*words, "--pyargs", *(f"loopscale.contracts.{name}" for name in modules)])
+    if code == pytest.ExitCode.TESTS_FAILED and not trace:
+        say(f"`loopscale check {members} --trace` prints the code of the failed tests")
     raise typer.Exit(DONE if code == pytest.ExitCode.OK else FAILED)

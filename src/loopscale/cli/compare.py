@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.errors import UsageError
 from loopscale.cli.options import (
     JsonOption,
     StorageOption,
@@ -61,24 +60,16 @@ def command(
 
     [bold]Example[/bold]  loopscale compare algoformer/figure3 algoformer/reduced/figure3 --out figure3.html
     """
-    from loopscale.analysis.answers.two_studies import compare
     from loopscale.analysis.report.two_studies_page import two_studies_page
-    from loopscale.interface.recorded import recorded
+    from loopscale.interface import comparing
     from loopscale.interface.reports import check_named, write_page
-    from loopscale.notation.files import recorded_name
 
-    names = [recorded_name(study) for study in (first, second)]
-    if names[0] == names[1] and of_second is None:
-        raise UsageError(
-            f"{names[0]} is compared with itself; give two studies (`loopscale list` names them), or --second-store"
-        )
+    comparing.compared_names(first, second, two_stores=of_second is not None)
     if out is not None:
         check_named(out)
     place = open_store(context, store, storage)
-    other = place if of_second is None else open_store(context, of_second, None)
-    if names[0] == names[1]:
-        names = [f"{name} in {each.name}" for name, each in zip(names, (place, other), strict=True)]
-    studies = compare(recorded(place, first), recorded(other, second), (names[0], names[1]))
+    other = None if of_second is None else open_store(context, of_second, None)
+    studies = comparing.compare(first, second, place, other)
     if out is not None:
         write_page(out, two_studies_page(studies).encode())
     if as_json:

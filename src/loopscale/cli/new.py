@@ -1,4 +1,4 @@
-"""`loopscale new`: a commented start of a task, a model or a study."""
+"""`loopscale new`: a commented start of a task, a model, a solver or a study."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,21 @@ from loopscale.cli.errors import UsageError
 from loopscale.cli.output import say
 
 MODULE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def command(
-    what: Annotated[Literal["task", "model", "study"], typer.Argument(metavar="task|model|study")],
+    what: Annotated[
+        Literal["task", "model", "solver", "study"], typer.Argument(metavar="task|model|solver|study")
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _, as in my_model.")],
+    full: Annotated[
+        bool, typer.Option("--full", help="Of a task or a model: a class that decides everything itself.")
+    ] = False,
 ) -> None:
-    """Write a commented start, which runs unchanged: a task or a model in NAME.py, or a study in NAME.yaml.
+    """Write a commented start, which runs unchanged: a member in NAME.py, or a study in NAME.yaml.
+
+    A model starts as a plain PyTorch module, and a task as a function that draws pairs.
 
     [bold]Example[/bold]  loopscale new model my_model
     """
@@ -24,9 +32,12 @@ def command(
 
     if not MODULE_NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a name here; use small letters, digits and _, as in my_{what}")
+    template = TEMPLATES / (f"{what}_full.txt" if full else f"{what}.txt")
+    if not template.is_file():
+        raise UsageError(f"a {what} has one form; leave --full out")
     folder = (studies_folder() or Path()) if what == "study" else Path()
     file = folder / f"{name}.{'yaml' if what == 'study' else 'py'}"
-    text = Path(__file__).with_name("templates").joinpath(f"{what}.txt").read_text()
+    text = template.read_text()
     camel = "".join(part.capitalize() for part in name.split("_"))
     text = text.replace(f"My{what.capitalize()}", camel).replace(f"my_{what}", name)
     _check_kind(what, name)

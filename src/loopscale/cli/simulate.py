@@ -1,15 +1,14 @@
 """`loopscale simulate`: the course of a study on a cluster, computed from recorded learning curves."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption, SetOption, StudyArgument, check_rate, parse_assignments
 from loopscale.cli.output import format_duration, plural, say, show_json
 
 if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.cluster.base import Prices
     from loopscale.runner.simulation.forecast import Forecast
     from loopscale.runner.simulation.simulate import SimulatedCluster
     from loopscale.runner.simulation.until import UntilForecast
@@ -75,65 +74,37 @@ def command(
     """
     changes = parse_assignments(overrides)
     check_rate(rate)
-    from loopscale.foresight.study_speed import with_speed
-    from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
-    from loopscale.runner.simulation.forecast import forecast
-    from loopscale.runner.simulation.simulate import SimulatedCluster
+    from loopscale.interface import simulating
     from loopscale.studies.spec import Study
 
-    loaded = with_speed(Study.load(study, changes), rate)
-    prices = _prices(cluster) if cluster else None
-    cluster_size = SimulatedCluster(_slots(loaded, gpus, workers), start_up, faults, kill, seed)
-    recorded = read_recorded_trials(curves) if curves else []
-    if curves and not recorded:
-        raise UsageError(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
-    known_curves = LearningCurves(loaded, recorded, rate)
-    result = forecast(loaded, known_curves, cluster_size)
-    cost = prices.cost(result.core_hours, result.gpu_hours) if prices else None
-    until = list["UntilForecast"]()
-    if loaded.until:
-        from loopscale.runner.simulation.until import until_forecasts
-
-        until = until_forecasts(loaded, known_curves, cluster_size, courses, noise)
+    done = simulating.simulate(
+        Study.load(study, changes),
+        curves,
+        workers=workers,
+        gpus=gpus,
+        start_up=start_up,
+        faults=faults,
+        kill=kill,
+        rate=rate,
+        cluster=cluster,
+        noise=noise,
+        courses=courses,
+        seed=seed,
+    )
     if as_json:
-        added = {"until": [each.document() for each in until]} if loaded.until else {}
-        show_json(result.document() | {"cost": cost, "currency": prices.currency if prices else None} | added)
+        show_json(done.document())
         return
-    _show(loaded, result, cluster_size, measured=rate is None)
-    if prices:
+    result = done.forecast
+    _show(done.study, result, done.cluster, measured=rate is None)
+    if done.currency:
         say(
-            f"cost: {cost:,.4g} {prices.currency} for {result.gpu_hours:,.4g} GPU-hours and "
+            f"cost: {done.cost:,.4g} {done.currency} for {result.gpu_hours:,.4g} GPU-hours and "
             f"{result.core_hours:,.4g} core-hours"
         )
     if result.resumed:
         _show_resumed(result)
-    if until:
-        _show_until(until, loaded)
-
-
-def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
-    """Trials at a time. Raises UsageError."""
-    if (gpus is None) == (workers is None):
-        raise UsageError("the size of the cluster is missing or given twice; give either --gpus or --workers")
-    if workers:
-        return workers
-    share = study.resources.gpu or 1.0
-    slots = int((gpus or 0) / share + 1e-9)
-    if slots < 1:
-        raise UsageError(f"--gpus {gpus:g} have no room for a trial of {share:g} GPU; give more")
-    return slots
-
-
-def _prices(cluster: str) -> "Prices":
-    """Raises UsageError and Mistakes."""
-    from loopscale.cluster.files import load_cluster
-
-    name, settings = load_cluster(cluster)
-    if settings.prices is None:
-        raise UsageError(
-            f"the cluster {name} has no prices; write prices: {{gpu_hour: ..., core_hour: ...}} in its file"
-        )
-    return settings.prices
+    if done.until:
+        _show_until(done.until)
 
 
 def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measured: bool) -> None:
@@ -163,7 +134,7 @@ def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measu
     )
 
 
-def _show_until(forecasts: "list[UntilForecast]", study: "Study") -> None:
+def _show_until(forecasts: "Sequence[UntilForecast]") -> None:
     """What the looks add: the lines above are those of a study that ends after its first look."""
     courses, sd = forecasts[0].courses, forecasts[0].sd
     questions = round(sum(forecasts[0].words.values()))

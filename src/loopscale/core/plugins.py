@@ -476,6 +476,20 @@ def contract_error(owner: type[Any], method: str, what: str) -> Exception:
     return TypeError(f"{owner.__name__}.{method} {what}")
 
 
+def member_place(plugin: Plugin, member: type[Any], method: str) -> str:
+    """File and line of a member's method, else of the class or the function that the member is made of."""
+    (draw,) = getattr(member, "draws", (None,))
+    if isinstance(draw, FunctionType):
+        return f"{_shown(Path(draw.__code__.co_filename))}:{draw.__code__.co_firstlineno}"
+    for owner in (getattr(member, "wrapped", None), member):
+        for source in plugin.sources:
+            if owner is not None and source.module == owner.__module__:
+                lines = class_lines(source.content, owner.__name__)
+                if lines:
+                    return f"{source.path}:{lines.get(method, lines[''])}"
+    return plugin.sources[0].path
+
+
 def function_error(function: FunctionType, what: str) -> Exception:
     """The error of a function that does not do what a member declares: a PluginError for a function of a plugin."""
     name, code = function.__name__, function.__code__

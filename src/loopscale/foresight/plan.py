@@ -12,6 +12,7 @@ from typing import Any
 from loopscale.core.machine_share import usable_cpus
 from loopscale.core.visible import visible
 from loopscale.foresight.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
+from loopscale.foresight.inert_axes import inert_remarks
 from loopscale.foresight.learning_times import shipped_times
 from loopscale.foresight.noise import Noise
 from loopscale.foresight.power import QuestionPower, planned_runs, power_remarks, study_power
@@ -259,6 +260,7 @@ def plan_study(
         *(offer.remarks if offer else ()),
         *power_remarks(power, most),
         *_learning(study, noise or Noise()),
+        *inert_remarks(study),
         *room_remarks(study, rooms, least),
         *_search_remarks(study, workers),
     ]

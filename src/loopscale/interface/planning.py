@@ -61,9 +61,30 @@ def plan(
     workers = workers or cluster_workers or local_workers(loaded.resources)
     recorded = _records(store, loaded.name)
     loaded = loaded.as_recorded(recorded.plugins)
-    return plan_study(
+    planned = plan_study(
         loaded, rate, workers, offer, recorded.noise, least_effect, recorded.times, recorded.ended
     )
+    return replace(planned, warnings=(*_changes(loaded, planned, recorded.plugins), *planned.warnings))
+
+
+def _changes(study: "Study", planned: "StudyPlan", recorded: Sequence[str]) -> Iterator[str]:
+    """One sentence for each plugin whose code has changed since the last run. A changed plugin makes other trials."""
+    from loopscale.notation.plugins import digests, plugin_texts
+
+    if not recorded:
+        return
+    before = digests(recorded)
+    for text in study.used_plugins:
+        name, _, digest = text.rpartition(" ")
+        if before.get(name, digest) == digest:
+            continue
+        trials = study.layout.trials
+        changed = [cell for cell in planned.cells if text in plugin_texts(trials[cell.key].model_dump())]
+        number = sum(cell.tuning + cell.replicates for cell in changed)
+        again = "1 trial trains again" if number == 1 else f"{number:,} trials train again"
+        solvers = [solver for solver in study.baselines if text in plugin_texts(solver.model_dump())]
+        again += f", and {len(solvers)} of the baselines run again" if solvers else ""
+        yield f"{name} has changed since the last run: {again}"
 
 
 @dataclass(frozen=True)
