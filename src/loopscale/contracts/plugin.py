@@ -62,7 +62,7 @@ def pytest_runtest_makereport(
         from loopscale.contracts.broken_rules import broken_rule
 
         spec = getattr(item, "callspec", None)
-        module = item.module.__name__.rpartition(".")[2]
+        module = str(getattr(item.module, "__name__", "")).rpartition(".")[2]
         parameters = spec.params.values() if spec else ()
         case = spec.id if spec else ""
         broken.append(broken_rule(tested[0], module, item.originalname, case, parameters, call.excinfo.value))
