@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import loopscale
+
 CODE = """
 import sys
 from loopscale.cli.main import main
@@ -88,3 +90,9 @@ def test_the_end_of_a_process_searches_no_objects_for_cycles(start):
     code = f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 1000)); {start}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == "True"
+
+
+def test_python_runs_the_package_as_the_program():
+    command = [sys.executable, "-m", "loopscale", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"loopscale {loopscale.__version__}\n"

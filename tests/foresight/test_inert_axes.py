@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from loopscale.foresight import inert_axes
 from loopscale.foresight.inert_axes import inert_remarks
 from loopscale.foresight.plan import plan_study
-from loopscale.studies import inert_axes
 from loopscale.studies.spec import Study
 
 FIXED = {
@@ -115,3 +115,12 @@ def test_a_large_net_is_not_built(monkeypatch: pytest.MonkeyPatch):
     inert_axes._net.cache_clear()
     assert remarks({"model.width": [8, 16]}) == []
     inert_axes._net.cache_clear()
+
+
+SHIPPED = sorted(Path("studies").rglob("*.yaml"))
+
+
+@pytest.mark.quick_cases(6)
+@pytest.mark.parametrize("path", SHIPPED, ids=str)
+def test_every_axis_of_a_shipped_study_has_an_effect(path: Path):
+    assert list(inert_remarks(Study.load(path))) == []

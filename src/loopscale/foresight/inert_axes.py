@@ -24,7 +24,7 @@ from loopscale.training.trial import Trial
 COMPARED_PARTS = ("task", "model")
 COMPARED_PROMPTS, NET_PROMPTS = 256, 2
 """Prompts of a task, and prompts that a net reads."""
-MOST_COMPARED = 24
+MOST_COMPARED = 12
 """Pairs of trials that are compared for an axis."""
 MOST_WEIGHTS_COMPARED = 10**6
 """Larger nets are not built, because a plan takes seconds."""
@@ -102,7 +102,7 @@ def _prompts(settings: str) -> Fingerprint:
     batch = task.sample(COMPARED_PROMPTS, stream("inert axes"))
     guess = torch.randn(batch.targets.shape, generator=stream("inert axes", "guess"))
     words = f"{task.prompt} {task.whole} {task.seen} {task.floor_rule} {task.games} {task.noise_variance}"
-    measures = task.measures(guess, batch)
+    measures = task.measures(guess[None], batch)
     judged = task.raw_error(guess, batch), task.error(guess, batch), task.loss(guess, batch)
     return (
         batch.tokens,
