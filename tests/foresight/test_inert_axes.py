@@ -117,6 +117,14 @@ def test_a_large_net_is_not_built(monkeypatch: pytest.MonkeyPatch):
     inert_axes._net.cache_clear()
 
 
+def test_loops_of_nets_without_loops_change_nothing():
+    decoder = {"kind": "gpt2", "width": 8, "heads": 2, "layers": 2}
+    assert remarks({"task.points": [4, 6]}, model=decoder) == [
+        "fixed sets training.loops and training.window, and no net of the study has loops; take such settings out"
+    ]
+    assert remarks({"model": [decoder, FIXED["model"]]}) == []
+
+
 SHIPPED = sorted(Path("studies").rglob("*.yaml"))
 
 

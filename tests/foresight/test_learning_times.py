@@ -104,7 +104,7 @@ def test_rows_count_their_studies_runs_and_steps_and_equal_the_rows_of_their_fil
 
 
 def test_the_table_is_part_of_the_package():
-    file = Path(__file__).parents[2] / "src/loopscale/studies" / EMERGENCE_FILE
+    file = Path(__file__).parents[2] / "src/loopscale/foresight" / EMERGENCE_FILE
     assert EmergenceTable.read(file.read_text()) == shipped_times()
 
 

@@ -742,11 +742,6 @@ fixed:
     ("old", "new", "message"),
     [
         (
-            "steps: 90}",
-            "steps: 90, window: 2}",
-            "5: fixed sets training.window, and no net of the study has loops; take the setting out",
-        ),
-        (
             "points: 5}",
             "points: 5, expert: lin_ucbb}",
             "3: task.expert is 'lin_ucbb'; did you mean lin_ucb? There is optimal, empirical_mean, ucb1, lin_ucb, "

@@ -18,7 +18,7 @@ from loopscale.tasks.base import Task
 from tests.analysis.planted import Planted
 
 SOLVERS = [("newton", 8), ({"kind": "gradient_descent", "rate": "safe"}, 40), ("conjugate_gradient", 5)]
-STUDIES = Path(__file__).parents[3] / "studies"
+STUDIES = Path(__file__).parents[2] / "studies"
 CLASSICAL = pytest.mark.parametrize("of", ["errors", "weights"])
 
 

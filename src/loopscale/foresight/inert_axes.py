@@ -19,7 +19,7 @@ from loopscale.core.seeds import stream
 from loopscale.models.base import Model
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
-from loopscale.training.trial import Trial
+from loopscale.training.trial import LOOPED_ONLY, Trial
 
 COMPARED_PARTS = ("task", "model")
 COMPARED_PROMPTS, NET_PROMPTS = 256, 2
@@ -33,8 +33,15 @@ Fingerprint = tuple[Tensor | str, ...]
 
 
 def inert_remarks(study: Study) -> Iterator[str]:
-    """Yield one sentence for each axis of a task or a model that changes nothing, in all cells or in some."""
+    """Yield one sentence for each axis of a task or a model that changes nothing, in all cells or in some.
+
+    Fixed settings of loops change nothing if no net has loops.
+    """
     trials = study.layout.trials
+    if all(trial.model.depth is not None for trial in trials.values()):
+        unread = [f"training.{name}" for name in study.fixed.get("training", {}) if name in LOOPED_ONLY]
+        if unread:
+            yield f"fixed sets {' and '.join(unread)}, and no net of the study has loops; take such settings out"
     scientific = dict[str, list[tuple[Trial, Trial, str]]]()
     for first, second in combinations(study.cells(), 2):
         paths = [path for path, value in first.written.items() if second.written.get(path) != value]

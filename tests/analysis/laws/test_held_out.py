@@ -18,7 +18,7 @@ from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import frame
 from loopscale.records.predictions import RecordedPrediction, predict_from
 from tests.analysis.planted import Planted
-from tests.analysis.test_learning import planted as emergence_study
+from tests.analysis.recorded.test_learning import planted as emergence_study
 
 LOOPS = (1, 2, 4, 8, 16)
 

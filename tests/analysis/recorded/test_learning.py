@@ -26,7 +26,7 @@ from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Learnt
 from tests.analysis.planted import Planted
 
-RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
+RECORDS = Path(__file__).parents[3] / "notebooks" / "data"
 STEPS = np.arange(50.0, 1001, 50)
 FLOOR = {"validate_floor": 0.0, "validate_ignorance": 1.0, "training.steps": 1000}
 

@@ -11,7 +11,7 @@ from loopscale.analysis.recorded.load import load_results
 from loopscale.analysis.recorded.results import Results
 from loopscale.records.stores.opening import open_store
 
-RECORDS = Path(__file__).parents[2] / "notebooks" / "data"
+RECORDS = Path(__file__).parents[3] / "notebooks" / "data"
 
 
 def recorded(name: str) -> Results:

@@ -26,7 +26,6 @@ from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.schema import StudySchema, solver_kinds, solving
 from loopscale.tasks.base import Task
 from loopscale.theory.bounds.base import Bound
-from loopscale.training.trial import LOOPED_ONLY
 
 MOST_CELLS = 10_000
 EXAMPLES = {"task": "dim", "model": "width", "training": "lr"}
@@ -323,11 +322,6 @@ def _unused_settings(study: StudySchema, layout: Layout) -> Iterator[Fault]:
             if name not in known | {"kind"}:
                 what = f"{part} has no setting {name!r} in any cell"
                 yield Fault(("fixed", part, name), what, one_of(name, sorted(known)))
-    if all(trial.model.depth is not None for trial in layout.trials.values()):
-        for name in study.fixed.get("training", {}):
-            if name in LOOPED_ONLY:
-                what = f"fixed sets training.{name}, and no net of the study has loops"
-                yield Fault(("fixed", "training", name), what, "take the setting out")
 
 
 def _evaluated_task(study: StudySchema, task: Task) -> Task:
