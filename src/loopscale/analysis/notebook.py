@@ -5,6 +5,7 @@
     study = results("quickstart")         # from the default store, or from an export beside the notebook
     study.best()
     study.against_loops()
+    answer("quickstart")                  # the verdicts of one or several studies in two sentences
 
 A study without records gives empty tables, and figures that name the missing trials.
 """
@@ -24,6 +25,7 @@ from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes, matched_steps
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
+from loopscale.analysis.answers.summary import answer_sentences, verdict_sentences
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
@@ -302,6 +304,27 @@ class StudyResults(Results):
 
     def _figure(self, draw: Callable[[], go.Figure]) -> go.Figure:
         return missing_figure(self.missing) if self.missing else ready_figure(draw())
+
+
+def answer(*studies: "StudyResults | str | Path") -> Sentences:
+    """The answer of one or several studies in at most two sentences: the verdicts of their claims and of their laws.
+
+    Studies without claims and laws have one sentence on the best cell of the first study.
+
+    Parameters
+    ----------
+    studies
+        Results, or names and files as `results` takes them.
+    """
+    read = [study if isinstance(study, StudyResults) else results(study) for study in studies]
+    missing = [study.missing for study in read if study.missing]
+    present = [study for study in read if not study.missing]
+    claims = [claim for study in present for claim in judged_claims(study)]
+    laws = [law for study in present for law in study_laws(study)[0]]
+    sentences = verdict_sentences(claims, laws)
+    if present and not sentences:
+        sentences = answer_sentences(study_findings(present[0]))[:1]
+    return Sentences([*sentences, *missing])
 
 
 def laws_of_studies(*studies: StudyResults) -> pd.DataFrame:
