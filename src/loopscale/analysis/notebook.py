@@ -10,7 +10,7 @@
 A study without records gives empty tables, and figures that name the missing trials.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -38,7 +38,7 @@ from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.recorded.learning import NOT_LEARNT
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
-from loopscale.analysis.table import CaptionedTable, StyledTable, frame
+from loopscale.analysis.table import CaptionedTable, Sentences, StyledTable, frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
 from loopscale.notation.mistakes import one_of
@@ -71,19 +71,6 @@ def results(
     return StudyResults.of(find_results(study, store, beside))
 
 
-class Sentences(tuple[str, ...]):
-    """Sentences that a notebook shows as paragraphs."""
-
-    def __new__(cls, sentences: Iterable[str]) -> "Sentences":
-        return super().__new__(cls, map(visible, sentences))
-
-    def __repr__(self) -> str:
-        return "\n".join(self)
-
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self)
-
-
 class StudyResults(Results):
     """The results of a study with its tables, sentences and figures.
 
@@ -92,7 +79,8 @@ class StudyResults(Results):
 
     @classmethod
     def of(cls, results: Results) -> "StudyResults":
-        return cls(**{part.name: getattr(results, part.name) for part in fields(Results)})
+        parts = {part.name: getattr(results, part.name) for part in fields(Results)}
+        return cls(**parts | {name: StyledTable(parts[name]) for name in ("trials", "curves")})
 
     def __repr__(self) -> str:
         return visible(f"{self.name}: {self.study.get('question', '')} {self.missing or self._extent}")
