@@ -29,7 +29,7 @@ from loopscale.analysis.answers.summary import answer_sentences, verdict_sentenc
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
-from loopscale.analysis.figures.panels import finished
+from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe
 from loopscale.analysis.laws.law import NO_LAW, study_laws
@@ -341,7 +341,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
 
 def ready_figure(figure: go.Figure) -> go.Figure:
     """The figure as readers see it (`figures.panels`). An empty figure says that it is empty."""
-    if not figure.data:
+    if not shows_values(figure):
         return missing_figure("Too little has finished for this figure.")
     return finished(figure)
 
