@@ -79,8 +79,10 @@ class StudyResults(Results):
 
     @classmethod
     def of(cls, results: Results) -> "StudyResults":
-        parts = {part.name: getattr(results, part.name) for part in fields(Results)}
-        return cls(**parts | {name: StyledTable(parts[name]) for name in ("trials", "curves")})
+        parts: dict[str, Any] = {part.name: getattr(results, part.name) for part in fields(Results)}
+        for name in ("trials", "curves"):
+            parts[name] = StyledTable(parts[name])
+        return cls(**parts)
 
     def __repr__(self) -> str:
         return visible(f"{self.name}: {self.study.get('question', '')} {self.missing or self._extent}")
