@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loopscale.analysis.notebook import StudyResults, results
+from loopscale.analysis.notebook import StudyResults, answer, results
 from loopscale.notation.mistakes import Mistakes
 from loopscale.records.model import StoreError
 from loopscale.records.stores.opening import open_store
@@ -210,3 +210,26 @@ def test_the_front_of_models_is_a_figure_and_a_table():
         front = next(study.pareto(basis).select_traces({"name": "Pareto front"}))
         assert min(front.x) == pytest.approx(table["from_cost"].min(), rel=1e-3)
         assert max(front.x) == pytest.approx(table["to_cost"].max(), rel=1e-3)
+
+
+def test_the_answer_of_a_notebook_counts_the_verdicts_of_claims_and_laws_and_quotes_clear_claims():
+    study = results("quickstart", DATA / "quickstart")
+    claims, words = study.claims(), list(study.claims()["verdict"])
+    of_claims, of_laws = answer(study)
+    assert of_claims.startswith(f"Of {len(claims)} claims, ")
+    assert f"{words.count('holds')} hold (first: “{claims.index[words.index('holds')]}”)" in of_claims
+    assert of_laws.startswith(f"Of {len(study.laws())} laws beside theory, ")
+    both = answer(study, results("algoformer/reduced/figure2b", DATA / "figure2b"))
+    assert both[0].startswith(f"Of {len(claims) + 2} claims, {words.count('holds') + 2} hold (first: “")
+    assert len(both) == 2
+
+
+def test_the_answer_without_claims_and_laws_names_the_best_cell_and_studies_without_records(
+    project: Path, root: Path
+):
+    tiny = results("tiny", root)
+    tiny.study["laws"] = []
+    (sentence,) = answer(tiny)
+    assert sentence.startswith("Best is ")
+    (missing,) = answer("tiny")
+    assert missing.startswith("No trial of tiny has finished yet")

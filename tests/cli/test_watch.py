@@ -39,6 +39,21 @@ def test_a_study_without_records_and_a_wrong_name_are_one_line_each(
     assert answer.err.count("\n") == 1
 
 
+def test_a_cluster_names_the_records_of_the_page(
+    loopscale, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster/lab.yaml").write_text(f"kind: local\nstore: {records}\n")
+    answer = loopscale("watch", "tinny", "--cluster", "lab")
+    assert answer.code == 2
+    assert "did you mean tiny" in answer.err
+    answer = loopscale("watch", "tiny", "--cluster", "lap")
+    assert answer.code == 2
+    assert "lab" in answer.err
+    assert answer.err.count("\n") == 1
+
+
 def test_a_port_that_is_taken_is_one_line(loopscale, records: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -4,6 +4,7 @@ The browser is Debian's chromium, driven by playwright. A worker of the real stu
 """
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,15 +18,17 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from loopscale.live.board import Board
+from loopscale.live.recorded_study import CURVE, RecordedStudy
 from loopscale.live.server import PageServer, bind, make_app, url_of
 from loopscale.live.watcher import Watcher
 from loopscale.records.model import STUDY, Note
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
+from tests import processes
 from tests.browsers import chromium, note_faults
 from tests.cli.conftest import TINY, record
 from tests.processes import outcome, wait_until
-from tests.runner.drivers import kill_worker, survival_driver
+from tests.runner.drivers import SURVIVAL, Driver, kill_worker, survival_driver
 
 pytestmark = pytest.mark.slow
 
@@ -204,3 +207,112 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
     assert code == 0, err
     assert f"report: {report}" in out
     assert not server.is_running()
+
+
+DECIDED: dict[str, Any] = {
+    # Without room in the task, no training stands on a plateau, so the looks judge short trainings too.
+    "fixed": SURVIVAL["fixed"]
+    | {"task": {"kind": "linear_regression", "dim": 2, "points": 5, "noise": 4.0}}
+    | {"training": {"steps": 100, "batch_size": 16, "eval_every": 10}},
+    "scientific": {"training.loops": [1, 4], "training.window": [1]},
+    "search": {"kind": "random", "trials": 2},
+    "replicates": 2,
+    "claims": [
+        {
+            "text": "one loop is worse than least squares",
+            "first": {"training.loops": 1},
+            "second": {"solver": "least_squares"},
+            "margin": None,
+        },
+    ],
+    "until": {"looks": [2, 3], "futile": 0.0},
+}
+FEW_SAVES, MORE_SAVES = 6, 26
+"""Checkpoints at which the workers wait. Two tuning trials run at the first number, and later trials at the second."""
+SHOWN = """({
+  cells: Array.from(document.getElementById('cell-rows').rows, row => Array.from(row.cells, box => box.textContent)),
+  curves: document.getElementById('curve-plot').data.filter(trace => trace.uid !== 'ends')
+    .flatMap(trace => trace.y).filter(y => y !== null).length,
+  points: document.getElementById('point-plot').data.flatMap(trace => trace.x).filter(x => x === null).length,
+  decisions: Array.from(document.getElementById('decision-rows').rows, row => row.cells[0].textContent),
+})"""
+"""JavaScript: the cells, the number of validations and of trials in the figures, and the decisions on the page."""
+
+
+def recorded(driver: Driver) -> dict[str, Any]:
+    """The same numbers from the store, by another reader."""
+    parts = RecordedStudy(open_store(driver.store), driver.name).parts()
+    assert parts
+    cells = [
+        [
+            cell["label"],
+            cell["state"],
+            cell["tuned"],
+            str(cell["pruned"]),
+            cell["replicates"],
+            str(cell["running"]),
+            str(cell["without"]),
+        ]
+        for cell in parts["cells"]
+    ]
+    return {
+        "cells": cells,
+        "curves": sum(len(part["x"]) for name, part in parts.items() if name.startswith(CURVE)),
+        "points": len(parts["points"]["rows"]),
+        "decisions": [row["question"] for row in parts["decisions"]],
+    }
+
+
+def wait_for_all(page: Page, driver: Driver) -> dict[str, Any]:
+    """Wait until the page shows all that is in the store. Returns the content of the page."""
+    wait_for(page, "['curve-plot', 'point-plot'].every(id => document.getElementById(id).data)")
+    end = time.monotonic() + SECONDS
+    while True:
+        shown, known = page.evaluate(SHOWN), recorded(driver)
+        shown["cells"] = [cell[:7] for cell in shown["cells"]]
+        if shown == known:
+            return shown
+        assert time.monotonic() < end, (shown, known)
+        page.wait_for_timeout(200)
+
+
+@pytest.mark.timeout(4500)
+def test_a_page_that_was_closed_and_opened_again_shows_all_cells_trials_and_decisions_so_far(
+    browser: Browser, tmp_path: Path
+):
+    driver = survival_driver(tmp_path, **DECIDED)
+    with ExitStack() as stack:
+        early = stack.enter_context(ExitStack())
+        early.enter_context(driver.held_after(FEW_SAVES))
+        process = driver.start("--watch")
+        assert process.stderr
+        url = process.stderr.readline().rpartition(" ")[2].strip()
+        wait_until(lambda: driver.saves().total() >= FEW_SAVES, process)
+        with opened(browser, url) as (page, faults):  # all workers wait now, so the records stand still
+            before = wait_for_all(page, driver)
+            assert faults == []
+        with driver.slow_saves():  # no worker runs on between the two holds
+            early.close()
+            stack.enter_context(driver.held_after(MORE_SAVES))
+        wait_until(lambda: driver.saves().total() >= MORE_SAVES, process)
+        with opened(browser, url) as (page, faults):
+            after = wait_for_all(page, driver)
+            assert (len(after["cells"]), after["curves"] > before["curves"]) == (2, True)
+            assert after["points"] > before["points"]
+            assert faults == []
+    assert outcome(process)[0] == 0
+    command = [sys.executable, "-m", "loopscale.cli.main", "watch", str(driver.study)]
+    watching = processes.start([*command, "--store", str(driver.store)])
+    assert watching.stdout
+    url = watching.stdout.readline().partition(" is at ")[2].partition(";")[0]
+    with opened(browser, url) as (page, faults):
+        whole = wait_for_all(page, driver)
+        assert {cell[1] for cell in whole["cells"]} == {"done"}
+        assert whole["decisions"]
+        assert page.locator("#decision-section").is_visible()
+        assert page.locator("#decision-link").is_visible()
+        looks = page.locator("#decision-rows td:nth-child(2)").all_inner_texts()
+        assert looks[-1] == "2"
+        assert serious(page) == []
+        assert faults == []
+    processes.end(watching)

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import re
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -10,6 +12,8 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+WITHOUT_ANSWER = ("second_order", "theorems", "your_own")
+"""Notebooks that do not begin with an answer. `your_own` trains its study itself, so no answer is known before."""
 LONGEST = 20
 """The most lines of a cell."""
 
@@ -17,6 +21,9 @@ PLOTLY, JSON = "application/vnd.plotly.v1+json", "application/json"
 """Where a cell keeps a figure: in a notebook of the repository, and in a run of this test."""
 
 every = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+answered = pytest.mark.parametrize(
+    "file", [file for file in NOTEBOOKS if file.stem not in WITHOUT_ANSWER], ids=lambda file: file.stem
+)
 
 
 def code(file: Path) -> list[str]:
@@ -46,6 +53,41 @@ def test_a_notebook_defines_nothing_and_every_cell_is_short(file: Path):
         ]
         assert not defined, "definitions belong into the library"
         assert cell.count("\n") < LONGEST, cell
+
+
+@answered
+def test_a_notebook_begins_with_its_answer_after_its_title(file: Path):
+    title, first, *_ = nbformat.read(file, 4).cells
+    assert (title.cell_type, title.source.count("\n")) == ("markdown", 0)
+    assert title.source.startswith("# ")
+    [call] = [node for node in ast.parse(first.source).body if isinstance(node, ast.Expr)][-1:]
+    assert isinstance(call.value, ast.Call)
+    assert ast.unparse(call.value.func).rpartition(".")[2] == "answer"
+    [shown] = first.outputs
+    assert 1 <= shown.data["text/html"].count("<p>") <= 2
+    assert "No trial" not in shown.data["text/plain"]
+
+
+@answered
+def test_no_cell_of_a_table_is_cut(file: Path):
+    for cell in nbformat.read(file, 4).cells:
+        tables = (output.get("data", {}).get("text/html", "") for output in cell.get("outputs", []))
+        assert not [table for table in tables if "...</t" in table], cell.source
+
+
+def test_the_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(FOLDER)
+    for name in ("LOOPSCALE_STORE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    examples = re.findall(r"(?:^    .*\n|^\n)+", text, re.MULTILINE)
+    programs = [textwrap.dedent(example) for example in examples if "import" in example]
+    assert len(programs) == 2
+    names: dict[str, object] = {}
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), names)
+    assert len(names["answer"]("quickstart")) == 2  # pyright: ignore[reportCallIssue]: the program defines the name
+    assert not names["study"].missing  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @every

@@ -5,6 +5,7 @@ import pytest
 
 from loopscale.papers import theorems
 from loopscale.theory.bounds.base import Bound
+from loopscale.theory.constructions.base import Construction
 
 
 def test_the_table_of_bounds_has_all_bounds_or_the_bounds_of_some_papers():
@@ -62,3 +63,10 @@ def test_figures_of_constructions_show_every_step_and_the_order():
 def test_a_construction_without_a_limit_has_no_figure_of_its_limit():
     with pytest.raises(ValueError, match=r"newton .* holds exactly, without a limit"):
         theorems.distance_near_limit({"kind": "newton", "variant": "relu"})
+
+
+@pytest.mark.slow
+def test_the_answer_counts_the_constructions_that_run_their_algorithm():
+    (sentence,) = theorems.answer()
+    number = len(Construction.choices())
+    assert sentence.startswith(f"The weights of {number} of {number} constructions run their algorithm: ")

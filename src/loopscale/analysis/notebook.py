@@ -5,11 +5,12 @@
     study = results("quickstart")         # from the default store, or from an export beside the notebook
     study.best()
     study.against_loops()
+    answer("quickstart")                  # the verdicts of one or several studies in two sentences
 
 A study without records gives empty tables, and figures that name the missing trials.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -24,10 +25,11 @@ from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes, matched_steps
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
+from loopscale.analysis.answers.summary import answer_sentences, verdict_sentences
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
 from loopscale.analysis.figures.laws import law_figure
-from loopscale.analysis.figures.panels import finished
+from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.figures.style import blank, safe
 from loopscale.analysis.laws.law import NO_LAW, study_laws
@@ -36,7 +38,7 @@ from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.recorded.learning import NOT_LEARNT
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
-from loopscale.analysis.table import CaptionedTable, StyledTable, frame
+from loopscale.analysis.table import CaptionedTable, Sentences, StyledTable, frame
 from loopscale.analysis.trained_nets import TrainedNet, trained_nets
 from loopscale.core.visible import visible
 from loopscale.notation.mistakes import one_of
@@ -69,19 +71,6 @@ def results(
     return StudyResults.of(find_results(study, store, beside))
 
 
-class Sentences(tuple[str, ...]):
-    """Sentences that a notebook shows as paragraphs."""
-
-    def __new__(cls, sentences: Iterable[str]) -> "Sentences":
-        return super().__new__(cls, map(visible, sentences))
-
-    def __repr__(self) -> str:
-        return "\n".join(self)
-
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self)
-
-
 class StudyResults(Results):
     """The results of a study with its tables, sentences and figures.
 
@@ -90,7 +79,10 @@ class StudyResults(Results):
 
     @classmethod
     def of(cls, results: Results) -> "StudyResults":
-        return cls(**{part.name: getattr(results, part.name) for part in fields(Results)})
+        parts: dict[str, Any] = {part.name: getattr(results, part.name) for part in fields(Results)}
+        for name in ("trials", "curves"):
+            parts[name] = StyledTable(parts[name])
+        return cls(**parts)
 
     def __repr__(self) -> str:
         return visible(f"{self.name}: {self.study.get('question', '')} {self.missing or self._extent}")
@@ -304,6 +296,27 @@ class StudyResults(Results):
         return missing_figure(self.missing) if self.missing else ready_figure(draw())
 
 
+def answer(*studies: "StudyResults | str | Path") -> Sentences:
+    """The answer of one or several studies in at most two sentences: the verdicts of their claims and of their laws.
+
+    Studies without claims and laws have one sentence on the best cell of the first study.
+
+    Parameters
+    ----------
+    studies
+        Results, or names and files as `results` takes them.
+    """
+    read = [study if isinstance(study, StudyResults) else results(study) for study in studies]
+    missing = [study.missing for study in read if study.missing]
+    present = [study for study in read if not study.missing]
+    claims = [claim for study in present for claim in judged_claims(study)]
+    laws = [law for study in present for law in study_laws(study)[0]]
+    sentences = verdict_sentences(claims, laws)
+    if present and not sentences:
+        sentences = answer_sentences(study_findings(present[0]))[:1]
+    return Sentences([*sentences, *missing])
+
+
 def laws_of_studies(*studies: StudyResults) -> pd.DataFrame:
     """The laws of several studies in one table, by study: rates with intervals, predictions, verdicts."""
     tables = [study.laws().reset_index().assign(study=study.name) for study in studies if not study.missing]
@@ -330,7 +343,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
 
 def ready_figure(figure: go.Figure) -> go.Figure:
     """The figure as readers see it (`figures.panels`). An empty figure says that it is empty."""
-    if not figure.data:
+    if not shows_values(figure):
         return missing_figure("Too little has finished for this figure.")
     return finished(figure)
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import pandas as pd
+
+from loopscale.core.visible import visible
 
 Row = TypeVar("Row")
 MOST_ROWS = 200
@@ -106,7 +109,8 @@ class StyledTable(pd.DataFrame):
     def _repr_html_(self) -> str | None:
         shown = pd.DataFrame(self.reset_index() if any(self.index.names) else self).astype(object)
         if len(shown) > MOST_ROWS:
-            return super()._repr_html_()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+            with pd.option_context("display.precision", 3, "display.max_colwidth", None):
+                return super()._repr_html_()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
         with pd.option_context("display.max_colwidth", None):
             table = shown.map(_shown).to_html(index=not any(self.index.names), border=0, justify="left")
         return f'<div style="overflow-x: auto">{table}</div>'
@@ -126,6 +130,19 @@ class CaptionedTable(StyledTable):
         return f"{table}<p>{escape(self.caption)}</p>" if table and self.caption else table
 
 
+class Sentences(tuple[str, ...]):
+    """Sentences that a notebook shows as paragraphs."""
+
+    def __new__(cls, sentences: Iterable[str]) -> "Sentences":
+        return super().__new__(cls, map(visible, sentences))
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self)
+
+
 def number(value: float | None) -> str:
     """A number with three digits."""
     if value is None or value != value:
@@ -135,8 +152,10 @@ def number(value: float | None) -> str:
 
 def _shown(value: Any) -> str:
     """A value of a cell: floats with three digits, or whole from 1,000 to a million."""
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value is pd.NA or (isinstance(value, float | np.floating) and math.isnan(value)):
         return "–"
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    if isinstance(value, tuple):
+        return " .. ".join(dict.fromkeys(map(_shown, value)))  # the ends of a range, or one value
     return str(value)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.stores.base import Store
 
 
-def _complete_cluster(incomplete: str) -> list[str]:
+def complete_cluster(incomplete: str) -> list[str]:
     from loopscale.cluster.files import cluster_names
 
     return [name for name in cluster_names() if name.startswith(incomplete)]
@@ -51,7 +51,7 @@ ClusterOption = Annotated[
         "--cluster",
         metavar="NAME",
         help="A cluster's name below cluster/, or its file. [dim]Default: $LOOPSCALE_CLUSTER, else local[/dim]",
-        autocompletion=_complete_cluster,
+        autocompletion=complete_cluster,
     ),
 ]
 
@@ -120,6 +120,7 @@ def submit(
         say(f"{submission.study} is submitted to {submission.cluster}, as {submission.id}")
     say(f"to follow it: loopscale logs -f {submission.study}{option}")
     say(f"to see its state: loopscale status {submission.study}{option}")
+    say(f"to see its page: loopscale watch {submission.study}{option}")
 
 
 def _submit(name: str, cluster: "Cluster", request: "Request", check: bool) -> "Submission":
@@ -189,7 +190,7 @@ def _row(submission: "Submission") -> list[Any]:
     return [submission.id, submission.state, since, took]
 
 
-def _records_of(cluster: "Cluster") -> "Store":
+def records_of(cluster: "Cluster") -> "Store":
     """The store of a cluster's studies, from here. Raises StoreError."""
     from loopscale.records.stores.opening import open_store
 
@@ -205,7 +206,7 @@ def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
     from loopscale.records.study_records import spending_of
 
     try:
-        store = _records_of(cluster)
+        store = records_of(cluster)
         mirror = Mirror(store)
         mirror.sync()
         rows = mirror.query("SELECT study, cells FROM studies").to_pylist()
@@ -312,7 +313,7 @@ def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
     from loopscale.records.model import NO_OPTIONS, OPTIONS, StoreError
 
     try:
-        parent = _records_of(cluster).parent_run(study)
+        parent = records_of(cluster).parent_run(study)
     except StoreError:
         return []
     options = parent.tags.get(OPTIONS, NO_OPTIONS) if parent else NO_OPTIONS

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from loopscale.cli.clusters import cluster_from_options, complete_cluster, records_of
 from loopscale.cli.options import StorageOption, StoreOption, StudyArgument, open_store
 from loopscale.cli.output import say
 
@@ -19,6 +20,15 @@ PortOption = Annotated[
 def command(
     context: typer.Context,
     study: StudyArgument,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="The cluster that the study was submitted to: the page reads the records that its file names.",
+            autocompletion=complete_cluster,
+        ),
+    ] = None,
     port: PortOption = None,
     store: StoreOption = None,
     storage: StorageOption = None,
@@ -28,6 +38,8 @@ def command(
     The study may run here or elsewhere, or be over. The page only reads the records. No other machine can open the
     page. `loopscale run --watch` shows a run until its end.
 
+    With --cluster, the records are those that the cluster's file names. This machine must reach them.
+
     [bold]Example[/bold]  loopscale watch quickstart --store http://tracking:5000
     """
     from loopscale.interface.recorded import check_study
@@ -35,7 +47,11 @@ def command(
     from loopscale.notation.files import recorded_name
     from loopscale.records.model import NoRecords
 
-    place, name = open_store(context, store, storage), recorded_name(study)
+    name = recorded_name(study)
+    if cluster:
+        place = records_of(cluster_from_options(context, cluster, store, storage)[1])
+    else:
+        place = open_store(context, store, storage)
 
     def ready(url: str) -> None:
         say(f"the live page of {name} is at {url}; Ctrl-C stops it")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from loopscale.core.titles import readable
 from loopscale.core.visible import shortened, visible
 from loopscale.records.decisions import recorded_decisions
 from loopscale.records.model import OVER, STUDY_JSON, Run, parent_among
@@ -195,7 +196,7 @@ class RecordedStudy:
                 if spending.used.get(name) or name in spending.budget
             ],
             "ended early": tags.get("ended_early", ""),
-            "labels": [visible(cell["label"]) for cell in self.cells],
+            "labels": [visible(readable(cell["label"])) for cell in self.cells],
         }
 
     def _progress(self, of_cells: Sequence[Sequence[LiveTrial]]) -> tuple[int, int, float]:

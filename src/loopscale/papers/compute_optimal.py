@@ -14,6 +14,7 @@ from loopscale.analysis.laws.surface import EXPONENT_LIMITS, Ends, Surface, fit_
 from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
 from loopscale.analysis.recorded.axes import in_step, place_on_axis
 from loopscale.analysis.recorded.results import Results
+from loopscale.analysis.table import StyledTable
 from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 
 BEST_PAIRS = 5
@@ -63,7 +64,7 @@ def best_pairs(results: Results, x: str, z: str) -> pd.DataFrame:
                 rows.append([float(flops), *pair, float(surface.value(*pair)), within])
     except ValueError:
         rows = []
-    return pd.DataFrame(rows, columns=columns)
+    return StyledTable(pd.DataFrame(rows, columns=columns))
 
 
 def allocation(results: Results, x: str, z: str) -> Sentences:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import torch
 
 from loopscale.analysis.figures.style import DASHES, MUTED, blank, safe, series, with_decimal_ticks
+from loopscale.analysis.table import Sentences, StyledTable
 from loopscale.core.bibliography import bibliography, cited_keys, spell_citations
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.solvers.base import Solver
@@ -146,7 +147,9 @@ def bounds_table(*papers: str) -> pd.DataFrame:
     rows = [
         (bound.kind, bound.of, bound.claim, _first_line(bound), bound.spelled_source()) for bound in chosen
     ]
-    return pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
+    return StyledTable(
+        pd.DataFrame(rows, columns=["bound", "of", "claim", "says", "source"]).set_index("bound")
+    )
 
 
 def verification_table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
@@ -161,7 +164,20 @@ def verification_table(*constructions: Named, seed: int = 0) -> pd.DataFrame:
         row = (_label(named), about.algorithm, expected, measured)
         rows.append((*row, verified.largest, verified.holds, about.spelled_source()))
     columns = ["construction", "runs", "expected", "measured", "largest distance", "holds", "source"]
-    return pd.DataFrame(rows, columns=columns).set_index("construction")
+    return StyledTable(pd.DataFrame(rows, columns=columns).set_index("construction"))
+
+
+def answer(seed: int = 0) -> Sentences:
+    """How many constructions run their algorithm, with their default settings. One sentence, in about a minute."""
+    verified = [verify(_member(Construction, kind), seed) for kind in Construction.choices()]
+    exact = sum(each.holds and each.limit is None for each in verified)
+    in_limit = sum(each.holds and each.limit is not None for each in verified)
+    return Sentences(
+        [
+            f"The weights of {exact + in_limit} of {len(verified)} constructions run their algorithm: {exact} exactly, "
+            f"and {in_limit} in a limit, with the derived order."
+        ]
+    )
 
 
 def bounds_along(

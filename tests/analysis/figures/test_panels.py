@@ -1,6 +1,7 @@
 """Panels, looks of curves, error bars side by side, and figures of regret."""
 
 import itertools
+import math
 from collections import defaultdict
 from typing import Any, Literal
 
@@ -10,9 +11,9 @@ import pytest
 
 from loopscale.analysis.figures.curves import against_loops, against_points
 from loopscale.analysis.figures.emergence import on_plateau
-from loopscale.analysis.figures.panels import Panel, finished, split
+from loopscale.analysis.figures.panels import Panel, finished, shows_values, split
 from loopscale.analysis.figures.settings import against_axis
-from loopscale.analysis.figures.style import dashed_line, exact_line
+from loopscale.analysis.figures.style import blank, dashed_line, exact_line
 from loopscale.analysis.figures.tuning import learning_curves
 from loopscale.analysis.report.study_page import study_figures
 from tests.analysis.planted import Planted, comparison
@@ -148,3 +149,26 @@ def test_a_regret_that_is_not_above_zero_is_left_out_of_the_logarithmic_axis():
     figure = against_axis(planted.changed(trials=trials), "task.condition", "regret")
     assert [list(line.x) for line in figure.data] == [[1, 16, 64], [1, 4, 16, 64]]
     assert figure.layout.yaxis.type == "log"
+
+
+def series(figure: go.Figure, names: list[str], values: list[float | None]) -> go.Figure:
+    for name, value in zip(names, values, strict=True):
+        figure.add_scatter(x=[1, 2], y=[value, value], name=name, legendgroup=name)
+    return figure
+
+
+def test_a_figure_whose_series_have_no_values_is_left_out_though_it_has_references():
+    figure = series(go.Figure(), ["a", "b"], [None, math.nan])
+    figure.add_scatter(x=[1, 2], y=[0.5, 0.5], name="ridge")
+    assert not shows_values(figure)
+    assert not shows_values(go.Figure())
+    assert shows_values(series(figure, ["c"], [0.1]))
+
+
+def test_no_panel_is_made_of_series_without_values():
+    names = [f"heads={heads}, loops={loops}" for heads in (1, 2, 4) for loops in (1, 2, 3)]
+    figure = finished(series(blank("", "", log_x=False), names, [None] * 3 + [0.1] * 6))
+    assert (figure.layout.meta["panels"], len(figure.data)) == (1, 6)
+    figure = finished(series(blank("", "", log_x=False), names, [None] + [0.1] * 8))
+    assert figure.layout.meta["panels"] == 3
+    assert all(any(value is not None for value in trace.y) for trace in figure.data)

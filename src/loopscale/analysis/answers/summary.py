@@ -3,16 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from loopscale.analysis.answers.claims import JudgedClaim
 from loopscale.analysis.answers.comparisons import Comparison, lowest_first
 from loopscale.analysis.answers.findings import Findings
 from loopscale.analysis.answers.standings import Standing
-from loopscale.analysis.laws.law import NO_LAW
+from loopscale.analysis.laws.law import NO_LAW, Law
 from loopscale.analysis.recorded.learning import NOT_LEARNT
 from loopscale.analysis.recorded.results import CellResult, mean
 from loopscale.analysis.table import number
 from loopscale.core.titles import readable
 from loopscale.studies.axes import labels_without
 
+QUOTED = ("holds", "does not hold")
+"""Verdicts whose first claim a short answer quotes."""
 MOST_ALGORITHMS = 3
 """The largest number of algorithms that the summary names for one verdict."""
 AGAINST = {
@@ -69,6 +72,22 @@ def answer_sentences(findings: Findings) -> list[str]:
         _beside_theory(findings),
     )
     return [sentence for sentence in sentences if sentence]
+
+
+def verdict_sentences(claims: Sequence[JudgedClaim], laws: Iterable[Law]) -> list[str]:
+    """The verdicts of claims and of laws in at most two sentences, with the first claim of each clear verdict."""
+    words = [law.verdict.word for law in laws if law.verdict]
+    counts = Counter(claim.word for claim in claims).most_common()
+    judged = [f"{_counted([word] * count, OF_CLAIMS)}{_quoted(word, claims)}" for word, count in counts]
+    of_claims = f"Of {_many(len(claims), 'claim')}, {'; '.join(judged)}." if claims else ""
+    of_laws = f"Of {_many(len(words), 'law')} beside theory, {_counted(words, OF_LAWS)}." if words else ""
+    return [sentence for sentence in (of_claims, of_laws) if sentence]
+
+
+def _quoted(word: str, claims: Iterable[JudgedClaim]) -> str:
+    """The first claim with this verdict, if the verdict is clear."""
+    first = next((claim.text for claim in claims if claim.word == word), "")
+    return f" (first: “{first}”)" if first and word in QUOTED else ""
 
 
 def first_open(findings: Findings) -> str:

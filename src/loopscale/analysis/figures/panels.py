@@ -41,12 +41,26 @@ class Panel:
     groups: tuple[str, ...]
 
 
+def shows_values(figure: go.Figure) -> bool:
+    """False for a figure without data, and for a figure of series that all lack values: only references are left."""
+    traces = _traces(figure)
+    series = [trace for trace in traces if trace.get("legendgroup")]
+    return any(map(_has_values, series)) if series else bool(traces)
+
+
 def finished(figure: go.Figure) -> go.Figure:
     """The figure as readers see it: error bars side by side, plain decimals as ticks, and panels for many series."""
     if (figure.layout.meta or {}).get("finished"):
         return figure
     names = _series(figure)
     rows = "category" in (figure.layout.xaxis.type, figure.layout.yaxis.type)
+    if not rows and len(names) > MOST_CURVES:  # a panel of series without values would be empty
+        valued = {trace.get("legendgroup") for trace in _traces(figure) if _has_values(trace)}
+        names = {group: name for group, name in names.items() if group in valued} or names
+        figure = go.Figure(
+            [trace for trace in figure.data if not trace.legendgroup or trace.legendgroup in names],
+            figure.layout,
+        )
     panels = [Panel("", tuple(names))] if rows or len(names) <= MOST_CURVES else split(names)
     if not rows:
         for panel in panels:
@@ -139,6 +153,12 @@ def _stand_apart(figure: go.Figure, groups: Sequence[str]) -> None:
             hovertemplate=trace.get("hovertemplate")
             or f"%{{customdata:.4~g}}: %{{y:.4~g}}<extra>{name}</extra>",
         )
+
+
+def _has_values(trace: Trace) -> bool:
+    """True if a reader sees something of the trace: numbers, words on an axis of words, or a map of numbers."""
+    y = trace.get("y", ())
+    return "z" in trace or bool(np.isfinite(as_floats(y)).any()) or any(isinstance(each, str) for each in y)
 
 
 def _bars(trace: Trace) -> Array:

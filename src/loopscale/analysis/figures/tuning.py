@@ -79,7 +79,10 @@ def tuning_slice(results: Results, setting: str) -> go.Figure:
 
 
 def parallel_coordinates(results: Results, cell: CellResult, settings: Sequence[str]) -> go.Figure:
-    """One line for each finished tuning trial, through its settings to its error. The best fifth is darkest."""
+    """One line for each finished tuning trial, through its settings to its error.
+
+    The best fifth has the thickest lines.
+    """
     trials = [trial for trial in cell.tuning if trial.finished]
     settings = [path for path in settings if len(_values(trials, path)) > 1]
     figure = blank("", "", log_x=False)

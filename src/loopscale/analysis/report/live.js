@@ -179,6 +179,7 @@ function showFailures() {
 function showDecisions() {
   const decisions = part("decisions", []);
   show("decision-section", decisions.length);
+  show("decision-link", decisions.length);
   fill(place("decision-rows"), decisions, row => [
     word(row.question), count(row.look), count(digits(row.estimate)), word(row.word), {text: row.end, kind: "reason"},
   ]);

@@ -13,7 +13,7 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from loopscale.analysis.figures.panels import finished
+from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.report.templates import plotly_script, template_environment
 from loopscale.analysis.table import Column, number
 
@@ -41,7 +41,7 @@ class Figure:
 
 def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
     """The page made from a template of this package. Figures without data are left out."""
-    figures = [figure for figure in figures if figure.drawing.data]
+    figures = [figure for figure in figures if shows_values(figure.drawing)]
     plotly = Markup(plotly_script().replace("</script", "<\\/script")) if figures else ""
     return _environment().get_template(template).render(figures=figures, plotly=plotly, **values)
 

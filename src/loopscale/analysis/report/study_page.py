@@ -271,7 +271,10 @@ def _of_tuning(results: Results, importances: Sequence[Importance]) -> Iterator[
         yield Figure(f"Tuning: {setting}", text, f"tuning{place}", drawing)
     several = [cell for cell in results.cells if _varied_count(cell, varied) > 1]
     for place, cell in enumerate(several[:MOST_GROUPS]):
-        text = "Every finished tuning trial as a line through its settings to its error. The best fifth is darkest."
+        text = (
+            "Every finished tuning trial as a line through its settings to its error. The best fifth has the thickest"
+            " lines."
+        )
         drawing = tuning.parallel_coordinates(results, cell, varied)
         name = cell.name or "the only cell"
         yield Figure(f"Tuning of {name}, all settings at once", text, f"parallel{place}", drawing)
