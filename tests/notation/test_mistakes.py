@@ -761,8 +761,8 @@ fixed:
         (
             "bandit, dim: 3, points: 5}",
             "mdp, points: 16384, horizon: 4}",
-            "3: task.points is 16,384, which makes prompts of 65,536 tokens of 15 numbers; write less: a token can have "
-            "at most 4,096 numbers, and a prompt 32,768 tokens",
+            "3: task.points is 16,384, which makes prompts of 65,536 tokens of 15 numbers; write less: a token can "
+            "have at most 4,096 numbers, and a prompt 32,768 tokens",
         ),
         (
             "points: 5}",

@@ -75,7 +75,7 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
     @property
     @override
     def variance(self) -> float:
-        # The mean square depends neither on the pairs of a prompt nor on the noise, so one simulation serves all prompts.
+        # The mean square depends neither on the pairs of a prompt nor on the noise: one simulation serves all prompts.
         alike = {"noise": 0.0, "points": 1, "format": "decoder", "active": self.at_work}
         return _mean_square(self.model_copy(update=alike).model_dump_json()) + self.noise_variance
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 
 from loopscale.core.output_files import write_output
-from loopscale.core.private_folders import make_private
 from loopscale.core.plugins import MissingPlugin
+from loopscale.core.private_folders import make_private
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor

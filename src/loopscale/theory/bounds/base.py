@@ -37,7 +37,7 @@ Quantity = Literal[
     "squared parameter error",
     "prediction error",  # |prediction - target|
     "generalisation gap",  # loss of the pretrained model minus the lowest loss in the model class
-    "regret",  # expected reward below that of the best player, or of the named expert
+    "regret of play",  # expected reward below that of the best player, or of the named expert
     "layers",  # a sufficient, necessary or equivalent number
     "threshold",  # value of a setting at which the behaviour changes
     "prompts",  # number of pretraining prompts
@@ -88,7 +88,9 @@ class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     @classmethod
     def reason_without_study(cls) -> str:
         """The declared reason, or the reason that follows from the quantity; empty if there is none."""
-        return cls.without_study or (f"no trial measures {UNMEASURED[cls.of]}" if cls.of in UNMEASURED else "")
+        return cls.without_study or (
+            f"no trial measures {UNMEASURED[cls.of]}" if cls.of in UNMEASURED else ""
+        )
 
     @abstractmethod
     def value(self) -> float:
