@@ -46,7 +46,7 @@ CLEAR = 4
 SLOWER = 4
 POINTS_IN_A_SAMPLE = 2**22
 """Prompts x points² x steps x `Solver.work` of a sample are at most this, for more than the fewest prompts."""
-LONGEST = 2048
+MOST_QUERIES = 2048
 """Queries of the longest prompt whose room is computed."""
 MOST_WORK = 2**28
 """A room is computed if its fewest prompts need less work, which takes about a minute."""
@@ -198,7 +198,7 @@ class _StudyTasks:
         """True if the room of a task takes about a minute at most."""
         task = self.study.tasks()[self.cells[number][0].key]
         queries = len(task.seen)
-        return queries <= LONGEST and LEAST_PROMPTS * _work(task, max(self.steps(number))) <= MOST_WORK
+        return queries <= MOST_QUERIES and LEAST_PROMPTS * _work(task, max(self.steps(number))) <= MOST_WORK
 
     def room(self, number: int, prompts: int | None = None) -> Room:
         """The room of a task, by default on its share of `ALL_PROMPTS`."""
