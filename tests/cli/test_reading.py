@@ -431,6 +431,18 @@ def test_show_knows_every_member_and_setting_of_a_family(loopscale, what, family
         assert {name for name, setting in settings.items() if setting["default"] == "required"} == required
 
 
+def test_show_names_the_studies_of_a_bound_or_the_reason_why_there_is_none(loopscale):
+    facts = {each["kind"]: each["facts"] for each in loopscale("show", "bounds", "--json").json}
+    assert facts["he_gmm"]["studies"].startswith("clustering/")
+    assert facts["fu_newton"]["studies"] is None
+    assert facts["fu_newton"]["without study"] == "a reference for matched steps, which are no law"
+    assert facts["lsa_matrix"]["without study"] == "no trial measures coefficients"
+    table = loopscale("show", "bounds").out
+    assert "studies" in table
+    assert re.search(r"he_gmm .*clustering/", table)
+    assert "studies" not in loopscale("show", "constructions").out.splitlines()[1]
+
+
 def test_show_tells_the_facts_of_a_family_and_nothing_internal(loopscale):
     (search,) = loopscale("show", "search", "tpe", "--json").json
     assert search["facts"] == {}

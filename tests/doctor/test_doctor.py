@@ -287,3 +287,36 @@ def test_imported_records_without_weights_need_no_folder_of_checkpoints(
     capsys.readouterr()
     assert main(["doctor", "--json", "--store", str(store)]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_damaged_imported_curve_comes_from_the_imported_weights_or_from_the_export(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: bool
+):
+    export, store = tmp_path / "out", tmp_path / "imported"
+    words = ["--weights"] if weights else []
+    assert main(["export", "tiny", "--to", str(export), *words, "--store", str(place.store)]) == 0
+    assert main(["import", str(export), "--store", str(store)]) == 0
+    database = sqlite3.connect(f"file:{store}/mlflow.db?mode=ro", uri=True)
+    [(run,)] = database.execute(
+        "SELECT t.run_uuid FROM tags t JOIN tags w USING (run_uuid) WHERE t.key = 'role' AND t.value = 'replicate' "
+        "AND w.key = 'weights' AND w.value = 'kept' LIMIT 1"
+    ).fetchall()
+    database.close()
+    [curve] = store.rglob(f"{run}/artifacts/curve.parquet")
+    before = curve.read_bytes()
+    os.truncate(curve, 0)
+    shutil.rmtree(store / "mirror", ignore_errors=True)
+    capsys.readouterr()
+    mended = main(["doctor", "--repair", "--json", "--store", str(store)]) == 0
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert "`loopscale import FOLDER`" in finding["remedy"]
+    assert mended == weights
+    if not weights:
+        assert finding["failed"] == (
+            "no weights were imported; `loopscale import FOLDER`, with the folder of the export, writes the curve again"
+        )
+        assert main(["import", str(export), "--json", "--store", str(store)]) == 0
+        assert json.loads(capsys.readouterr().out)["mended"] == 1
+        assert curve.read_bytes() == before
+    assert main(["doctor", "--json", "--store", str(store)]) == 0

@@ -89,7 +89,10 @@ def test_layers_in_the_loop_count_as_steps():
     model = {"kind": "looped", "width": 8, "heads": 2, "layers": 3}
     layout = study(fixed=BASE["fixed"] | {"model": model}).layout
     assert [layers_of(trial) for trial in layout.trials.values()] == [12]
-    deep = study(fixed=BASE["fixed"] | {"model": {"kind": "gpt2", "layers": 5, "width": 8, "heads": 2}})
+    deep = study(
+        fixed=BASE["fixed"]
+        | {"model": {"kind": "gpt2", "layers": 5, "width": 8, "heads": 2}, "training": {"steps": 100}}
+    )
     assert [layers_of(trial) for trial in deep.layout.trials.values()] == [5]
 
 
@@ -199,3 +202,16 @@ def test_an_axis_that_may_not_move_the_answer_needs_the_rooms_of_all_tasks(monke
     rooms = study_room(made)
     assert len(rooms.tasks) == rooms.of == 5
     assert rooms.tasks[0].room.prompts > 32
+
+
+def test_no_room_is_computed_for_prompts_on_which_algorithms_take_minutes():
+    for task, model in (
+        ({"kind": "linear_regression", "dim": 2, "points": 3000}, {"kind": "gpt2", "layers": 1}),
+        ({"kind": "network_regression", "dim": 2, "points": 500}, {"kind": "gpt2", "layers": 4}),
+    ):
+        fixed = {"task": task, "model": {"width": 4, "heads": 1} | model, "training": {"steps": 2}}
+        rooms = study_room(study(fixed=fixed))
+        assert (rooms.tasks, rooms.of, rooms.too_long) == ((), 1, 1)
+        assert "the room of the task is not known" in remarks(study(fixed=fixed))
+    both = study(scientific={"task.points": [8, 3000]})
+    assert [each.label for each in study_room(both).tasks] == ["points=8"]

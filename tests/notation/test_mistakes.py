@@ -753,6 +753,43 @@ fixed:
             "6: baseline soft_lin_ucb solves no task of this study (bandit); use one of best_arm, empirical_mean, "
             "thompson, ucb1, uniform_play",
         ),
+        (
+            "bandit, dim: 3, points: 5}",
+            "mdp, points: 16384, horizon: 4}",
+            "3: task.points is 16,384, which makes prompts of 65,536 tokens of 15 numbers; write less: a token can "
+            "have at most 4,096 numbers, and a prompt 32,768 tokens",
+        ),
+        (
+            "points: 5}",
+            "points: 5, active: 1}",
+            "3: one arm is in play, so every player has regret 0; write active: 2 or more",
+        ),
+        (
+            "bandit, dim: 3, points: 5}",
+            "mdp, environment: chain, dim: 8, horizon: 4, points: 5}",
+            "3: a chain of 8 states pays nothing within 4 stages, so every player has regret 0; write horizon: 8 or "
+            "more, or fewer states",
+        ),
+        (
+            "steps: 90}",
+            "steps: 90}\nevaluate: {task: {active: 1}}",
+            "6: evaluate.task: one arm is in play, so every player has regret 0; write active: 2 or more",
+        ),
+        (
+            "points: 5}",
+            "points: 5, reward_noise: 0.5}",
+            "3: fixed sets task.reward_noise, and a Bernoulli reward has no noise; take the setting out",
+        ),
+        (
+            "bandit, dim: 3, points: 5}",
+            "mdp, slip: 0.3, points: 5}",
+            "3: fixed sets task.slip, and a random MDP does not slip; take the setting out",
+        ),
+        (
+            "bandit, dim: 3, points: 5}",
+            "network_regression, gain: 2}",
+            "3: fixed sets task.gain, and the gain of a ReLU network has no effect; take the setting out",
+        ),
     ],
 )
 def test_a_mistake_in_a_study_of_a_decoder_on_bandits_is_one_line(
@@ -760,3 +797,18 @@ def test_a_mistake_in_a_study_of_a_decoder_on_bandits_is_one_line(
 ):
     (path := tmp_path / "study.yaml").write_text(BANDIT.replace(old, new), encoding="utf-8")
     assert mistakes(path) == [f"{path}:{message}"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [
+        ("points: 5}", "points: 5, reward_noise: 0.5}", "scientific: {task.rewards: [bernoulli, gaussian]}"),
+        ("points: 5}", "points: 5, reward_noise: 0.5}", "evaluate: {task: {rewards: gaussian}}"),
+        ("steps: 90}", "steps: 90, curriculum: {dim: 1, points: 2, every: 10}}", ""),
+    ],
+)
+def test_a_setting_with_effect_in_some_cell_and_an_easy_start_are_no_mistakes(
+    tmp_path: Path, old: str, new: str, more: str
+):
+    (path := tmp_path / "study.yaml").write_text(BANDIT.replace(old, new) + more, encoding="utf-8")
+    Study.load(path)

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from loopscale.cli.main import main
-from loopscale.records.model import Note, StoreError
+from loopscale.records.model import CURVE, Note, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
@@ -265,6 +265,17 @@ def test_of_a_refused_trial_nothing_is_written(store: Store, trials):
         assert writer.flush(120)
         assert [note.key for note, _ in writer.refused] == ["a"]
     assert [record.key for record in recorded_trials(store, "one")] == ["b"]
+
+
+def test_the_next_import_writes_damaged_curves_of_imported_trials_again(exported: Path, other: Store):
+    import_records(other, exported)
+    [run] = [record.run for record in recorded_trials(other, "one") if record.key == "b"]
+    whole = other.read_artifact(run, CURVE)
+    assert whole
+    other.write_artifact(run, CURVE, b"")
+    assert import_records(other, exported) == ImportCounts(new=0, present=3, mended=1)
+    assert other.read_artifact(run, CURVE) == whole
+    assert import_records(other, exported) == ImportCounts(new=0, present=3)
 
 
 def test_the_next_import_ends_runs_that_a_killed_import_has_left_under_way(exported: Path, other: Store):

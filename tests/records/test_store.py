@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -339,6 +340,29 @@ def test_threads_that_write_two_studies_do_not_disturb_each_other(store: FolderS
         thread.join()
     for study in ("one", "two"):
         assert [record.key for record in recorded_trials(store, study)] == ["a", "b", "c"]
+
+
+def test_a_new_store_and_its_storage_are_private_to_their_user(tmp_path: Path):
+    store, storage = tmp_path / "new" / "store", tmp_path / "fast" / "storage"
+    opened = open_store(store, storage=storage, create=True)
+    opened.checkpoints.make()
+    for folder in (store, storage, storage / "checkpoints"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+
+def test_a_folder_that_a_group_shares_keeps_its_permissions(tmp_path: Path):
+    folders = tmp_path / "store", tmp_path / "storage"
+    for folder in folders:
+        folder.mkdir()
+        folder.chmod(0o770)
+    open_store(folders[0], storage=folders[1], create=True)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o770, 0o770]
+
+
+def test_a_database_gets_a_private_storage_folder(tmp_path: Path):
+    storage = tmp_path / "storage"
+    open_store(f"sqlite:///{tmp_path}/records.db", storage=storage, create=True)
+    assert stat.S_IMODE(storage.stat().st_mode) == 0o700
 
 
 def test_artifacts_of_a_copied_store_do_not_reach_the_original(store: FolderStore, tmp_path: Path):

@@ -237,6 +237,8 @@ def _say_wrapped(text: str) -> None:
 
 
 def _show_room(rooms: "StudyRoom") -> None:
+    if not rooms.tasks:
+        return  # a remark gives the reason
     samples = sorted({each.room.prompts for each in rooms.tasks})
     prompts = _range(str(samples[0]), str(samples[-1]))
     say()

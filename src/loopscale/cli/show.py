@@ -19,6 +19,7 @@ from loopscale.cli.output import WIDE, format_value, say, say_folded, show_json,
 
 if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.core.config import Config
+    from loopscale.theory.bounds.base import Bound
 
 SUBJECTS = {"bounds": "quantity", "constructions": "algorithm"}
 """The families of theorems, and the subject of a theorem."""
@@ -107,17 +108,33 @@ def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_j
 
 def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
     """Bounds or constructions by system: the claim, the quantity or the algorithm, and the theorem."""
+    from loopscale.theory.bounds.base import Bound
     from loopscale.theory.statement import OTHER, SYSTEMS
+
+    def used(member: "type[Any]") -> list[str]:
+        return [_studies_of(member)] if issubclass(member, Bound) else []
 
     rows = list[list[str]]()
     for system in (*SYSTEMS, OTHER):
         in_system = [member for member in members if member.system() == system]
         rows += [[system]] if in_system else []
         rows += [
-            [f"  {each.kind}", each.claimed(), each.subject(), each.spelled_source()] for each in in_system
+            [f"  {each.kind}", each.claimed(), each.subject(), each.spelled_source(), *used(each)]
+            for each in in_system
         ]
-    show_table(["kind", "claim", subject, "theorem"], rows, sentences=True)
+    columns = ["kind", "claim", subject, "theorem"]
+    columns += ["studies"] * any(len(row) > len(columns) for row in rows)
+    show_table(columns, rows, sentences=True)
     say("= exact; ~ in a limit; ≤, ≥ a bound; shape: up to an unknown constant.")
+
+
+def _studies_of(bound: "type[Bound]") -> str:
+    """The first study whose laws name the bound and the number of others, or the reason why there is none."""
+    from loopscale.cli.describe import studies_of_bounds
+
+    first, *others = studies_of_bounds().get(bound.kind, ("",))
+    more = f" and {len(others)} more" if others else ""
+    return f"{first}{more}" if first else bound.reason_without_study()
 
 
 def _show(description: dict[str, Any]) -> None:

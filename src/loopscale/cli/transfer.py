@@ -113,7 +113,8 @@ def import_records(
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Copy exported records into the store. They count as finished. Records that the store has stay unchanged.
+    """Copy exported records into the store. They count as finished. Records that the store has stay unchanged,
+    except for damaged curves of an earlier import.
 
     [bold]Example[/bold]  loopscale import quickstart-records --store .loopscale
     """
@@ -131,6 +132,7 @@ def import_records(
         imported = transfer.import_records(place, folder)
     import_floors(folder, place)
     if as_json:
-        show_json({"new": imported.new, "present": imported.present})
+        show_json({"new": imported.new, "present": imported.present, "mended": imported.mended})
     else:
-        say(f"{plural(imported.new, 'trial')} copied, {imported.present:,} were present")
+        mended = f", {plural(imported.mended, 'damaged curve')} replaced" if imported.mended else ""
+        say(f"{plural(imported.new, 'trial')} copied, {imported.present:,} were present{mended}")

@@ -36,6 +36,7 @@ from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
 from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
 from loopscale.core.machine_share import usable_cpus
+from loopscale.core.private_folders import make_private
 from loopscale.records.stores.opening import absolute_folder, store_place
 from loopscale.runner.lease import drivers
 
@@ -82,7 +83,8 @@ class Local(Cluster, kind="local"):
             request.study.replace("/", "__"), f"-{number}", LONGEST_FILE_NAME - len(".json")
         )
         package, log, code = self.folder / identity, self._file(identity, "log"), self._file(identity, "code")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._storage_folder)
+        self.folder.mkdir(exist_ok=True)
         shutil.rmtree(package, ignore_errors=True)  # of a submission that was cut short
         unpack(request, package)
         resolved = self.model_copy(update={"store": self._store(), "storage": self._storage()})

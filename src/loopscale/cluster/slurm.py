@@ -48,6 +48,7 @@ from loopscale.cluster.commands import follow_file, run_command
 from loopscale.cluster.package import unpack
 from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
 from loopscale.core.config import Config
+from loopscale.core.private_folders import make_private
 
 TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
 WARNING_SECONDS = 120
@@ -313,8 +314,10 @@ class Slurm(Cluster, kind="slurm"):
             return replace(latest, attached=True)
         folder = Path(self.folder)
         try:
-            for part in ("code", "jobs", "logs", *([] if self.storage else ["storage"])):
+            for part in ("code", "jobs", "logs"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
+            if not self.storage:
+                make_private(folder / "storage")
             unpack(request, Path(self._code(request)))
         except OSError as problem:
             raise ClusterError(

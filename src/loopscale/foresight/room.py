@@ -10,7 +10,7 @@ nothing about their axes.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from loopscale.core.config import leaves
 from loopscale.core.prompt import Batch
+from loopscale.core.seeds import stream
 from loopscale.evaluate import prompt_set
 from loopscale.models.architecture import LoopedArchitecture
 from loopscale.questions.measures import CURVE_MEASURES
@@ -44,7 +45,11 @@ CLEAR = 4
 """Standard errors that a small sample must be away from a limit."""
 SLOWER = 4
 POINTS_IN_A_SAMPLE = 2**22
-"""Prompts x points² x steps of a sample are at most this."""
+"""Prompts x points² x steps x `Solver.work` of a sample are at most this, for more than the fewest prompts."""
+MOST_QUERIES = 2048
+"""Queries of the longest prompt whose room is computed."""
+MOST_WORK = 2**28
+"""A room is computed if its fewest prompts need less work, which takes about a minute."""
 LEAST_EFFECT = 0.1
 """An axis with a smaller effect cannot move the answer."""
 
@@ -149,6 +154,8 @@ class StudyRoom:
     """The number of tasks, some of which may have no room here."""
     tight: int
     """The number of tasks that leave no room to learn."""
+    too_long: int = 0
+    """The number of tasks whose prompts are too long for a room here."""
 
 
 def study_room(study: Study, least: float = LEAST_EFFECT) -> StudyRoom:
@@ -167,11 +174,13 @@ def study_room(study: Study, least: float = LEAST_EFFECT) -> StudyRoom:
     for cell in study.cells():
         groups[posed[cell.key].model_dump_json()].append(cell)
     tasks = _StudyTasks(study, tuple(tuple(cells) for cells in groups.values()))
-    if len(tasks.cells) > MANY_TASKS:
+    short = [number for number in range(len(tasks.cells)) if tasks.affordable(number)]
+    if len(tasks.cells) > MANY_TASKS and len(short) == len(tasks.cells):
         rooms = tasks.few_rooms()
         if all(axis.moves(least) for axis in rooms.axes):
             return rooms
-    return tasks.rooms({number: tasks.room(number) for number in range(len(tasks.cells))})
+    rooms = tasks.rooms({number: tasks.room(number) for number in short})
+    return replace(rooms, too_long=len(tasks.cells) - len(short))
 
 
 @dataclass(frozen=True)
@@ -181,13 +190,22 @@ class _StudyTasks:
     study: Study
     cells: tuple[tuple[Cell, ...], ...]
 
+    def steps(self, number: int) -> set[int]:
+        """The numbers of steps of a task's nets."""
+        return {layers_of(self.study.layout.trials[cell.key]) for cell in self.cells[number]}
+
+    def affordable(self, number: int) -> bool:
+        """True if the room of a task takes about a minute at most."""
+        task = self.study.tasks()[self.cells[number][0].key]
+        queries = len(task.seen)
+        return queries <= MOST_QUERIES and LEAST_PROMPTS * _work(task, max(self.steps(number))) <= MOST_WORK
+
     def room(self, number: int, prompts: int | None = None) -> Room:
         """The room of a task, by default on its share of `ALL_PROMPTS`."""
         cells = self.cells[number]
-        steps = {layers_of(self.study.layout.trials[cell.key]) for cell in cells}
         fewest = min(prompts or LEAST_PROMPTS, LEAST_PROMPTS)
         task = self.study.tasks()[cells[0].key]
-        return room(task, steps, prompts or ALL_PROMPTS // len(self.cells), fewest)
+        return room(task, self.steps(number), prompts or ALL_PROMPTS // len(self.cells), fewest)
 
     def few_rooms(self) -> StudyRoom:
         """Rooms at the ends and in the middle of each axis, and where it is not clear who leaves room."""
@@ -298,6 +316,9 @@ def room_remarks(study: Study, rooms: StudyRoom, least: float = LEAST_EFFECT) ->
                     f"{name} cannot move {of}: at the last query, the error of the best known algorithm changes by "
                     f"{percent(axis.effect_last)} of the ignorance, less than {percent(least)}"
                 )
+    if rooms.too_long:
+        named = f"{rooms.too_long} of {rooms.of} tasks" if rooms.of > 1 else "the task"
+        yield f"the room of {named} is not known: the algorithms would take minutes on these prompts"
     if rooms.tight:
         first = next(each for each in rooms.tasks if each.room.reducible < LEAST_ROOM)
         named = f" ({first.label})" if rooms.of > 1 else ""
@@ -345,15 +366,13 @@ def room(
         The size of the sample. It is smaller for long prompts and many steps, and at least `fewest`.
     """
     most = max(steps)
-    affordable = POINTS_IN_A_SAMPLE // (len(task.seen) ** 2 * most)
+    affordable = POINTS_IN_A_SAMPLE // _work(task, most)
     if task.floor_rule and task.floor_rule.how in ("bound", "reference"):
         prompts //= SLOWER  # these floors come from iterations with restarts
     prompts = max(fewest, min(MOST_ROOM_PROMPTS, prompts, affordable))
     known = floor(task, "evaluate", prompts)
     batches = list(prompt_set("evaluate", task, prompts))
-    algorithms = [
-        solver for choice in Solver.choices().values() for solver in choice.stepwise(batches[0].problem)
-    ]
+    algorithms = _stepwise(batches[0].problem)
     with shared_prefixes():
         curves = [_curve(solver, task, batches, most) for solver in algorithms]
     after, algorithm, enough = dict[int, QueryErrors](), "", 0
@@ -380,6 +399,17 @@ def room(
         _rank(batches),
         prompts,
     )
+
+
+def _stepwise(problem: Any) -> list[Solver]:
+    """The algorithms whose steps compare with layers."""
+    return [solver for choice in Solver.choices().values() for solver in choice.stepwise(problem)]
+
+
+def _work(task: Task, steps: int) -> int:
+    """The work of the most expensive algorithm on a prompt: points² x steps x `Solver.work`."""
+    problem = task.sample(1, stream("problem")).problem
+    return len(task.seen) ** 2 * steps * max((each.work(problem) for each in _stepwise(problem)), default=1)
 
 
 def effective_rank(features: Float[torch.Tensor, "*batch width"]) -> float:

@@ -313,6 +313,8 @@ MOST_READABLE = 10**18
 """Larger numbers are quoted without separators, and shortened."""
 WIDEST = 4096
 """Coordinates of a token. Tasks and solvers hold square matrices of this size."""
+MOST_TOKENS = 2**15
+"""Tokens of a prompt, as a net sees the prompt."""
 MOST_NUMBERS = 2**28
 """Numbers in a batch: 1 GiB in float32."""
 
@@ -335,11 +337,12 @@ def _combined(trial: Trial) -> Iterator[Fault]:
     prompt, batch = trial.task.prompt, trial.training.batch_size
     numbers = prompt.length * prompt.dim_in
     shape = f"{prompt.length:,} tokens of {prompt.dim_in:,} numbers"
-    if prompt.dim_in > WIDEST or numbers > MOST_NUMBERS:
+    if prompt.dim_in > WIDEST or prompt.length > MOST_TOKENS or numbers > MOST_NUMBERS:
         sizes = {name: value for name, value in trial.task if type(value) is int and "seed" not in name}
         name = max(sizes, key=sizes.__getitem__)
         what = f"task.{name} is {sizes[name]:,}, which makes prompts of {shape}"
-        yield Fault(("task", name), what, f"write less: a token can have at most {WIDEST:,} numbers")
+        limits = f"a token can have at most {WIDEST:,} numbers, and a prompt {MOST_TOKENS:,} tokens"
+        yield Fault(("task", name), what, f"write less: {limits}")
     elif batch * numbers > MOST_NUMBERS:
         what = f"training.batch_size is {batch:,}, for prompts of {shape}"
         yield Fault(("training", "batch_size"), what, f"write {MOST_NUMBERS // numbers:,} or less")

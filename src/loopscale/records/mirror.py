@@ -22,6 +22,7 @@ from urllib.parse import quote
 from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
 from loopscale.core.file_names import bounded_name
+from loopscale.core.private_folders import make_private
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -462,7 +463,7 @@ def _folder_name(study: str) -> str:
 def _writable(folder: Path) -> bool:
     """True if the mirror can lie in the folder, which also needs locks: readers and writers share the files."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         if not os.access(folder, os.W_OK):
             return False
         with (folder / LOCK).open("a") as handle, suppress(BlockingIOError):

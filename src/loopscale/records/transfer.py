@@ -65,10 +65,11 @@ from loopscale.records.writing.run_account import FORGET
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """Numbers of trials: newly imported, and already in the store."""
+    """Numbers of trials: newly imported, already in the store, and of the latter those that got a new curve."""
 
     new: int
     present: int
+    mended: int = 0
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,8 @@ def exported_studies(folder: str | Path) -> list[str]:
 def import_records(store: Store, folder: str | Path) -> ImportCounts:
     """Record an export, except for trials that are finished in the store. The caller holds the leases.
 
+    An imported trial in the store whose curve is damaged gets the curve of the export.
+
     Every row and every file is checked before anything is written. A trial is recorded as a whole or not at all, and
     the next import completes an import that was cut short.
     """
@@ -233,7 +236,7 @@ def _import(
     histories: Mapping[str, dict[int, dict[str, float]]],
     curves: Mapping[str, bytes],
 ) -> ImportCounts:
-    new = present = 0
+    new = present = mended = 0
     for study in studies:
         name = study["study"]
         known = {record.key: record for record in recorded_trials(store, name)}
@@ -246,6 +249,7 @@ def _import(
                     writer.write(FORGET)  # imported runs end before the runs that the file holds
                 if missing := _missing_decisions(study, parent):
                     writer.write(Note(STUDY, tags=missing, at=study["start"]))
+            mended += _mend_curves(store, name, trials.get(name, ()), curves) if known else 0
             for row in trials.get(name, ()):
                 record = known.get(row["trial"])
                 if record and record.outcome in OVER:
@@ -265,7 +269,26 @@ def _import(
                     list(_notes(row, histories.get(row["run"], {}), files, record.step if record else 0))
                 )
             _finish(writer, store, known)
-    return ImportCounts(new, present)
+    return ImportCounts(new, present, mended)
+
+
+def _mend_curves(
+    store: Store, study: str, rows: Sequence[Mapping[str, Any]], curves: Mapping[str, bytes]
+) -> int:
+    """Write the exported curve of every imported trial whose curve is damaged, and return the number of trials."""
+    runs = {
+        run.tags["trial"]: run
+        for run in store.runs(store.require_experiment(study))
+        if run.is_trial and "imported" in run.tags
+    }
+    damaged, mended = store.read_curves(list(runs.values())).damaged, 0
+    for row in rows:
+        run, curve = runs.get(row["trial"]), curves.get(row["run"])
+        evaluation = json.loads(row["tags"]).get("evaluation")
+        if run and curve and run.id in damaged and run.tags.get("evaluation") == evaluation:
+            store.write_artifact(run.id, CURVE, curve)
+            mended += 1
+    return mended
 
 
 def _is_half_imported(parent: Run) -> bool:

@@ -37,6 +37,10 @@ class Solver(Family, Predictor, package="loopscale.solvers"):
         """
         return ()
 
+    def work(self, problem: Any) -> int:
+        """About how many numbers a step computes for each pair of a query and a point. A plan bounds its samples."""
+        return 1
+
     def accepts(self, problem: Any) -> bool:
         """True if the solver can run on this problem: the type fits, and the settings find all that they need."""
         return self.takes(problem)

@@ -187,6 +187,10 @@ class TrainedNetwork(NetworkSolver, kind="trained_network", allow_inf_nan=False)
         return cls(), cls(optimiser="adam")
 
     @override
+    def work(self, problem: Any) -> int:
+        return (self.layers or problem.layers) * (self.width or problem.width)
+
+    @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
         problem: NetworkPairs = batch.problem
         width = self.width or problem.width

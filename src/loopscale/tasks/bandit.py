@@ -104,6 +104,13 @@ class BanditTask(DecisionTask):
 
     @property
     @override
+    def nothing_to_learn(self) -> tuple[str, str, str] | None:
+        if self.arms_in_play > 1:
+            return None
+        return "active", "one arm is in play, so every player has regret 0", "write active: 2 or more"
+
+    @property
+    @override
     def reference(self) -> PolicyName:
         return "thompson" if self.expert == "optimal" else self.expert
 

@@ -90,6 +90,14 @@ class Task(Family, package="loopscale.tasks"):
         the ignorance of the task. By default 0, which is right if a target and its negative are equally likely."""
         return torch.zeros(self.sample(1, torch.Generator().manual_seed(0)).targets.shape[1:])
 
+    @property
+    def nothing_to_learn(self) -> tuple[str, str, str] | None:
+        """Why all answers are equally good: the setting, the mistake, and the remedy. By default `None`.
+
+        A study refuses its own tasks of this kind. A curriculum may start with one.
+        """
+        return None
+
     @abstractmethod
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         """Fresh prompts, float32, on the CPU. Every prompt is an independent draw of the problem and of its data."""

@@ -125,6 +125,15 @@ class Mdp(DecisionTask, kind="mdp", titled="MDP", allow_inf_nan=False):
 
     @property
     @override
+    def nothing_to_learn(self) -> tuple[str, str, str] | None:
+        states = self.at_work
+        if self.environment != "chain" or states <= self.horizon:
+            return None
+        what = f"a chain of {states:,} states pays nothing within {self.horizon:,} stages, so every player has regret 0"
+        return "horizon", what, f"write horizon: {states:,} or more, or fewer states"
+
+    @property
+    @override
     def reference(self) -> MdpPolicyName:
         return "posterior_sampling" if self.expert == "optimal" else self.expert
 

@@ -75,7 +75,9 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
     @property
     @override
     def variance(self) -> float:
-        return _mean_square(self.model_copy(update={"noise": 0.0}).model_dump_json()) + self.noise_variance
+        # The mean square depends neither on the pairs of a prompt nor on the noise: one simulation serves all prompts.
+        alike = {"noise": 0.0, "points": 1, "format": "decoder", "active": self.at_work}
+        return _mean_square(self.model_copy(update=alike).model_dump_json()) + self.noise_variance
 
     @property
     @override

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from loopscale.core import durable
+from loopscale.core.private_folders import make_private
 from loopscale.training.storage import CheckpointStore, StorageDenied, StorageMissing, StorageUnavailable
 
 LONGEST_WRITE = 3600.0
@@ -37,7 +38,7 @@ class Folder(CheckpointStore):
     @override
     def make(self) -> None:
         with self._explained():
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
 
     @override
     def get(self, name: str) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from loopscale.core.output_files import write_output
 from loopscale.core.plugins import MissingPlugin
+from loopscale.core.private_folders import make_private
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor
@@ -103,7 +104,7 @@ def floor_key(task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> str:
 def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
     """Add floors to a file. A folder that cannot be written keeps nothing, because every floor can be computed."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         lines = (
             f'"{key}": {json.dumps(entry)}' for key, entry in sorted((_read(file) | dict(entries)).items())
         )

@@ -17,6 +17,7 @@ from loopscale.runner.decide.conductor import Conductor, curve_content
 from loopscale.runner.decide.job import Job
 from loopscale.studies.spec import Study
 from loopscale.training import checkpoint
+from loopscale.training.storage import CheckpointStore, StorageMissing
 
 
 class Evaluations(Check):
@@ -36,9 +37,15 @@ class Evaluations(Check):
                         "error",
                         f"trial {run.tags['trial']} of {study}",
                         f"the curve cannot be read ({damaged[run.id][:200]})",
-                        f"`loopscale run {study}` evaluates the trial again, or trains the trial again",
+                        _remedy(study, run),
                         partial(_mend, patient, study, run),
                     )
+
+
+def _remedy(study: str, run: Run) -> str:
+    if "imported" in run.tags:
+        return "`loopscale import FOLDER`, with the folder of the export, writes the curve again"
+    return f"`loopscale run {study}` evaluates the trial again, or trains the trial again"
 
 
 def _mend(patient: Patient, study: str, run: Run) -> str:
@@ -88,13 +95,21 @@ def _evaluate(patient: Patient, study: Study, run: Run) -> bytes:
         job.order_kind = "baseline"
     else:
         job.order_kind = "evaluate"
-        trained = checkpoint.condition(checkpoints, job.key, job.steps) == "trained"
-        if not trained and not restore_weights(patient.store, job.key, run.id):
-            raise CannotMend(f"no weights were kept; `loopscale run {study.name}` trains the trial again")
+        if not _is_trained(checkpoints, job) and not restore_weights(patient.store, job.key, run.id):
+            kept = "imported" if "imported" in run.tags else "kept"
+            raise CannotMend(f"no weights were {kept}; {_remedy(study.name, run)}")
     *_, last = work(job.make_order(study.evaluate, checkpoints.url, study.resources))
     if last.curve is None:
         raise CannotMend(f"the evaluation has failed ({last.detail.strip()[-200:]})")
     return curve_content(last.curve, study)
+
+
+def _is_trained(checkpoints: CheckpointStore, job: Job) -> bool:
+    """True if the checkpoint has the trained weights. An import makes no checkpoints, and no folder for them."""
+    try:
+        return checkpoint.condition(checkpoints, job.key, job.steps) == "trained"
+    except StorageMissing:
+        return False
 
 
 def _job_of(patient: Patient, study: Study, run: Run) -> Job:

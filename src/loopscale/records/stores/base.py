@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 from typing_extensions import override
 
 from loopscale.core.file_locks import holders_of_ranges, locked
+from loopscale.core.private_folders import make_private
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import (
@@ -478,7 +479,7 @@ def _unusable(uri: str, message: str) -> StoreError:
 def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     """Lock a file of `folder` against other processes of this machine. Waits for the other processes."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         handle = (folder / name).open("a")
     except OSError as problem:
         raise unwritable(folder, problem) from problem

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from loopscale.core.private_folders import make_private
 from loopscale.records.model import StoreError
 from loopscale.records.stores import database, server
 from loopscale.records.stores.base import Store, unwritable
@@ -151,7 +152,7 @@ def _storage_folder(text: str | Path, create: bool) -> Path:
     remedy = "give another folder with --storage"
     if create:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         except OSError as problem:
             raise unwritable(folder, problem, remedy) from problem
         if not os.access(folder, os.W_OK):

@@ -25,6 +25,7 @@ from loopscale.studies.checks.claims import claim_faults
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.schema import StudySchema, solver_kinds, solving
 from loopscale.tasks.base import Task
+from loopscale.tasks.idle_settings import idle_settings
 from loopscale.theory.bounds.base import Bound
 
 MOST_CELLS = 10_000
@@ -241,9 +242,11 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
     yield from _without_plugin(study, layout)
     yield from _unused_ranges(study, layout)
     yield from _unused_settings(study, layout)
+    yield from _idle_settings(study, layout)
     yield from _infeasible_known(study, layout)
     unposed = list(_posed(study, layout))
     tasks = _evaluated_tasks(study, layout)
+    yield from _without_choice(study, layout)
     law_faults = list(_laws(study, layout, tasks))
     yield from law_faults
     if study.holds_out and not law_faults:
@@ -322,6 +325,41 @@ def _unused_settings(study: StudySchema, layout: Layout) -> Iterator[Fault]:
             if name not in known | {"kind"}:
                 what = f"{part} has no setting {name!r} in any cell"
                 yield Fault(("fixed", part, name), what, one_of(name, sorted(known)))
+
+
+def _idle_settings(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """A fixed setting of the task must have an effect in some cell, or on the task of the evaluation."""
+    given = [dict(trial.task) | {"kind": trial.task.kind} for trial in layout.trials.values()]
+    given += [dict(task) | {"kind": task.kind} for task in _evaluated_tasks(study, layout)]
+    idle = [(settings, idle_settings(settings)) for settings in given]
+    for name in study.fixed.get("task", {}):
+        reasons = [why.get(name) for settings, why in idle if name in settings and name != "kind"]
+        if reasons and all(reasons):
+            what = f"fixed sets task.{name}, and {reasons[0]}"
+            yield Fault(("fixed", "task", name), what, "take the setting out")
+
+
+def _without_choice(study: StudySchema, layout: Layout) -> Iterator[Fault]:
+    """A task where all answers are equally good decides nothing."""
+    for trial in layout.trials.values():
+        if trial.task.nothing_to_learn:
+            name, what, remedy = trial.task.nothing_to_learn
+            yield Fault(_task_place(study, name), what, remedy)
+            return
+    for task in _evaluated_tasks(study, layout):
+        if task.nothing_to_learn:
+            name, what, remedy = task.nothing_to_learn
+            yield Fault(("evaluate", "task", name), f"evaluate.task: {what}", remedy)
+            return
+
+
+def _task_place(study: StudySchema, name: str) -> Place:
+    """Where a study sets a setting of the task, or the task."""
+    if f"task.{name}" in study.scientific:
+        return ("scientific", f"task.{name}")
+    if "task" in study.scientific:
+        return ("scientific", "task")
+    return ("fixed", "task", name) if name in study.fixed.get("task", {}) else ("fixed", "task")
 
 
 def _evaluated_task(study: StudySchema, task: Task) -> Task:

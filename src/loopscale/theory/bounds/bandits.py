@@ -1,7 +1,8 @@
 """Bandits: exact regrets and constant-free bounds, as references for simulated and learned players.
 
-The Bayesian regret is also averaged over arms drawn from the prior; Bernoulli arms have the uniform prior on
-[0, 1].
+Regret here is the regret of play: the expected reward that a player loses, summed over the rounds. Records have this
+number as `play_regret`. The regret of a prediction, its error above the floor, is another number. The Bayesian regret
+is also averaged over arms drawn from the prior; Bernoulli arms have the uniform prior on [0, 1].
 """
 
 import math
@@ -18,9 +19,9 @@ SYSTEM = "decision making"
 
 
 class Bandit(Bound):
-    """A statement about the regret after T rounds."""
+    """A statement about the regret of play after T rounds."""
 
-    of = "regret"
+    of = "regret of play"
     horizon: PositiveInt = 200
     """T, the number of rounds."""
 

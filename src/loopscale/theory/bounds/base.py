@@ -37,11 +37,18 @@ Quantity = Literal[
     "squared parameter error",
     "prediction error",  # |prediction - target|
     "generalisation gap",  # loss of the pretrained model minus the lowest loss in the model class
-    "regret",  # expected reward below that of the best player, or of the named expert
+    "regret of play",  # expected reward below that of the best player, or of the named expert
     "layers",  # a sufficient, necessary or equivalent number
     "threshold",  # value of a setting at which the behaviour changes
     "prompts",  # number of pretraining prompts
 ]
+UNMEASURED: dict[Quantity, str] = {
+    "coefficient": "coefficients",
+    "moment": "moments",
+    "layers": "sufficient layers",
+    "threshold": "thresholds",
+}
+"""Quantities that are no error, no play and no time of a trial."""
 
 
 class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
@@ -58,6 +65,8 @@ class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     """The task, if any, on which no predictor has a smaller mean `excess at a point`."""
     hidden_constant: ClassVar[bool] = False
     """True if the source leaves a constant open. The constant is then 1, and only the shape can be compared."""
+    without_study: ClassVar[str] = ""
+    """The reason why no study of the package compares a law with the bound; empty if there is none."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Wrap `value`: an overflow of float64 raises ValueError, like a violated condition."""
@@ -75,6 +84,13 @@ class Bound(Statement, package="loopscale.theory.bounds", allow_inf_nan=False):
     @override
     def subject(cls) -> str:
         return cls.of
+
+    @classmethod
+    def reason_without_study(cls) -> str:
+        """The declared reason, or the reason that follows from the quantity; empty if there is none."""
+        return cls.without_study or (
+            f"no trial measures {UNMEASURED[cls.of]}" if cls.of in UNMEASURED else ""
+        )
 
     @abstractmethod
     def value(self) -> float:

@@ -1,4 +1,4 @@
-"""Transformers as decision makers [@lin2024]: gap to the expert, depth, and regret of UCB-VI.
+"""Transformers as decision makers [@lin2024]: gap to the expert, depth, and regret of play of UCB-VI.
 
 The statements are from memory and the theorem numbers from @yang2025slides. At the size of experiments, the gap and
 the regret of UCB-VI exceed their trivial maxima (T, and H · episodes), so compare only shapes. Exact
@@ -20,7 +20,7 @@ class IcrlGap(Bound, kind="icrl_gap", titled="imitation gap"):
     """Reward of the expert minus reward of the network: T² √R (√((ln N_Θ + ln(T/δ))/n) + √ε)."""
 
     claim = "<="
-    of = "regret"
+    of = "regret of play"
     source = "@lin2024, theorem 6 (from memory; the number from @yang2025slides)"
     hidden_constant = True
     horizon: PositiveInt = 200
@@ -100,7 +100,7 @@ class Ucbvi(Episodic, kind="ucbvi", titled="UCB-VI"):
     """Regret of UCB-VI over K episodes: H² √(SAK) + H³ S² A."""
 
     claim = "<="
-    of = "regret"
+    of = "regret of play"
     source = "@lin2024, after theorem 12; @azar2017 (from memory)"
     hidden_constant = True
     states: PositiveInt = 10

@@ -39,6 +39,8 @@ class BaiRidgeLayers(WorstCase, kind="bai_ridge_layers", titled="layers for ridg
 class LayersForSteps(Bound):
     """Layers that suffice for a number of steps of an algorithm."""
 
+    without_study = "a reference for matched steps, which are no law"
+
     claim = "<="
     of = "layers"
     imitates: ClassVar[str | None] = None
