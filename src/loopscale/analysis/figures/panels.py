@@ -57,10 +57,8 @@ def finished(figure: go.Figure) -> go.Figure:
     if not rows and len(names) > MOST_CURVES:  # a panel of series without values would be empty
         valued = {trace.get("legendgroup") for trace in _traces(figure) if _has_values(trace)}
         names = {group: name for group, name in names.items() if group in valued} or names
-        figure = go.Figure(
-            [trace for trace in figure.data if not trace.legendgroup or trace.legendgroup in names],
-            figure.layout,
-        )
+        kept = [trace for trace in _traces(figure) if trace.get("legendgroup", "") in ("", None, *names)]
+        figure = go.Figure(kept, figure.layout)
     panels = [Panel("", tuple(names))] if rows or len(names) <= MOST_CURVES else split(names)
     if not rows:
         for panel in panels:
