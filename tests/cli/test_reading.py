@@ -323,7 +323,7 @@ def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
 def test_records_travel_between_stores(loopscale, store):
     assert loopscale("export", "tiny", "--store", store, "--to", "carried", "--json").json["trials"] == 12
     taken = loopscale("import", "carried", "--store", "other", "--json").json
-    assert taken == {"new": 12, "present": 0}
+    assert taken == {"new": 12, "present": 0, "mended": 0}
     here, there = (
         loopscale("best", "tiny", "--store", place, "--json").json["cells"] for place in (store, "other")
     )
