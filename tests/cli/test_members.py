@@ -52,6 +52,12 @@ def test_a_start_is_short_by_default_and_a_class_of_the_interface_on_request(
         assert f"my_{what}" not in text
 
 
+def test_check_sends_a_study_to_plan(loopscale: Callable[..., Any]):
+    answer = loopscale("check", "mine.yaml")
+    assert answer.code == 2
+    assert answer.err.splitlines() == ["mine.yaml is a study; `loopscale plan mine.yaml` checks a study"]
+
+
 @pytest.mark.slow
 def test_a_written_study_can_be_planned_unchanged(tmp_path: Path):
     (tmp_path / "studies").mkdir()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,4 @@ def test_the_decisions_of_the_looks_are_shown_newest_first(tmp_path: Path, study
             "open after the look of 3 replicates, which ordered 4 more trainings",
         ),
     ]
+    assert replace(look(3, "train", "undecided"), ordered=1).end.endswith(" ordered 1 more training")

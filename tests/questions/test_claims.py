@@ -151,6 +151,13 @@ def test_every_mistake_in_a_claim_is_one_line(name: str, tmp_path: Path):
     assert line.startswith(f"{file}:13: ")
 
 
+@pytest.mark.parametrize("written", ["10 %", "10%", "0.1"])
+def test_a_level_is_a_number_or_a_percentage(written: str, tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(with_claims(claim(second="{solver: newton}", keys=f"of: error, level: {written}")))
+    assert Study.load(file).claims[0].level == 0.1
+
+
 def test_both_sides_of_a_claim_over_a_setting_have_the_same_values(tmp_path: Path):
     file = tmp_path / "study.yaml"
     unpaired = claim("{training.loops: 2}", "{training.loops: 4}", "over: [model.heads]")

@@ -41,6 +41,8 @@ def command(
 
     [bold]Example[/bold]  loopscale check my_model.py
     """
+    if Path(members).suffix in (".yaml", ".yml"):
+        raise UsageError(f"{members} is a study; `loopscale plan {members}` checks a study")
     try:
         import pytest
     except ModuleNotFoundError:

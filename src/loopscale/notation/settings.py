@@ -273,7 +273,10 @@ def _wanted(kind: str, error: ErrorDetails, root: type[Config], tree: Mapping[st
 
 
 def coercions(written: Any, validated: Any, place: Place = ()) -> Iterator[Fault]:
-    """Texts and truth values that pydantic accepted as numbers, and texts that it accepted as truth values."""
+    """Texts and truth values that pydantic accepted as numbers, and texts that it accepted as truth values.
+
+    Pydantic itself accepts no text in percent. A setting that has accepted one is a share, see `share_of`.
+    """
     if is_tree(written):
         inner = dict(validated) if isinstance(validated, Config) or is_tree(validated) else {}
         for name, value in written.items():
@@ -287,6 +290,7 @@ def coercions(written: Any, validated: Any, place: Place = ()) -> Iterator[Fault
         isinstance(written, str | bool)
         and isinstance(validated, int | float)
         and type(validated) is not type(written)
+        and not str(written).endswith("%")
     ):
         wanted, right = "true or false" if isinstance(validated, bool) else "a number", str(validated).lower()
         remedy = f"write {right}" if isinstance(place[-1], int) else f"write {place[-1]}: {right}"

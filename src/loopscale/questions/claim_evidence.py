@@ -254,7 +254,10 @@ class _Compared(Generic[C]):
         return contrast_with_value(self._of_learnt(logs), rows, values)
 
     def _with_itself(self, of: str) -> Sides[C]:
-        """Cells after two numbers of loops, run by run. The noise is that of all cells after as many times T loops.
+        """Cells after two numbers of loops or layers, run by run.
+
+        The noise is that of all cells after as many times T loops. Loops lend no noise to layers, and layers none to
+        loops.
 
         If a run overflows, the ratio is infinite and the claim does not hold.
         """
@@ -262,9 +265,10 @@ class _Compared(Generic[C]):
         assert isinstance(other, CellSide)
         of_claim = {pair[0].key: pair[0].runs[0].loop for pair in self.pairs}
         usual = self.pairs[0][0].runs[0].loop  # of cells beside the claim, which lend their noise
+        looped = self.pairs[0][0].runs[0].looped
 
         def change(cell: C, run: Run) -> float:
-            if not run.looped or not run.last_loop:
+            if run.looped != looped or not run.last_loop:
                 return math.nan
             trained = of_claim.get(cell.key, usual)
             shares = [(side.loop or trained) / trained for side in (one, other)]

@@ -104,10 +104,8 @@ class Decision:
             "no data": "stopped, because too few runs have a value",
             "values": "the cells in reserve were ordered",
         }
-        going_on = (
-            f"open after the look of {self.seeds} replicates, which ordered {self.ordered:,} more trainings"
-        )
-        return ends.get(self.step, going_on)
+        ordered = f"{self.ordered:,} more training{'' if self.ordered == 1 else 's'}"
+        return ends.get(self.step, f"open after the look of {self.seeds} replicates, which ordered {ordered}")
 
     @property
     def why_futile(self) -> str:

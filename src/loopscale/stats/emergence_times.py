@@ -189,14 +189,15 @@ def _of_interval(after: float, by: float, sd: float, logs: Array) -> Array:
 
 def _smooth(curves: Array, sd: float) -> Array:
     """The log of the mean over the effect of the cell, at all of `GRID` [cells, grid]; edges continue as they are."""
-    step = GRID[1] - GRID[0]
-    reach = int(min(4 * sd / step + 1, len(GRID)))
-    density = np.exp(-((np.arange(-reach, reach + 1) * step / sd) ** 2) / 2)
+    count, step = len(GRID), GRID[1] - GRID[0]
+    below = scipy.special.ndtr((np.arange(-count, count) + 0.5) * step / sd)
+    # The weight of a point depends on its distance from the effect's mean; an end of the grid has all beyond itself.
+    weights = np.lib.stride_tricks.sliding_window_view(np.diff(below), count)[::-1].T.copy()
+    weights[0], weights[-1] = below[count:0:-1], 1 - below[2 * count - 2 : count - 2 : -1]
+    # Products below the normal numbers of float64 take a processor a hundred times as long.
+    weights[weights < 1e-30] = 0
     tops = curves.max(axis=1, keepdims=True)
-    shares = np.pad(np.exp(curves - tops), ((0, 0), (reach, reach)), mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(shares, 2 * reach + 1, axis=1)
-    means = windows @ (density / density.sum())
-    return tops + np.log(np.maximum(means, 1e-300))
+    return tops + np.log(np.exp(np.maximum(curves - tops, -600)) @ weights)
 
 
 def _mean_over_cells(logs: Array) -> Array:

@@ -502,3 +502,20 @@ def test_a_claim_over_pairs_at_equal_flops_gives_each_pair_its_own_budget():
     assert len(widths) > 2
     assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log([ratio(one) for one in alone])))))
     assert any(note.startswith("Indicative") for note in over.sides.notes)
+
+
+def test_two_layers_of_a_net_without_loops_are_compared_and_loops_lend_them_no_noise():
+    def claimed(others: bool):
+        planted = Planted(longest=6)
+        layered, looped = planted.cell("gpt2", **kind("gpt2")), planted.cell("looped", **kind("looped"))
+        for number in range(3):
+            trial = planted.trial(layered, "replicate", number, 0.1, **{"training.loops": None})
+            planted.curves_of(trial, 0.1, 0.1 + 0.01 * number, 0)
+            if others:  # their ratios scatter thirty times as much
+                of_loops = planted.trial(looped, "replicate", number, 0.1)
+                planted.curves_of(of_loops, 0.1, 0.3 * number, 0)
+        return judged(planted.results, kind("gpt2"), kind("gpt2", loop=2))
+
+    alone, beside = claimed(False), claimed(True)
+    assert ratio(alone) == pytest.approx(np.exp(-0.11 * 4), rel=0.001)
+    assert (alone.word, alone.sides.contrast) == ("holds", beside.sides.contrast)
