@@ -31,6 +31,8 @@ from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Answer, Errors, Prediction, Task
 
 VALIDATION_PROMPTS = 512
+PLAY_REGRET, PLAY_REGRET_GREEDY = "play_regret", "play_regret_greedy"
+"""Measures of acting whose running means records keep."""
 Purpose = Literal["validate", "evaluate"]
 """The two sets of prompts of a task."""
 
@@ -122,6 +124,8 @@ class Curve:
     """Number of pairs before each query; `None` for 0, 1, 2 .."""
     regret: "RegretCurve | None" = None
     """The regret, if a floor or a reference is known."""
+    play: "PlayCurve | None" = None
+    """The pseudo-regret of play after every round, for tasks in which a predictor acts."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,30 @@ class RegretCurve:
             "regret_last": float(self.regret[row, -1]),
             "regret_last_sem": float(self.sem[row, -1]),
         }
+
+
+@dataclass(frozen=True)
+class PlayCurve:
+    """The cumulative pseudo-regret of play after every round, averaged over games, in units of the reward.
+
+    The predictor acts after `loop`. Point k of a curve is the round in which the predictor answers query k.
+    """
+
+    loop: int
+    sampled: Float64[np.ndarray, " points"]
+    sem: Float64[np.ndarray, " points"]
+    """The standard error of `sampled` over games."""
+    greedy: Float64[np.ndarray, " points"]
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The measures of acting of a predictor."""
+
+    values: dict[str, float]
+    """The mean of every measure over games, and its standard error over games (`NAME_sem`)."""
+    play: PlayCurve | None = None
+    """The running pseudo-regret, if the task has one."""
 
 
 @runtime_checkable
@@ -240,8 +268,8 @@ def evaluate(
 
 
 @torch.no_grad()
-def outcomes(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -> dict[str, float]:
-    """The means of the task's measures of acting after `loop`, and their standard errors over games (`NAME_sem`).
+def acting(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -> Acting:
+    """The task's measures of acting after `loop`.
 
     Empty for tasks without such measures. A net of fixed depth acts after its last layer at most. A net that overflows
     has measures of nan.
@@ -249,11 +277,20 @@ def outcomes(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -
     if isinstance(predictor, Net):
         predictor.to(device)
     answer = _answerer(predictor, loop)
-    values = dict[str, float]()
+    values, running = dict[str, float](), dict[str, tuple[Array, Array]]()
     for name, games in task.outcomes(lambda batch: answer(suited(batch, predictor, device))).items():
-        values[name] = float(games.double().mean())
-        values[f"{name}_sem"] = float(games.double().std() / len(games) ** 0.5)
-    return values
+        mean, sem = games.double().mean(0), games.double().std(0) / len(games) ** 0.5
+        values[name], values[f"{name}_sem"] = (float(each.flatten()[-1]) for each in (mean, sem))
+        if games.dim() > 1:
+            running[name] = mean.cpu().numpy(), sem.cpu().numpy()
+    if not running.keys() >= {PLAY_REGRET, PLAY_REGRET_GREEDY}:
+        return Acting(values)
+    return Acting(values, PlayCurve(loop, *running[PLAY_REGRET], running[PLAY_REGRET_GREEDY][0]))
+
+
+def outcomes(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -> dict[str, float]:
+    """The means of `acting` and their standard errors."""
+    return acting(predictor, task, loop, device).values
 
 
 def _answerer(predictor: Predictor, loop: int) -> Answer:

@@ -17,7 +17,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import recorded_trials
-from loopscale.records.tables import REGRETS, decode_curve, encode_curve
+from loopscale.records.tables import PLAY_COLUMNS, REGRETS, decode_curve, encode_curve
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
 DESCRIBED = {"name": "one", "question": "why?", "source": "here", "cells": [{"key": "c1", "values": {}}]}
@@ -103,7 +103,7 @@ def test_curves_have_every_loop_and_point_of_trials_and_baselines(store: FolderS
     write(store, *trials.whole("a"), baseline)
     assert ask(store, "SELECT count(*) FROM curves") == [(12,)]
     assert ask(store, "SELECT * FROM curves WHERE trial = 'n' AND loop = 2 AND point = 1") == [
-        ("n", 2, 1, 4.0, 14.0, 24.0, None, None, None)
+        ("n", 2, 1, 4.0, 14.0, 24.0, *[None] * 6)
     ]
     assert ask(store, "SELECT seed, error, \"solver.kind\" FROM trials WHERE role = 'baseline'") == [
         (None, 0.1, "newton")
@@ -373,6 +373,20 @@ def test_a_decoded_curve_is_the_encoded_curve():
     decoded = decode_curve(encode_curve(*grids.values(), seen=(2, 4, 8), regret=(regret, regret + 1)))
     for name, grid in (grids | {"regret": regret, "regret_sem": regret + 1}).items():
         np.testing.assert_array_equal(decoded[name], grid)
+
+
+def test_a_curve_has_the_rounds_of_play_after_the_loop_of_play_alone(store: FolderStore, trials):
+    grid, rows = np.arange(6.0).reshape(2, 3), np.array([[1.0, 2.0, 4.0], [0.1, 0.2, 0.4], [1.0, 1.5, 2.0]])
+    for loop, row in ((1, 0), (2, 1), (9, 1)):
+        decoded = decode_curve(encode_curve(grid, grid, grid, play=(loop, *rows)))
+        for name, values in zip(PLAY_COLUMNS, rows, strict=True):
+            np.testing.assert_array_equal(decoded[name][row], values)
+            assert np.isnan(decoded[name][1 - row]).all()
+    content = encode_curve(grid, grid, grid, play=(1, *rows))
+    write(store, *trials.whole("a", 0.25), Note("a", 20, artifacts=(("curve.parquet", content),)))
+    write(store, *trials.whole("b", 0.25))
+    sql = "SELECT trial, loop, point, play_regret FROM curves WHERE play_regret IS NOT NULL ORDER BY ALL"
+    assert ask(store, sql) == [("a", 1, n, value) for n, value in enumerate(rows[0])]
 
 
 def test_a_finished_trial_without_an_evaluation_has_no_error_beside_errors_of_evaluations(

@@ -11,12 +11,13 @@ import torch
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
-from loopscale.evaluate import outcomes
+from loopscale.evaluate import acting, outcomes
 from loopscale.solvers.base import Solver
 from loopscale.tasks import policies
 from loopscale.tasks.bandit import Bandit, BanditTask
 from loopscale.tasks.bandit_games import Games, Rules, Tally, pick
 from loopscale.tasks.base import Task
+from loopscale.tasks.decisions import GAMES
 from loopscale.tasks.linear_bandit import LinearBandit
 from loopscale.theory.bounds.bandits import (
     BayesOptimal2Arm,
@@ -258,6 +259,25 @@ def test_thompson_sampling_of_linear_bandits_is_below_its_bound():
     found = task.play(lambda each: policies.thompson(each, draws=128))
     scale = math.sqrt(1.5**2 + 2)
     assert float(found.mean()) < TsLinearBayes(dim=2, arms=3, horizon=15, scale=scale).value()
+
+
+def test_the_curve_of_play_is_the_regret_after_every_round():
+    """A loop over games and rounds, with tables of plays and means, in place of running sums."""
+    task = posed("bandit", dim=3, points=7)
+    played = acting(Solver.model_validate({"kind": "ucb1"}), task, 3).play
+    games = task.played_games(GAMES)
+    for _ in range(7):
+        games.play(policies.ucb1(games.tally()))
+    totals = np.zeros((GAMES, 7))
+    for game in range(GAMES):
+        means, lost = games.means[game].tolist(), 0.0
+        for n in range(7):
+            lost += max(means) - means[int(games.plays[game, n].argmax())]
+            totals[game, n] = lost
+    assert played
+    np.testing.assert_allclose(played.sampled, totals.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(played.sem, totals.std(0, ddof=1) / GAMES**0.5, rtol=1e-5)
+    assert played.greedy.shape == (7,)
 
 
 def test_the_oracle_has_no_regret():

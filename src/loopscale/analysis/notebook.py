@@ -59,6 +59,8 @@ COSTS = (
     *LEARNING,
 )
 """Measures that the table of measures leaves out: costs and states of training, and variants of `error`."""
+NO_ROUNDS = "These records have the regret of whole games alone: run the study again for the regret after every round."
+"""The text in place of a figure of regret against rounds."""
 
 
 def results(
@@ -164,6 +166,14 @@ class StudyResults(Results):
     def against_points(self, task: str | None = None, of: Literal["error", "regret"] = "error") -> go.Figure:
         """Error (or regret) at loop T against the pairs seen before the query."""
         return self._figure(lambda: curves.against_points(self, self.cells_of_task(task), of))
+
+    def against_rounds(
+        self, task: str | None = None, of: Literal["play_regret", "play_regret_greedy"] = "play_regret"
+    ) -> go.Figure:
+        """The cumulative pseudo-regret of play against rounds; a text in older records, which have the sum alone."""
+        if not self.missing and not any(run.curve.played for run in self.everything):
+            return missing_figure(NO_ROUNDS)
+        return self._figure(lambda: curves.against_rounds(self, self.cells_of_task(task), of))
 
     def replicates(self, task: str | None = None) -> go.Figure:
         """The mean of every cell with its interval, and the single runs."""

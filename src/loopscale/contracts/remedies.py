@@ -107,7 +107,8 @@ REMEDIES = {
         ),
         "test_outcomes_have_their_names_and_one_number_per_game": Remedy(
             "outcomes",
-            "return the names of `outcome_names`, a finite number per game, and the same at a second call",
+            "return the names of `outcome_names`, a finite number per game (or per game and query), and the same at a "
+            "second call",
         ),
         "test_the_raw_error_is_the_squared_distance_to_the_target": _ERROR,
         "test_noise_only_adds_its_variance": Remedy(

@@ -61,7 +61,7 @@ STUDY = "study"
 """The role and the key of a study's parent run. The runs of the trials are its children."""
 CURVE, WEIGHTS = "curve.parquet", "weights.safetensors"
 """Artifacts of a trial. The curve has columns loop (from 1), point (pairs seen), error, sem, raw, median,
-regret, regret_sem."""
+regret, regret_sem, and the columns of play."""
 STUDY_FILE, STUDY_JSON, REPORT = "study.yaml", "study.json", "report.html"
 """Artifacts of the parent run."""
 PLUGINS = "plugins"

@@ -26,7 +26,9 @@ from loopscale.records.model import (
 Grid = NDArray[np.float64]
 MALFORMED = (OSError, ValueError, TypeError, LookupError, OverflowError, MemoryError, NotImplementedError)
 """Exceptions of pyarrow for damaged Parquet, besides pyarrow's ArrowException."""
-LATER_COLUMNS = ("median", "regret", "regret_sem")
+PLAY_COLUMNS = ("play_regret", "play_regret_sem", "play_regret_greedy")
+"""Columns of the pseudo-regret of play, which tasks without play lack."""
+LATER_COLUMNS = ("median", "regret", "regret_sem", *PLAY_COLUMNS)
 """Columns that older records lack. They are NULL there."""
 
 
@@ -123,6 +125,13 @@ TABLES: dict[str, tuple[str, dict[str, RecordColumn]]] = {
             "median": RecordColumn("double", OVER_VARIANCE, "median over prompts; NULL in older records"),
             "regret": RecordColumn("double", OVER_VARIANCE, "error above the floor; NULL in older records"),
             "regret_sem": RecordColumn("double", OVER_VARIANCE, "standard error of regret over prompts"),
+            "play_regret": RecordColumn(
+                "double",
+                "reward",
+                "cumulative pseudo-regret of sampled play, this round included; NULL without play at this loop",
+            ),
+            "play_regret_sem": RecordColumn("double", "reward", "standard error of play_regret over games"),
+            "play_regret_greedy": RecordColumn("double", "reward", "the same of greedy play"),
         },
     ),
     "history": (
@@ -307,11 +316,14 @@ def encode_curve(
     seen: Sequence[int] | None = None,
     regret: tuple[Grid, Grid] | None = None,
     measures: Mapping[str, Grid] | None = None,
+    play: tuple[int, Grid, Grid, Grid] | None = None,
 ) -> bytes:
     """A Parquet file of arrays [loops, points], with the columns of `CURVES` from `loop` on. Loops count from 1.
 
     Without a median or a regret, the file lacks these columns. `seen` has the number of pairs before every point. The
-    default is 0, 1, 2 and so on. Further measures have one value per loop, [loops], and columns of their own.
+    default is 0, 1, 2 and so on. Further measures have one value per loop, [loops], and columns of their own. `play` is
+    the loop of play and the rows [points] of `PLAY_COLUMNS`. All other loops have NULL there. A loop beyond the
+    last one is the last one.
     """
     loops, points = error.shape
     pairs = np.arange(points) if seen is None else np.array(seen)
@@ -322,6 +334,11 @@ def encode_curve(
         "loop": pa.array(np.repeat(np.arange(1, loops + 1), points), pa.int32()),
         "point": pa.array(np.tile(pairs, loops), pa.int32()),
     } | {name: grid.ravel() for name, grid in grids.items()}
+    if play:
+        for name, row in zip(PLAY_COLUMNS, play[1:], strict=True):
+            grid = np.full((loops, points), np.nan)
+            grid[min(play[0], loops) - 1] = row
+            columns[name] = pa.array(grid.ravel(), from_pandas=True)
     return parquet_bytes(pa.table(columns))
 
 

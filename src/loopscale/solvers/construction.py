@@ -16,10 +16,12 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.models.base import Net
+from loopscale.solvers.bandits import as_logits
 from loopscale.solvers.base import Solver
 from loopscale.tasks.regression import Regression, interleave
-from loopscale.theory.constructions.base import Construction
+from loopscale.theory.constructions.base import Construction, without_idle_heads, without_idle_units
 from loopscale.theory.constructions.causal import CausalDescent
+from loopscale.theory.constructions.players import Player
 
 PLUGIN = "construction_plugin"
 """The name and the hash of the plugin that the construction comes from, in records."""
@@ -28,7 +30,8 @@ PLUGIN = "construction_plugin"
 class Constructed(Solver, kind="construction"):
     """A construction with its settings: `{kind: construction, name: newton, start: 1}`.
 
-    A construction with full attention runs once for each query, on the pairs before the query.
+    A construction with full attention runs once for each query, on the pairs before the query. So does a construction
+    that plays, on the rounds before the query.
     """
 
     solves: ClassVar[type] = Regression
@@ -66,22 +69,44 @@ class Constructed(Solver, kind="construction"):
 
     @override
     def takes(self, problem: Any) -> bool:
+        if isinstance(self.construction, Player):
+            return self.construction.takes(problem)
         return isinstance(problem, self.construction.solves or ())
+
+    @property
+    @override
+    def guesses_from_prior(self) -> bool:
+        """True for a construction that plays: it may prefer arms with long features before the first round."""
+        return isinstance(self.construction, Player)
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem = batch.problem
+        if isinstance(self.construction, Player):
+            return as_logits(self._played(self.construction, problem, steps))
         tokens = interleave(problem.xs.double(), problem.ys.double())
         if self.construction.every_query:
             return self._net(tokens)(tokens, steps)[:, :, 2 * problem.first :: 2]
         prefixes = (tokens[:, : 2 * query + 1] for query in range(problem.first, problem.xs.shape[1]))
         return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)
 
-    def _net(self, tokens: Tensor) -> Net:
-        prompt = Prompt(tokens.shape[1], tokens.shape[2], 1)
+    def _played(self, player: Player, history: Any, steps: int) -> Float[Tensor, "steps batch queries K"]:
+        """The distributions over actions at every query."""
+        actions = history.plays.shape[-1]
+        played = list[Tensor]()
+        for query in range(history.first, history.plays.shape[1]):
+            tokens = player.tokens_before(history, query)
+            played.append(player.distribution(self._net(tokens, actions)(tokens, steps)))
+        return torch.stack(played, dim=2)
+
+    def _net(self, tokens: Tensor, outputs: int = 1) -> Net:
+        prompt = Prompt(tokens.shape[1], tokens.shape[2], outputs)
         return _built(self.construction.model_dump_json(), prompt).to(tokens.device)
 
 
 @lru_cache(maxsize=256)
 def _built(construction: str, prompt: Prompt) -> Net:
-    return Construction.model_validate_json(construction).net(prompt)
+    chosen = Construction.model_validate_json(construction)
+    net = chosen.net(prompt)
+    # A game asks for a net at every round, and idle parts are most of the cost of a block.
+    return without_idle_units(without_idle_heads(net)) if isinstance(chosen, Player) else net

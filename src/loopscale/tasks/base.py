@@ -145,8 +145,12 @@ class Task(Family, package="loopscale.tasks"):
         """Names of the `outcomes`."""
         return ()
 
-    def outcomes(self, answer: Answer) -> dict[str, Float[Tensor, " games"]]:
+    def outcomes(self, answer: Answer) -> dict[str, Float[Tensor, "games *points"]]:
         """Measures of acting: the predictor answers a prompt, the answer changes the next prompt, and so on.
+
+        A measure has one number for each game, or a running total [games, points] over the queries of a game. Then the
+        number of a game is the total after the last query. Records keep the running means of `play_regret` and
+        `play_regret_greedy` in the curve.
 
         The task draws the games with a fixed seed. The final evaluation of a trial or a solver asks once, because
         acting costs many forward passes. A net acts after the loops of its training.

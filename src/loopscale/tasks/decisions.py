@@ -206,7 +206,8 @@ class DecisionTask(GradedTask):
 
     @override
     def outcomes(self, answer: Answer) -> Measures:
-        """The regrets of play, sampled and greedy, in 512 games each; the exponent of the regret; the mismatch.
+        """The regrets of play after every round, sampled and greedy, in 512 games each; the exponent of the regret; the
+        mismatch.
 
         A decoder keeps the keys and values of earlier rounds (`Net.answerer`), so all rounds of a game cost about three
         forward passes of its whole prompt. For H = 30 and 2,000 steps of 64 prompts, play is 1 % of the training. Other
@@ -215,16 +216,14 @@ class DecisionTask(GradedTask):
         games = self.played_games(2 * GAMES)
         for n in range(self.rounds):
             games.play(self._next(games, answer, n))
-        rounds = games.regret_of_rounds().double()
-        sampled, greedy = games.regrets().double().split(GAMES)
+        regrets = games.regret_of_rounds().double().cumsum(-1)
+        sampled, greedy = regrets.split(GAMES)
         logs = (games.log_own - self.log_context(games.whole()).to(games.log_own))[:GAMES]
         return {
             "play_regret": sampled,
             "play_regret_greedy": greedy,
-            "play_regret_ratio": sampled / self.reference_regret(),
-            "play_exponent": growth(
-                rounds[:GAMES].cumsum(-1)[:, self.rounds_of_episode - 1 :: self.rounds_of_episode]
-            ),
+            "play_regret_ratio": sampled[:, -1] / self.reference_regret(),
+            "play_exponent": growth(sampled[:, self.rounds_of_episode - 1 :: self.rounds_of_episode]),
             "play_kl": logs,
             "play_log_ratio": log_mean_ratio(logs),
         }

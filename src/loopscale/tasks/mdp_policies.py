@@ -28,6 +28,8 @@ DRAWS = 64
 """Problems that are drawn from the posterior."""
 LARGEST = 2**22
 """Numbers that a policy computes at once. More rows are computed in parts."""
+QUANTILE_BLOCK = 32
+"""Shapes of gamma variables whose quantiles are computed together."""
 LOG_ZERO = -690.0
 """The logarithm of a probability of 0, as a number that can be multiplied by 0."""
 
@@ -105,8 +107,9 @@ def _shares(
     shape, cells = numbers.shape, numbers.shape[-4:].numel()
     # A gamma variable with the shape 1 + n, for every n, draw and cell.
     rounds = rules.horizon * rules.episodes
-    table = _gamma_quantiles(draws, cells, rounds).to(numbers.device)
     asked = numbers.flatten(-4).nan_to_num(0.0).round().long().clamp(0, rounds)[..., None, :]
+    blocks = range(int(asked.max()) // QUANTILE_BLOCK + 1)
+    table = torch.cat([_gamma_quantiles(draws, cells, block) for block in blocks]).to(numbers.device)
     draw = torch.arange(draws, device=numbers.device)[:, None]
     drawn = table[asked, draw, torch.arange(cells, device=numbers.device)].unflatten(-1, shape[-4:])
     onward, gained, lost = drawn[..., :-2], drawn[..., -2], drawn[..., -1]
@@ -120,13 +123,17 @@ def _shares(
     return (votes + 1 / actions) / (draws + 1)
 
 
-@lru_cache(maxsize=8)
-def _gamma_quantiles(draws: int, cells: int, most: int) -> Float[Tensor, "shapes draws cells"]:
-    """Quantiles of gamma variables with the shapes 1, 2 .. at quasi-random points."""
+@lru_cache(maxsize=256)
+def _gamma_quantiles(draws: int, cells: int, block: int) -> Float[Tensor, "shapes draws cells"]:
+    """Quantiles of gamma variables at quasi-random points, for the shapes 1 .. 32 in block 0, 33 .. 64 in block 1 ..
+
+    Few cells are visited in most rounds, and the quantiles of all possible shapes take 10 s for 1,024 rounds.
+    """
     engine = torch.quasirandom.SobolEngine(cells, scramble=True, seed=0)
     # The rule of an engine has float32 resolution. A point at 0 or 1 would be at 0 or infinity.
     points = engine.draw(draws, dtype=torch.float64).clamp(2**-24, 1 - 2**-24).cpu().numpy()
-    found = [scipy.special.gammaincinv(1.0 + n, points) for n in range(most + 1)]
+    shapes = range(1 + QUANTILE_BLOCK * block, 1 + QUANTILE_BLOCK * (block + 1))
+    found = [scipy.special.gammaincinv(float(shape), points) for shape in shapes]
     return torch.stack([torch.from_numpy(each) for each in found])
 
 

@@ -7,6 +7,7 @@ from loopscale.analysis.figures.curves import (
     against_loops,
     against_points,
     against_references,
+    against_rounds,
     has_regret,
 )
 from loopscale.analysis.figures.laws import law_figure
@@ -140,6 +141,25 @@ def test_a_figure_of_regret_shows_values_above_zero_and_neither_floor_nor_median
     assert not any("median" in (trace.name or "") or "exact" in (trace.name or "") for trace in regrets.data)
     unknown = planted.changed(curves=curves.assign(regret=np.nan))
     assert not has_regret(unknown.cells)
+
+
+def test_regret_of_play_is_drawn_against_rounds_at_the_trained_loop():
+    planted = Planted(loops=2, longest=3, points=4)
+    cell = planted.cell("looped", **{"model.kind": "looped"})
+    for number in range(2):
+        planted.curves_of(planted.trial(cell, "replicate", number, 0.3), 1.0, 0.5)
+        planted.curve[-1]["play_regret"] = np.where(planted.curve[-1]["loop"] == 2, 1.0 + number, np.nan)
+    key = planted.trial("", "baseline", 0, 0.2, label="thompson", **{"solver.kind": "thompson"})
+    planted.curves_of(key, 1.0, 1.0)
+    planted.curve[-1]["play_regret"] = np.where(
+        planted.curve[-1]["loop"] == 3, planted.curve[-1]["point"] + 0.5, np.nan
+    )
+    results = planted.results
+    net, policy = (trace for trace in against_rounds(results, results.cells).data if trace.name)
+    assert (list(net.x), list(net.y)) == ([1, 2, 3, 4], [1.5] * 4)
+    assert (list(policy.x), list(policy.y)) == ([1, 2, 3, 4], [0.5, 1.5, 2.5, 3.5])
+    older = crossed().results
+    assert not against_rounds(older, older.cells).data
 
 
 def test_medians_are_drawn_only_beyond_the_trained_loops():

@@ -78,6 +78,10 @@ def test_nets_and_solvers_of_bandits_report_their_play(tmp_path: Path):
     *_, thompson = work(Order.model_validate(asked | {"checkpoints": str(tmp_path)}))
     for report in (net, thompson):
         assert report.metrics
+        assert report.curve
+        assert report.curve.play
+        assert report.curve.play.sampled[-1] == report.metrics["evaluate/play_regret"]
+        assert report.curve.play.greedy[-1] == report.metrics["evaluate/play_regret_greedy"]
         for name in ("target_kl", *trial.task.outcome_names, "play_regret_sem"):
             assert 0 <= report.metrics[f"evaluate/{name}"] < 10
     assert thompson.metrics

@@ -129,6 +129,29 @@ def against_points(
     return figure
 
 
+def against_rounds(
+    results: Results,
+    cells: Sequence[CellResult],
+    of: Literal["play_regret", "play_regret_greedy"] = "play_regret",
+) -> go.Figure:
+    """The cumulative pseudo-regret of play after every round: trained nets at T, policies and constructions.
+
+    All players meet the same games with the same luck. A player whose records lack the rounds is left out.
+    """
+    figure = blank("rounds of play (count)", f"cumulative {of.replace('_', ' ')} (reward)", log_x=False)
+    figure.update_yaxes(type="linear", rangemode="tozero")
+    drawn = [cell for cell in cells if any(curve.played for curve in cell.curves)]
+    for cell in drawn:
+        runs = [run for run in cell.runs if run.curve.played]
+        values = [getattr(run.curve, of)[run.curve.row(run.loop)] for run in runs]
+        x, table = _on_shared_axis([run.curve.points + 1 for run in runs], values)
+        mean_line(figure, safe(cell.name), cell.index, x, table)
+    for order, (name, curve) in enumerate(_algorithms(drawn)):
+        if curve.played:
+            dashed_line(figure, name, order, curve.points + 1, getattr(curve, of)[-1])
+    return figure
+
+
 def _trained_loops(
     figure: go.Figure, cells: Sequence[CellResult], of: Literal["error", "regret"] = "error"
 ) -> list[CellResult]:

@@ -24,6 +24,7 @@ from loopscale.questions.runs import logs_by_seed, values_by_seed
 from loopscale.records.decisions import answering_factors, recorded_decisions
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
+from loopscale.records.tables import PLAY_COLUMNS
 from loopscale.stats.contrasts import PooledVariance
 from loopscale.stats.learning import (
     Emergence,
@@ -72,6 +73,12 @@ class TrialCurve:
     """The median error over prompts, divided by the target's variance."""
     regret_sem: Array
     """The standard error of `regret` over prompts, [loops, points]; NaN in older records."""
+    play_regret: Array
+    """The cumulative pseudo-regret of sampled play after every round, [loops, points]; NaN after loops without play."""
+    play_regret_sem: Array
+    """The standard error of `play_regret` over games."""
+    play_regret_greedy: Array
+    """The cumulative pseudo-regret of greedy play."""
     _recorded_regret: Array = field(repr=False)
     _floor: Callable[[], MeanFloor | None] = field(repr=False)
 
@@ -93,6 +100,11 @@ class TrialCurve:
         """The last loop that was evaluated, 0 for an empty curve."""
         return int(self.loops[-1]) if self else 0
 
+    @property
+    def played(self) -> bool:
+        """True if the records have the regret of play after every round."""
+        return bool(np.isfinite(self.play_regret).any())
+
     def row(self, loop: int) -> int:
         """The index of a loop in `loops`, or of the last loop if the curve is shorter."""
         return int(np.searchsorted(self.loops, min(loop, self.last_loop)))
@@ -113,7 +125,7 @@ class TrialCurve:
 
 _NO_ERRORS = np.empty((0, 0))
 EMPTY = TrialCurve(
-    np.empty(0, np.int64), np.empty(0, np.int64), *(_NO_ERRORS for _ in range(6)), _floor=lambda: None
+    np.empty(0, np.int64), np.empty(0, np.int64), *(_NO_ERRORS for _ in range(9)), _floor=lambda: None
 )
 
 
@@ -674,7 +686,7 @@ class _Tables:
         loops, loop_at = np.unique(rows["loop"].astype(np.int64), return_inverse=True)
         points, point_at = np.unique(rows["point"].astype(np.int64), return_inverse=True)
         grids = dict[str, Array]()
-        for name in ("error", "sem", "raw", "median", "regret", "regret_sem"):
+        for name in ("error", "sem", "raw", "median", "regret", "regret_sem", *PLAY_COLUMNS):
             grids[name] = np.full((len(loops), len(points)), np.nan)
             if name in rows:
                 grids[name][loop_at, point_at] = rows[name]

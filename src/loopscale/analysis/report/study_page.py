@@ -208,6 +208,13 @@ def _of_tasks(results: Results) -> Iterator[Figure]:
         text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
         drawing = curves.against_points(results, of_task)
         yield Figure(f"Error against points{title}", text, f"points{place}", drawing)
+        if any(curve.played for cell in of_task for curve in cell.curves):
+            text = (
+                "Cumulative pseudo-regret of sampled play at T: the lost reward in expectation, summed over the rounds."
+                " All nets, policies and constructions play the same games with the same luck."
+            )
+            drawing = curves.against_rounds(results, of_task)
+            yield Figure(f"Regret of play against rounds{title}", text, f"rounds{place}", drawing)
         text = "Mean error at T of every cell with its 95 % interval. The dashes are single runs."
         yield Figure(f"Replicates{title}", text, f"runs{place}", cells.replicates(results, of_task))
 

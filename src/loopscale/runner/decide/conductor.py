@@ -690,7 +690,8 @@ def curve_content(curve: Curve, study: Study) -> bytes:
     """The file of a curve with the measures of the study."""
     regret = (curve.regret.regret, curve.regret.sem) if curve.regret else None
     further = {name: curve.measures[name] for name in study.evaluate.names}
-    return encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret, further)
+    play = curve.play and (curve.play.loop, curve.play.sampled, curve.play.sem, curve.play.greedy)
+    return encode_curve(curve.error, curve.sem, curve.raw, curve.median, curve.seen, regret, further, play)
 
 
 def _trials(keys: Sequence[str]) -> str:

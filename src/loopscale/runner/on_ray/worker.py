@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from loopscale.core.plugins import Plugin, load
-from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, evaluate, outcomes, summary
+from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, acting, evaluate, summary
 from loopscale.records.model import EVALUATE
 from loopscale.regret import Floor
 from loopscale.runner.decide.job import Order, Report
@@ -199,7 +199,9 @@ def _evaluate(order: Order) -> Report:
     floor = known_floor(task, "evaluate", order.evaluation.prompts)
     curve = evaluate(predictor, task, order.evaluation, device, floor)
     values = summary(curve, task, min(steps, len(curve.error)))
-    values |= outcomes(predictor, task, steps, device)
+    acted = acting(predictor, task, steps, device)
+    values |= acted.values
+    curve = replace(curve, play=acted.play)
     metrics = {EVALUATE + name: value for name, value in values.items()} | learning
     how = f"{floor.how} {floor.name}".strip() if floor and floor.known else ""
     detail = "; ".join(dict.fromkeys(problems))

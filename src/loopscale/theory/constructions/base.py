@@ -32,7 +32,8 @@ class Construction(Statement, package="loopscale.theory.constructions", allow_in
     algorithm: ClassVar[str]
     """The algorithm. One step of the net (a loop, or a layer without loop) is one step of this algorithm."""
     solves: ClassVar[type | None] = None
-    """The type of `Batch.problem` whose pairs are the tokens x_1, y_1, x_2, ... `None` if no task has such tokens."""
+    """The type of `Batch.problem` that the construction answers: pairs, which are the tokens x_1, y_1, x_2, ..., or
+    histories of play (`Player`). `None` if no task has the tokens of the construction."""
     every_query: ClassVar[bool] = False
     """True if the net predicts at every x. False if it predicts at the last x only, from all pairs before it."""
 
@@ -185,4 +186,22 @@ def without_idle_heads(net: Net) -> Net:
             3 * int(rows.sum()),
             int(rows.sum()),
         )
+    return net
+
+
+@torch.no_grad()
+def without_idle_units(net: Net) -> Net:
+    """The net without hidden units that write nothing. Every block has as many units as the largest block needs."""
+    for block in blocks(net):
+        assert block.mlp is not None
+        first, last = block.mlp[0], block.mlp[2]
+        assert isinstance(first, nn.Linear)
+        assert isinstance(last, nn.Linear)
+        used = last.weight.any(0)
+        used[0] = True
+        for layer, weight in ((first, first.weight[used]), (last, last.weight[:, used])):
+            layer.weight = nn.Parameter(weight, requires_grad=False)
+        if first.bias is not None:
+            first.bias = nn.Parameter(first.bias[used], requires_grad=False)
+        first.out_features = last.in_features = int(used.sum())
     return net

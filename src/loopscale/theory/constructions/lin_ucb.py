@@ -16,12 +16,15 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
+from loopscale.tasks.bandit_games import Interaction
+from loopscale.tasks.decisions import History
 from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit
 from loopscale.theory.constructions.logic import gate_terms, mask_except
 from loopscale.theory.constructions.piecewise import Piecewise, geometric_knots
+from loopscale.theory.constructions.players import Player, plays_and_arms
 from loopscale.theory.constructions.ridge import (
     Curvature,
     add_nesterov_update,
@@ -37,7 +40,7 @@ from loopscale.theory.constructions.ridge import (
 SYSTEM = "decision making"
 
 
-class LinUcb(Curvature, kind="lin_ucb"):
+class LinUcb(Curvature, Player, kind="lin_ucb"):
     """The policy softmax(ucb / temperature), ucb = <a, w> + width sqrt(a'V⁻¹a), with w from ridge regression.
 
     A loop is one block and one step of the solver. Two more layers follow. The square root is piecewise linear. Its
@@ -47,6 +50,7 @@ class LinUcb(Curvature, kind="lin_ucb"):
 
     source = "@lin2024, theorem 8"
     algorithm = "soft LinUCB"
+    solves = Interaction
     solver: Literal["accelerated", "newton"] = "accelerated"
     """accelerated: Nesterov's steps, about sqrt(κ) of them, with a causal mask. newton: Newton's steps for V⁻¹,
     about log2(κ) of them, without a mask."""
@@ -100,6 +104,14 @@ class LinUcb(Curvature, kind="lin_ucb"):
             )
         guesses = soft_policies(x, y, arms, solved, self.width, self.temperature)
         return Example.at_last(pair_and_arm_tokens(x, y, arms), guesses)
+
+    @override
+    def takes(self, history: History) -> bool:
+        return isinstance(history, Interaction) and history.actions is not None
+
+    @override
+    def tokens_before(self, history: Interaction, query: int) -> Float[Tensor, "batch tokens dim_in"]:
+        return plays_and_arms(history, query, self.bound, self.kind)
 
     def _solver(
         self, rows: StateRows, dim: int, largest: float

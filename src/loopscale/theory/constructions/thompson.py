@@ -9,19 +9,23 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
+from loopscale.tasks.bandit_games import Interaction
+from loopscale.tasks.decisions import History
+from loopscale.tasks.policies import normal_points
 from loopscale.theory.constructions import matrices
 from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import SignedAttention, mask_except, signed_heads
+from loopscale.theory.constructions.players import Player, plays_and_arms
 from loopscale.theory.constructions.ridge import (
     SQRT_LAYERS,
     Curvature,
@@ -109,9 +113,9 @@ class PosteriorSampling(Curvature):
             "the probabilities of Thompson sampling, approximately, with high probability", SQRT_LAYERS
         )
 
-    def _draw_design(self, prompt: Prompt, arms: int = 0) -> Design:
-        """The net for pairs, `arms` arms, and a last token that holds ξ and outputs w."""
-        dim, pairs = prompt.dim_in // 2, prompt.length - arms - 1
+    def _draw_design(self, prompt: Prompt, arms: int = 0, draws: int = 1) -> Design:
+        """The net for pairs, `arms` arms, and `draws` last tokens that hold a ξ each and output its w."""
+        dim, pairs = prompt.dim_in // 2, prompt.length - arms - draws
         self.require(
             prompt.dim_in % 2 == 1, "tokens (x, y, a or ξ) in which a and ξ have as many coordinates as x"
         )
@@ -124,7 +128,7 @@ class PosteriorSampling(Curvature):
             matrices.register_states(rows, dim, root=self.penalty / self.largest(pairs), inverse=1.0),
             rows.state(pairs, one=1.0),
             rows.state(arms, one=1.0, choice=1.0, arm=torch.eye(arms, dtype=torch.float64)),
-            rows.state(1, one=1.0, last=1.0),
+            rows.state(draws, one=1.0, last=1.0),
         ]
         read_in, loop = rows.read_in("x", "y", "extra"), [root_step(rows, self.attention)]
         return Design(rows, read_in, rows["w"], torch.cat(positions), [before], loop, after, self.attention)
@@ -169,23 +173,29 @@ class ThompsonDraw(PosteriorSampling, kind="thompson_draw"):
         return Example.at_last(pair_and_arm_tokens(x, y, noise[:, None]), drawn)
 
 
-class ThompsonSampling(PosteriorSampling, kind="thompson_sampling"):
+class ThompsonSampling(PosteriorSampling, Player, kind="thompson_sampling"):
     """The arm that Thompson sampling plays. The net reads pairs (x, y, 0), arms (0, 0, a), then (0, 0, ξ), and
     outputs the arm at the last token.
 
     The output is one-hot in the limit of the temperature, and exactly one-hot if the best arm leads by 745
     temperatures. It is the action for one ξ. Random ξ give the distribution of actions. The
     bound `ts_depth` has the number of layers of the source.
+
+    As a baseline the net reads `draws` quasi-random ξ in as many last tokens. It plays the mean of their arms, with one
+    more draw spread over all arms. The posterior for the prior N(0, I) and noise σ has `penalty` σ² and `spread` σ.
     """
 
     algorithm = "Thompson sampling for linear bandits, given its standard normal ξ"
+    solves = Interaction
     temperature: float = Field(1e-6, ge=1e-6)
     """τ, of the softmax over arms."""
+    draws: PositiveInt = 1
+    """The number of ξ in a prompt."""
 
     @override
     def design(self, prompt: Prompt) -> Design:
         """The net of the draw, and one more layer in which the last token attends to the arms with scores <a, w>."""
-        draw = self._draw_design(prompt, prompt.dim_out)
+        draw = self._draw_design(prompt, prompt.dim_out, self.draws)
         rows = draw.rows
         query, key = mask_except(rows, rows["choice"])
         # The mask grows like the scores. Otherwise the last token, with a long ξ, could attend to itself.
@@ -193,6 +203,20 @@ class ThompsonSampling(PosteriorSampling, kind="thompson_sampling"):
         choose = BlockPlan().head(score, [(rows["arm"], rows["chosen"])])
         kinds: list[Kind] = [*[self.attention for _ in draw.plans], "softmax"]
         return replace(draw, read_out=rows["chosen"], after=[*draw.after, choose], attention=kinds)
+
+    @override
+    def takes(self, history: History) -> bool:
+        return isinstance(history, Interaction) and history.actions is not None
+
+    @override
+    def tokens_before(self, history: Interaction, query: int) -> Float[Tensor, "batch tokens dim_in"]:
+        assert history.actions is not None
+        noise = normal_points(self.draws, history.actions.shape[-1], history.actions.device)
+        return plays_and_arms(history, query, self.bound, self.kind, noise)
+
+    @override
+    def distribution(self, outputs: Float[Tensor, "steps batch tokens K"]) -> Float[Tensor, "steps batch K"]:
+        return (outputs[:, :, -self.draws :].sum(2) + 1 / outputs.shape[-1]) / (self.draws + 1)
 
     @override
     def example(self, rng: torch.Generator) -> Example:

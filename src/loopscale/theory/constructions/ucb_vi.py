@@ -17,17 +17,19 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Kind
-from loopscale.theory.constructions.base import Construction, Design
+from loopscale.tasks.mdp_games import Episodes
+from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows, Term
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import UNDERFLOW
 from loopscale.theory.constructions.logic import add_largest, conjunction
 from loopscale.theory.constructions.piecewise import Piecewise, integer_knots
+from loopscale.theory.constructions.players import Player
 
 SYSTEM = "decision making"
 
 
-class UcbVi(Construction, kind="ucb_vi"):
+class UcbVi(Player, kind="ucb_vi"):
     """Q_h = min(r + bonus + P V_{h+1}, H) and V_h = max_a Q_h(., a). The policy is softmax(Q_h / temperature).
 
     With N visits of a cell, r and P are sums divided by max(1, N), and the bonus is 2H sqrt(ι / max(1, N)). A step
@@ -42,6 +44,7 @@ class UcbVi(Construction, kind="ucb_vi"):
 
     source = "@lin2024, theorem 12"
     algorithm = "soft UCB-VI"
+    solves = Episodes
     horizon: PositiveInt = 3
     """H, the number of stages of an episode."""
     confidence: NonNegativeFloat = 0.03
@@ -112,6 +115,30 @@ class UcbVi(Construction, kind="ucb_vi"):
         kinds: list[Kind] = ["relu", "relu", "relu", *[maximum for _ in loop[1:]], "relu", "softmax"]
         after = [self._backup(rows), self._softmax(rows, "last", 1 / self.temperature, ("a", "policy"))]
         return Design(rows, read_in, rows["policy"], positions, before, loop, after, attention=kinds)
+
+    @override
+    def tokens_before(self, history: Episodes, query: int) -> Float[Tensor, "batch tokens dim_in"]:
+        """The plays before the episode of the query, and the stage and the state of the query.
+
+        The state after the last stage of an episode is 0, because no value follows. A stationary problem is played
+        with counts of every stage on its own, as in the source.
+        """
+        stages = history.rules.horizon
+        if self.horizon != stages:
+            raise ValueError(
+                f"construction {self.kind} has horizon {self.horizon}, and the episodes have {stages} stages; "
+                f"write horizon: {stages}"
+            )
+        begun, states = query - query % stages, history.states.double()
+        stage = one_hot(torch.arange(begun) % stages, stages).to(states).expand(len(states), -1, -1)
+        follows = (torch.arange(begun) % stages < stages - 1).to(states)[:, None]
+        after = states[:, 1 : begun + 1] * follows if begun else states[:, :0]
+        parts = [stage, states[:, :begun], history.plays[:, :begun].double()]
+        plays = torch.cat([*parts, history.ys[:, :begun, None].double(), after], -1)
+        asked = plays.new_zeros(len(states), 1, plays.shape[-1])
+        asked[:, 0, query % stages] = 1
+        asked[:, 0, stages : stages + states.shape[-1]] = states[:, query]
+        return torch.cat([plays, asked], 1)
 
     def _count(self, rows: StateRows, most: int) -> BlockPlan:
         """Visits, rewards and next states of every cell. The MLP computes 1 / N and the bonus from the visits."""
