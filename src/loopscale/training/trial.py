@@ -33,6 +33,7 @@ LATER_DEFAULTS: dict[str, dict[str, Any]] = {
         "start": None,
         "decay": None,
         "data": "host",
+        "pool": None,
         "optimizer": Adam().model_dump(mode="json"),
     }
     | dict.fromkeys(BUDGETS),
@@ -50,6 +51,7 @@ UNNAMED = (
     "training.start",
     "training.decay",
     "training.data",
+    "training.pool",
     *(f"training.{name}" for name in BUDGETS),
 )
 """Settings of `LATER_DEFAULTS` that a cell does not name at their value, because cells in records do not. Cells name
@@ -90,6 +92,10 @@ class Training(Config):
     so the derived steps do not depend on later machines."""
     batch_size: PositiveInt = 64
     """Prompts per step."""
+    pool: PositiveInt | None = None
+    """Distinct prompts of the training, a multiple of `batch_size`. Batches of the pool follow each other, and begin again
+    after the last one, always in the same order. The first steps equal those of a training without pool. `None`: every
+    prompt is new."""
     lr: PositiveFloat = 1e-3
     """Learning rate after the warm-up."""
     optimizer: Annotated[
@@ -156,11 +162,24 @@ class Training(Config):
             )
         if self.budget and "steps" not in self.model_fields_set:
             raise ValueError(f"{self.budget} is a budget, from which a study derives the steps; write steps")
+        if self.pool is not None and self.pool % self.batch_size:
+            nearest = max(round(self.pool / self.batch_size), 1) * self.batch_size
+            raise ValueError(
+                f"pool {self.pool} is no multiple of batch_size {self.batch_size}; write {nearest}, or another batch_size"
+            )
+        if self.pool is not None and self.curriculum:
+            raise ValueError(
+                "pool needs prompts of one size, but a curriculum changes the size; leave out one of the two"
+            )
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup {self.warmup} does not fit into {self.steps} steps; write {self.steps} or less"
             )
         return self
+
+    def batch_of(self, step: int) -> int:
+        """The number of the batch that `step` sees. Both count from 1."""
+        return step if self.pool is None else (step - 1) % (self.pool // self.batch_size) + 1
 
     @property
     def budget(self) -> Literal["flops", "seconds"] | None:
