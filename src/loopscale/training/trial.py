@@ -93,9 +93,9 @@ class Training(Config):
     batch_size: PositiveInt = 64
     """Prompts per step."""
     pool: PositiveInt | None = None
-    """Distinct prompts of the training, a multiple of `batch_size`. Batches of the pool follow each other, and begin again
-    after the last one, always in the same order. The first steps equal those of a training without pool. `None`: every
-    prompt is new."""
+    """Distinct prompts of the training, a multiple of `batch_size`. The batches of the pool follow each other, and begin
+    again after the last one, always in the same order. The first steps equal those of a training without pool. `None`:
+    every prompt is new."""
     lr: PositiveFloat = 1e-3
     """Learning rate after the warm-up."""
     optimizer: Annotated[
@@ -165,7 +165,8 @@ class Training(Config):
         if self.pool is not None and self.pool % self.batch_size:
             nearest = max(round(self.pool / self.batch_size), 1) * self.batch_size
             raise ValueError(
-                f"pool {self.pool} is no multiple of batch_size {self.batch_size}; write {nearest}, or another batch_size"
+                f"pool {self.pool} is no multiple of batch_size {self.batch_size}; write {nearest}, or another "
+                f"batch_size"
             )
         if self.pool is not None and self.curriculum:
             raise ValueError(
