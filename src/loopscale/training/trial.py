@@ -27,7 +27,7 @@ BUDGETS = ("flops", "seconds")
 key, so the trial is the same as a trial with as many steps."""
 
 LATER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
+    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2, "other_layers": []},
     "model": {"causal": True, "registers": 0, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
     "training": {
         "start": None,
@@ -51,7 +51,6 @@ UNNAMED = (
     "training.start",
     "training.decay",
     "training.data",
-    "training.pool",
     *(f"training.{name}" for name in BUDGETS),
 )
 """Settings of `LATER_DEFAULTS` that a cell does not name at their value, because cells in records do not. Cells name
@@ -93,9 +92,9 @@ class Training(Config):
     batch_size: PositiveInt = 64
     """Prompts per step."""
     pool: PositiveInt | None = None
-    """Distinct prompts of the training, a multiple of `batch_size`. The batches of the pool follow each other, and begin
-    again after the last one, always in the same order. The first steps equal those of a training without pool. `None`:
-    every prompt is new."""
+    """Distinct prompts of the training, a multiple of `batch_size`. Its batches follow each other, and begin again
+    after the last one, always in the same order. The first steps equal those of a training without pool. `None`: every
+    prompt is new."""
     lr: PositiveFloat = 1e-3
     """Learning rate after the warm-up."""
     optimizer: Annotated[
