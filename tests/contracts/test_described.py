@@ -5,10 +5,10 @@ import re
 import pytest
 
 from loopscale.cli.components import study_keys
-from loopscale.cli.describe import describe_component, describe_key
+from loopscale.cli.describe import describe_component, describe_key, studies_of_bounds
 from loopscale.core.config import Family
 from loopscale.models.base import Model
-from loopscale.notation.files import PARTS
+from loopscale.notation.files import PARTS, SHIPPED, study_names
 from loopscale.optimizers.base import Optimizer
 from loopscale.solvers.base import Solver
 from loopscale.studies.schedulers.base import Scheduler
@@ -74,3 +74,16 @@ def test_show_knows_every_component_of_a_study():
     assert [choice.__name__ for choice in KEYS["nuisance"]] == ["Choice", "Integer", "Real"]
     families = {name: study_keys()[name] for name in ("baselines", "search", "scheduler")}
     assert families == {"baselines": [Solver], "search": [Search], "scheduler": [Scheduler]}
+
+
+@pytest.mark.parametrize("kind", Bound.choices())
+def test_every_bound_has_a_study_or_a_reason_without_one(kind: str):
+    bound = Bound.choices()[kind]
+    studies, reason = studies_of_bounds().get(kind, ()), bound.reason_without_study()
+    assert studies or reason, (
+        f"no study of the package has a law with theory: {kind}; write such a law, or the reason as without_study"
+    )
+    assert not (studies and bound.without_study), f"{studies[0]} draws {kind}; leave out without_study"
+    named = re.findall(r"`([a-z0-9_/]+)`", reason)
+    known = {*Bound.choices(), *Solver.choices(), *study_names(SHIPPED), "target_kl"}
+    assert set(named) <= known, named

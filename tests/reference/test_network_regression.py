@@ -14,6 +14,7 @@ from loopscale.solvers.base import Solver
 from loopscale.solvers.network_regression import LEAST_NOISE, TrainedNetwork, network_kernel
 from loopscale.tasks.base import Task
 from loopscale.tasks.network_regression import ACTIVATIONS, Activation, NetworkRegression
+from loopscale.training.trial import Trial
 
 EVERY_ACTIVATION = pytest.mark.parametrize("activation", ACTIVATIONS)
 
@@ -183,3 +184,52 @@ def test_sizes_below_the_smallest_network_are_refused():
         with pytest.raises(ValueError, match=next(iter(setting))):
             network_task(**setting)
     assert np.isfinite(network_task(layers=2, width=4).variance)
+
+
+def test_a_mixture_draws_every_number_of_layers_for_some_prompts():
+    """Every network has a mean square of about 1, so a mixture has the variance of fresh prompts."""
+    mixed, alone = network_task(layers=2, other_layers=[6], points=30), network_task(layers=2, points=30)
+    batch = mixed.sample(2000, stream("prompts"))
+    assert batch.problem.depths == (2, 6)
+    assert alone.sample(2, stream("prompts")).problem.depths == (2,)
+    sizes = batch.targets.double().square().mean((1, 2))
+    assert mixed.variance == pytest.approx(
+        float(sizes.mean()), abs=4 * float(sizes.std()) / 2000**0.5 + 0.005
+    )
+    again = mixed.sample(2000, stream("prompts"))
+    assert torch.equal(batch.targets, again.targets)
+    assert not torch.equal(batch.targets, alone.sample(2000, stream("prompts")).targets)
+
+
+def test_the_kernel_of_a_mixture_is_the_mean_of_its_kernels():
+    """Networks of both depths are wide, so the prediction with the mean kernel is the best linear one."""
+    task = network_task(layers=2, other_layers=[6], width=64, points=16)
+    batch = task.sample(400, stream("prompts"))
+    errors = {
+        layers: task.error(
+            Solver.model_validate({"kind": "kernel_ridge", "layers": layers}).predict(batch, 1)[0], batch
+        ).mean()
+        for layers in (None, 2, 6)
+    }
+    assert errors[None] < min(errors[2], errors[6])
+
+
+def test_a_network_that_is_trained_has_the_most_layers_of_a_mixture():
+    batch = network_task(layers=2, other_layers=[4], points=6).sample(3, stream("prompts"))
+    mixed, deepest, other = (TrainedNetwork(layers=layers).predict(batch, 3) for layers in (None, 4, 2))
+    assert torch.equal(mixed, deepest)
+    assert not torch.equal(mixed, other)
+
+
+def test_a_number_of_layers_stands_once_in_a_mixture():
+    with pytest.raises(ValueError, match="3 layers stand twice in layers and other_layers"):
+        network_task(layers=3, other_layers=[4, 3])
+    with pytest.raises(ValueError, match="other_layers"):
+        network_task(other_layers=[1])
+
+
+def test_a_task_without_mixture_keeps_its_key():
+    trial = {"model": {"kind": "looped"}, "task": {"kind": "network_regression"}}
+    plain = Trial.model_validate(trial)
+    assert "other_layers" not in plain.settings["task"]
+    assert plain.key != Trial.model_validate(trial | {"task": trial["task"] | {"other_layers": [6]}}).key

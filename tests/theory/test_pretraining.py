@@ -5,6 +5,7 @@ import math
 import pytest
 
 from loopscale.theory.bounds.base import Bound
+from loopscale.theory.prediction import predict
 from tests.theory.checks import assert_refused, bound, value
 
 
@@ -80,3 +81,9 @@ def test_the_slope_matches_the_formula(kind: str, settings: dict, setting: str, 
 )
 def test_an_error_names_the_violated_condition(kind: str, settings: dict, condition: str):
     assert_refused(kind, settings, condition)
+
+
+def test_the_rate_of_jin_et_al_follows_the_distinct_prompts_of_a_training():
+    settings = {"model.layers": 3, "training.pool": 64, "training.steps": 100}
+    values = predict("jin_prompts", settings, "training.pool", [64, 256], "excess")
+    assert values == pytest.approx([3 / 8, 3 / 16])

@@ -11,7 +11,7 @@ from loopscale.tasks.base import Task
 from loopscale.training.device import execution
 from loopscale.training.loop import train
 from loopscale.training.prompts import Prompts
-from loopscale.training.trial import Trial
+from loopscale.training.trial import Training, Trial
 
 
 def threads() -> list[str]:
@@ -110,3 +110,33 @@ def test_rows_of_tables_cannot_be_drawn_on_a_device(make):
     task = {"kind": "pca", "dim": 4, "points": 20, "data": "wine"}
     with pytest.raises(ValidationError, match="rows of wine are on the host; write data: host"):
         Trial.model_validate({"task": task, "model": {"kind": "encoder"}, "training": {"data": "device"}})
+
+
+@pytest.mark.parametrize("data", ["host", "device"])
+def test_a_pool_repeats_its_batches_and_begins_as_a_training_without_pool(make, data: str):
+    fresh, pooled = make(batch_size=4, data=data), make(batch_size=4, data=data, pool=12)
+    of_fresh, of_pool = (
+        [
+            Prompts(trial, "cpu", torch.float32, ahead=False).take(step).tokens.numpy().tobytes()
+            for step in range(1, 8)
+        ]
+        for trial in (fresh, pooled)
+    )
+    assert of_pool[:3] == of_fresh[:3]
+    assert of_pool == of_pool[:3] * 2 + of_pool[:1]
+    assert len(set(of_fresh)) == 7
+    assert pooled.key != fresh.key
+    assert "pool" not in fresh.settings["training"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"pool": 100, "batch_size": 64}, "pool 100 is no multiple of batch_size 64; write 128"),
+        ({"pool": 1, "batch_size": 64}, "write 64, or another batch_size"),
+        ({"pool": 64, "curriculum": {"dim": 1, "points": 2, "every": 5}}, "pool needs prompts of one size"),
+    ],
+)
+def test_a_pool_that_cannot_be_drawn_is_a_mistake(settings: dict[str, object], complaint: str):
+    with pytest.raises(ValidationError, match=complaint):
+        Training.model_validate(settings)

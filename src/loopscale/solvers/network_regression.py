@@ -33,7 +33,8 @@ class NetworkSolver(Solver):
 
     solves: ClassVar[type] = NetworkPairs
     layers: int | None = Field(default=None, ge=2)
-    """N, the number of layers; `None` for the number of the task."""
+    """N, the number of layers; `None` for the number of the task. Of a mixture of architectures, a kernel has all
+    numbers, and a network that is trained has the largest one."""
     activation: Activation | None = None
     """The activation of the hidden layers; `None` for the activation of the task."""
 
@@ -44,6 +45,7 @@ class KernelRidge(NetworkSolver, kind="kernel_ridge", allow_inf_nan=False):
     The outputs of random networks become a Gaussian process if all hidden layers become wide [@lee2018]. The kernel of
     ReLU networks has a closed form [@cho2009]. Smooth activations need a series in Hermite polynomials. With the
     default penalty this is the posterior mean of the Gaussian process: the Bayes predictor of infinitely wide networks.
+    With several numbers of layers the kernel is the mean of their kernels. The prediction is then the best linear one.
     """
 
     penalty: NonNegativeFloat | None = None
@@ -63,10 +65,15 @@ class KernelRidge(NetworkSolver, kind="kernel_ridge", allow_inf_nan=False):
         self, problem: NetworkPairs, xs: Float[Tensor, "batch points dim"], ys: Float[Tensor, "batch points"]
     ) -> Float[Tensor, "batch points"]:
         """E(y | the pairs before) at every x. With K = LL' and z = L⁻¹ y, this is y_k - L_kk z_k at the pair k."""
-        layers, activation = self.layers or problem.layers, self.activation or problem.activation
+        depths = (self.layers,) if self.layers else problem.depths
+        activation = self.activation or problem.activation
         references = reference_inputs(xs.shape[-1]).to(xs) * (xs[:, :1] != 0)  # coordinates in use
-        scale = _diagonal(references, layers, activation, problem.gain).mean(-1)[:, None, None]
-        kernel = network_kernel(xs, layers, activation, problem.gain) / scale
+        kernels = [
+            network_kernel(xs, layers, activation, problem.gain)
+            / _diagonal(references, layers, activation, problem.gain).mean(-1)[:, None, None]
+            for layers in depths
+        ]
+        kernel = torch.stack(kernels).mean(0)
         penalty = max(problem.noise_variance if self.penalty is None else self.penalty, LEAST_NOISE)
         factor = torch.linalg.cholesky(kernel + penalty * torch.eye(xs.shape[1]).to(xs))
         whitened = torch.linalg.solve_triangular(factor, ys[..., None], upper=False)[..., 0]
@@ -188,7 +195,7 @@ class TrainedNetwork(NetworkSolver, kind="trained_network", allow_inf_nan=False)
 
     @override
     def work(self, problem: Any) -> int:
-        return (self.layers or problem.layers) * (self.width or problem.width)
+        return (self.layers or max(problem.depths)) * (self.width or problem.width)
 
     @override
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points 1"]:
@@ -239,7 +246,7 @@ class _Training:
     def __init__(
         self, solver: TrainedNetwork, problem: NetworkPairs, prompts: int, queries: int, like: Tensor
     ) -> None:
-        layers, width = solver.layers or problem.layers, solver.width or problem.width
+        layers, width = solver.layers or max(problem.depths), solver.width or problem.width
         self.activation = ACTIVATIONS[solver.activation or problem.activation]
         self.adam = solver.optimiser == "adam"
         self.rate = solver.rate or (0.01 if self.adam else 0.05)

@@ -13,17 +13,19 @@ ReLU networks are homogeneous: f(c x) = c f(x) for c > 0. The outputs of a deep 
 correlated, so a few pairs remove much of the error. Without noise the least possible error is not known. The reference
 is kernel ridge regression with the kernel of wide networks of the same depth [@lee2018], the solver `kernel_ridge`.
 
+With `other_layers` every prompt draws its number of layers, so a net can be pre-trained on a mixture of architectures.
+
 An easier task has fewer coordinates of x and keeps the size of the network.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import override
@@ -52,8 +54,8 @@ TINY = 1e-12
 class NetworkPairs(Regression):
     """Pairs whose y is the output of a random network. The constants are those of the task."""
 
-    layers: int = 2
-    """N, the number of layers."""
+    depths: tuple[int, ...] = (2,)
+    """N, the numbers of layers. Each one has the same chance in every prompt."""
     width: int = 1
     """Neurons of each hidden layer."""
     activation: Activation = "relu"
@@ -65,12 +67,28 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
     """Coordinates of x, each N(0, 1)."""
     layers: int = Field(3, ge=2)
     """N, the number of layers of the random network. A network of 2 layers has one hidden layer."""
+    other_layers: tuple[Annotated[int, Field(ge=2)], ...] = ()
+    """Further numbers of layers. Every prompt draws its number from `layers` and these, with equal chances."""
     width: int = Field(16, ge=4)
     """Neurons of each hidden layer. Networks that are narrower than 4 are often 0 in half of the space."""
     activation: Activation = "relu"
     """The activation of the hidden layers. The theorems of @wu2024 need a smooth activation: tanh or softplus."""
     gain: PositiveFloat = 1.5
     """A weight of a neuron with k inputs has the variance gain² / k. The gain has no effect on ReLU networks."""
+
+    @model_validator(mode="after")
+    def _depths_differ(self) -> "NetworkRegression":
+        twice = next((depth for depth in self.depths if self.depths.count(depth) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"{twice} layers stand twice in layers and other_layers; write every number once"
+            )
+        return self
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """All numbers of layers."""
+        return self.layers, *self.other_layers
 
     @property
     @override
@@ -94,7 +112,7 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
             ys,
             noise_variance=self.noise_variance,
             weight_variance=1 / self.at_work,
-            layers=self.layers,
+            depths=self.depths,
             width=self.width,
             activation=self.activation,
             gain=self.gain,
@@ -105,13 +123,26 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
         self, xs: Float[Tensor, "batch points dim"], rng: torch.Generator
     ) -> Float[Tensor, "batch points"]:
         """The outputs of one new network for each prompt."""
+        if len(self.depths) == 1:
+            return self._outputs_of(xs, self.layers, rng)
+        drawn = torch.randint(len(self.depths), (len(xs),), generator=rng)
+        outputs = torch.zeros(xs.shape[:2])
+        for number, depth in enumerate(self.depths):
+            rows = drawn == number
+            outputs[rows] = self._outputs_of(xs[rows], depth, rng)
+        return outputs
+
+    def _outputs_of(
+        self, xs: Float[Tensor, "batch points dim"], layers: int, rng: torch.Generator
+    ) -> Float[Tensor, "batch points"]:
+        """The outputs of new networks of one depth."""
         references = only_first(reference_inputs(self.dim, xs.device), self.active).expand(len(xs), -1, -1)
         states = torch.cat([xs, references], dim=1)
-        for layer in range(self.layers):
-            size = self.width if layer < self.layers - 1 else 1
+        for layer in range(layers):
+            size = self.width if layer < layers - 1 else 1
             weights = torch.randn(len(xs), states.shape[-1], size, generator=rng)
             states = self.gain / states.shape[-1] ** 0.5 * states @ weights
-            if layer < self.layers - 1:
+            if layer < layers - 1:
                 states = ACTIVATIONS[self.activation](states)
         outputs, at_references = states[..., 0].split([xs.shape[1], REFERENCES], dim=1)
         size = at_references.square().mean(1, keepdim=True)

@@ -6,7 +6,12 @@ from typing import Any
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.bounds.linear_regression import LinearExcess
 
-ALIASES = {"loop": ("loops", "steps"), "point": ("point", "points"), "prompts": ("prompts", "steps")}
+ALIASES = {
+    "loop": ("loops", "steps"),
+    "point": ("point", "points"),
+    "prompts": ("prompts", "steps"),
+    "pool": ("prompts",),
+}
 """The names that a bound may use for axes that are no settings."""
 SQUARED = ("error", "error_last", "raw_error", "excess", "regret", "regret_last")
 """Measures that are means of squares."""

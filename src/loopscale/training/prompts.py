@@ -15,7 +15,10 @@ AHEAD = 2
 
 
 class Prompts:
-    """The batch of every step. A batch depends on the trial and the step only, not on the order of the steps."""
+    """The batch of every step. A batch depends on the trial and the step only, not on the order of the steps.
+
+    With `training.pool`, steps see the batches of the pool again and again.
+    """
 
     def __init__(self, trial: Trial, device: str, dtype: torch.dtype, ahead: bool | None = None) -> None:
         """`ahead` tells whether a thread draws. By default a thread draws for a GPU."""
@@ -28,7 +31,8 @@ class Prompts:
     def take(self, step: int) -> Batch:
         """The batch of `step`, without the problem."""
         if self._there:
-            seed = stream(self.trial.seed, "train on the device", step).initial_seed()
+            number = self.trial.training.batch_of(step)
+            seed = stream(self.trial.seed, "train on the device", number).initial_seed()
             rng = torch.Generator(self.device).manual_seed(seed)
             return drawn_there(self.trial.stage(step), self.trial.training.batch_size, rng, self.dtype)
         if self._thread is None:
@@ -43,8 +47,8 @@ class Prompts:
             self._thread.shutdown(cancel_futures=True)
 
     def _draw(self, step: int) -> Batch:
-        """Fresh prompts on the CPU. A thread also converts them, and pins them for a GPU."""
-        rng = stream(self.trial.seed, "train", step)
+        """The prompts on the CPU. A thread also converts them, and pins them for a GPU."""
+        rng = stream(self.trial.seed, "train", self.trial.training.batch_of(step))
         batch = self.trial.stage(step).sample(self.trial.training.batch_size, rng)
         if self._thread is None:
             return batch

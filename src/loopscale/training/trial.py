@@ -27,12 +27,13 @@ BUDGETS = ("flops", "seconds")
 key, so the trial is the same as a trial with as many steps."""
 
 LATER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2},
+    "task": {"format": "decoder", "query": "row", "spectrum_levels": 2, "other_layers": []},
     "model": {"causal": True, "registers": 0, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
     "training": {
         "start": None,
         "decay": None,
         "data": "host",
+        "pool": None,
         "optimizer": Adam().model_dump(mode="json"),
     }
     | dict.fromkeys(BUDGETS),
@@ -90,6 +91,10 @@ class Training(Config):
     so the derived steps do not depend on later machines."""
     batch_size: PositiveInt = 64
     """Prompts per step."""
+    pool: PositiveInt | None = None
+    """Distinct prompts of the training, a multiple of `batch_size`. Its batches follow each other, and begin again
+    after the last one, always in the same order. The first steps equal those of a training without pool. `None`: every
+    prompt is new."""
     lr: PositiveFloat = 1e-3
     """Learning rate after the warm-up."""
     optimizer: Annotated[
@@ -156,11 +161,25 @@ class Training(Config):
             )
         if self.budget and "steps" not in self.model_fields_set:
             raise ValueError(f"{self.budget} is a budget, from which a study derives the steps; write steps")
+        if self.pool is not None and self.pool % self.batch_size:
+            nearest = max(round(self.pool / self.batch_size), 1) * self.batch_size
+            raise ValueError(
+                f"pool {self.pool} is no multiple of batch_size {self.batch_size}; write {nearest}, or another "
+                f"batch_size"
+            )
+        if self.pool is not None and self.curriculum:
+            raise ValueError(
+                "pool needs prompts of one size, but a curriculum changes the size; leave out one of the two"
+            )
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup {self.warmup} does not fit into {self.steps} steps; write {self.steps} or less"
             )
         return self
+
+    def batch_of(self, step: int) -> int:
+        """The number of the batch that `step` sees. Both count from 1."""
+        return step if self.pool is None else (step - 1) % (self.pool // self.batch_size) + 1
 
     @property
     def budget(self) -> Literal["flops", "seconds"] | None:

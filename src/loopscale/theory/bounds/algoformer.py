@@ -19,6 +19,7 @@ class SoftmaxLinear(Bound, kind="softmax_linear", titled="linear read-out of a s
     claim = "<="
     of = "distance"
     source = "textbook: Taylor's remainder; used in @gao2024, lemmas A.2, A.4 and A.5"
+    without_study = "concerns one score of a construction, and no trial records scores"
     small: PositiveFloat = 0.01
     """c, the factor of the queries."""
     score: float = 1.0
@@ -48,6 +49,7 @@ class LemmaA2Error(InContext, kind="lemma_a2_error", titled="softmax error of a 
     claim = "<="
     of = "distance"
     source = "@gao2024, lemma A.2 (the construction); the rate derived"
+    without_study = "concerns one step of a construction's weights, which no trained net has"
     small: PositiveFloat = 0.01
     """c, the factor of the queries."""
     sink: NonNegativeFloat = 30.0
@@ -76,6 +78,7 @@ class NewtonLoops(Bound, kind="newton_loops", titled="Newton steps of AlgoFormer
     claim = "="
     of = "steps"
     source = "@gao2024, theorem 4.1"
+    without_study = "counts the steps of a construction; a trained net has no Newton steps to count"
     loops: PositiveInt = 10
     """T, the number of loops."""
 

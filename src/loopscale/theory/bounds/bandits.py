@@ -31,6 +31,7 @@ class RandomRegret(Bandit, kind="random_regret", titled="random play"):
 
     claim = "="
     source = "textbook: the largest of K uniforms"
+    without_study = "grows with the rounds, and no study varies the rounds"
     arms: PositiveInt = 5
     """K, the number of arms."""
 
@@ -44,6 +45,7 @@ class BayesOptimal2Arm(Bandit, kind="bayes_optimal_2arm", titled="Bayes-optimal 
 
     claim = "="
     source = "textbook: dynamic programming over the counts of successes and failures"
+    without_study = "needs two arms, and the bandits of the studies have five"
     horizon: int = Field(100, ge=1, le=200)
     """T, the number of rounds; the dynamic programme has T⁴/24 states."""
 
@@ -75,6 +77,7 @@ class TsBayes(Bandit, kind="ts_bayes", titled="Thompson sampling"):
 
     claim = "<="
     source = "@russo2016, proposition 1 with 3 (from memory)"
+    without_study = "grows with the rounds, and no study varies the rounds"
     arms: PositiveInt = 5
     """K, the number of arms."""
 
@@ -89,6 +92,7 @@ class TsLinearBayes(Bandit, kind="ts_linear_bayes", titled="Thompson sampling on
 
     claim = "<="
     source = "@russo2016, propositions 1 and 5 (from memory)"
+    without_study = "grows with the rounds, and no study varies the rounds"
     dim: PositiveInt = 5
     """d, the dimension of θ."""
     arms: PositiveInt = 10
@@ -130,6 +134,7 @@ class LaiRobbins(KnownMeans, kind="lai_robbins", titled="Lai-Robbins bound"):
 
     claim = "~"
     source = "@lai1985, theorem 1 (from memory)"
+    without_study = "a limit for fixed arms; the studies draw new arms for every prompt"
 
     @override
     def value(self) -> float:
@@ -144,6 +149,7 @@ class Ucb1(KnownMeans, kind="ucb1", titled="UCB1"):
 
     claim = "<="
     source = "@auer2002, theorem 1 (from memory)"
+    without_study = "concerns fixed arms; the studies draw new arms for every prompt"
 
     @override
     def value(self) -> float:
@@ -156,6 +162,7 @@ class Minimax(Bandit, kind="minimax", titled="minimax regret"):
 
     claim = ">="
     source = "@lattimore2020, theorem 15.2 (from memory)"
+    without_study = "concerns the worst arms; the studies draw arms from a prior"
     arms: PositiveInt = 5
     """K, the number of arms."""
 
@@ -174,6 +181,7 @@ class LinUcb(Bandit, kind="linucb", titled="LinUCB"):
 
     claim = "<="
     source = "@abbasi2011, theorem 3 (from memory)"
+    without_study = "above the largest possible regret at the rounds of the studies"
     dim: PositiveInt = 5
     """d, the dimension of θ."""
     penalty: float = Field(1.0, ge=1)
@@ -207,6 +215,9 @@ class DptTarget(Bound, kind="dpt_target", titled="posterior of the best arm"):
     claim = "="
     of = "probability"
     source = "derived: cross entropy is least at the posterior; @lin2024; @lee2023"
+    without_study = (
+        "the floor of `target_kl`; the policy of Thompson sampling stands for the bound on the same prompts"
+    )
     successes: tuple[NonNegativeInt, ...] = (3, 1)
     """Number of successes of each arm."""
     failures: tuple[NonNegativeInt, ...] = (2, 4)

@@ -35,6 +35,7 @@ class Gmm2Bayes(IsotropicMixture, kind="gmm2_bayes", titled="Bayes error of two 
     claim = "="
     of = "misclassification"
     source = "textbook: linear discriminant"
+    without_study = "the case of two components of `gmm_bayes`, which the studies draw"
 
     @override
     def value(self) -> float:
@@ -111,6 +112,7 @@ class GmmCeFloor(IsotropicMixture, kind="gmm_ce_floor", titled="least cross entr
     claim = "="
     of = "cross entropy"
     source = "textbook: the entropy of the label given the point"
+    without_study = "needs known centres, which no prompt tells"
 
     @override
     def value(self) -> float:
@@ -140,6 +142,7 @@ class AriOfError(AgreementOfError, kind="ari_of_error", titled="adjusted Rand in
 
     claim = "~"
     source = "derived: shares of pairs of points in the same cluster"
+    without_study = "converts one measure of a clustering into another, which is no course along an axis"
 
     @override
     def value(self) -> float:
@@ -151,6 +154,7 @@ class NmiOfError(AgreementOfError, kind="nmi_of_error", titled="normalised mutua
 
     claim = "~"
     source = "derived: the capacity of a binary symmetric channel"
+    without_study = "converts one measure of a clustering into another, which is no course along an axis"
 
     @override
     def value(self) -> float:

@@ -59,6 +59,7 @@ class TiedDescent(ConditionedDescent, kind="tied_descent", titled="gradient desc
     """
 
     source = "derived: sample spectrum of @silverstein1995"
+    without_study = "the limit of `tied_descent_sampled`, which holds at finite size"
     window: PositiveInt = 1
     """ΔT, the number of supervised loops."""
 

@@ -23,6 +23,7 @@ class IcrlGap(Bound, kind="icrl_gap", titled="imitation gap"):
     of = "regret of play"
     source = "@lin2024, theorem 6 (from memory; the number from @yang2025slides)"
     hidden_constant = True
+    without_study = "above the largest possible regret at the sizes of the studies"
     horizon: PositiveInt = 200
     """T, the number of rounds."""
     ratio: float = Field(2.0, ge=1)
@@ -103,6 +104,7 @@ class Ucbvi(Episodic, kind="ucbvi", titled="UCB-VI"):
     of = "regret of play"
     source = "@lin2024, after theorem 12; @azar2017 (from memory)"
     hidden_constant = True
+    without_study = "above the largest possible regret at the episodes of the studies"
     states: PositiveInt = 10
     """S, the number of states."""
     actions: PositiveInt = 3

@@ -82,6 +82,7 @@ class DeepIcgd(Bound, kind="deep_icgd", titled="descent on a network"):
     of = "distance"
     source = f"@wu2024, theorem 1 and its corollary {KNOWN_FROM}, logarithms dropped"
     hidden_constant = True
+    without_study = "no trial measures the distance to exact descent on a network"
     loops: PositiveInt = 10
     """T, the number of descent steps."""
     rate: PositiveFloat = 0.1

@@ -50,6 +50,7 @@ class GdContraction(WorstCase, kind="gd_contraction", titled="contraction of gra
     claim = "="
     of = "residual"
     source = "@nesterov2004, theorem 2.1.15"
+    without_study = "concerns the worst start; `first_order_sampled` gives the mean over prompts"
     loops: PositiveInt = 10
     """T, the number of iterations."""
 
@@ -64,6 +65,7 @@ class GdSteps(WorstCase, kind="gd_steps", titled="steps of gradient descent"):
     claim = "="
     of = "steps"
     source = "@nesterov2004, theorem 2.1.15"
+    without_study = "counts steps to an accuracy in the worst case; trials run a fixed number of loops"
     accuracy: float = Field(1e-6, gt=0, lt=1)
     """ε, the final error relative to the initial error."""
 
@@ -118,6 +120,7 @@ class GdSmooth(ConvexDescent, kind="gd_smooth", titled="gradient descent on a sm
     """f - f* after T gradient steps of size 1/L: LR²/(4T+2), which is tight, or one of two textbook forms."""
 
     source = "@drori2014, theorem 3.1; @nesterov2004, corollary 2.1.2"
+    without_study = "concerns the objective on the prompt's own pairs; trials record errors of the answer"
     form: Literal["tight", "textbook", "nesterov"] = "tight"
     """`tight` for LR²/(4T + 2), `textbook` for LR²/2T, `nesterov` for 2LR²/(T + 4)."""
 
@@ -132,6 +135,7 @@ class Ista(ConvexDescent, kind="ista", titled="ISTA"):
     """f - f* after T steps of proximal gradient descent (ISTA) on a composite convex function: LR²/2T."""
 
     source = "@beck2009, theorem 3.1"
+    without_study = "concerns the objective on the prompt's own pairs; trials record errors of the answer"
 
     @override
     def value(self) -> float:
@@ -142,6 +146,7 @@ class Fista(ConvexDescent, kind="fista", titled="FISTA"):
     """f - f* after T steps of FISTA, the accelerated form of `ista`: 2LR²/(T+1)²."""
 
     source = "@beck2009, theorem 4.4"
+    without_study = "concerns the objective on the prompt's own pairs; trials record errors of the answer"
 
     @override
     def value(self) -> float:
@@ -158,6 +163,7 @@ class InexactGd(Bound, kind="inexact_gd", titled="inexact gradient descent"):
     claim = "<="
     of = "distance"
     source = "derived; the convex case is @bai2023, lemma 14"
+    without_study = "no trial measures the distance to exact descent"
     loops: PositiveInt = 10
     """T, the number of iterations."""
     rate: PositiveFloat = 0.1

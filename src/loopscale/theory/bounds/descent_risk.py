@@ -55,6 +55,7 @@ class GdRisk1(DescentRisk, kind="gd_risk_1", titled="one gradient step"):
 
     claim = "="
     source = "derived: moments of a Gaussian"
+    without_study = "holds for one fixed step size; the studies compare with the best coefficients"
     rate: PositiveFloat = 0.5
     """η, the step size for the mean loss over the pairs."""
 
@@ -68,6 +69,7 @@ class GdRisk2(DescentRisk, kind="gd_risk_2", titled="two gradient steps"):
 
     claim = "="
     source = "derived: moments of the Wishart distribution"
+    without_study = "holds for one fixed step size; the studies compare with the best coefficients"
     rate: PositiveFloat = 0.5
     """η, the step size for the mean loss over the pairs."""
 
@@ -84,6 +86,9 @@ class GdRiskMP(DescentRisk, kind="gd_risk_mp", titled="gradient descent (asympto
 
     claim = "~"
     source = "@ali2019, theorem 6 (Marchenko-Pastur law)"
+    without_study = (
+        "a limit for one fixed step size; the studies compare with the best coefficients at their own size"
+    )
     loops: PositiveInt = 5
     """T, the number of iterations."""
     rate: PositiveFloat = 0.5
@@ -133,6 +138,7 @@ class FirstOrderBest2(
 
     claim = "="
     source = "derived: moments of the Wishart distribution"
+    without_study = "the case of two steps; the studies draw `first_order_best` and `first_order_sampled`"
 
     @override
     def value(self) -> float:

@@ -123,6 +123,7 @@ class LsaRisk(TrainedAttention, kind="lsa_risk", titled="risk of linear attentio
 
     claim = "="
     source = SOURCE
+    without_study = "concerns tests on prompts of another length than in training, and no study has them"
 
     @override
     def value(self) -> float:
@@ -134,6 +135,7 @@ class LsaZhang(TrainedAttention, kind="lsa_zhang", titled="bound of linear atten
 
     claim = "<="
     source = "@zhang2023, after corollary 4.3"
+    without_study = "a looser form of `lsa_risk`, for tests on prompts of another length than in training"
 
     @override
     def value(self) -> float:
@@ -156,6 +158,7 @@ class LsaGeneral(TrainedAttention, kind="lsa_general", titled="linear attention 
 
     claim = "="
     source = "@zhang2023, theorem 4.2; with noise: derived"
+    without_study = "needs training on linear and tests on nonlinear prompts, and no study has both"
     weights: tuple[float, ...] | None = None
     """a, the best linear weights, in the eigenbasis."""
     variances: tuple[NonNegativeFloat, ...] | None = None

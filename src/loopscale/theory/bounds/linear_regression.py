@@ -72,6 +72,7 @@ class Zero(LinearExcess, kind="zero", titled="zero prediction"):
 
     claim = "="
     source = "definition"
+    without_study = "the constant by which every error is divided"
 
     @override
     def value(self) -> float:
@@ -87,6 +88,7 @@ class OlsMinNorm(LinearExcess, kind="ols_min_norm", titled="minimum-norm least s
 
     claim = "="
     source = "textbook: moments of the inverse Wishart; @breiman1983; @belkin2020, theorem 1"
+    without_study = "exact risk of a solver that the studies run on the same prompts"
 
     @override
     def value(self) -> float:
@@ -105,6 +107,7 @@ class BayesNoiseless(LinearExcess, kind="bayes_noiseless", titled="Bayes predict
 
     claim = "="
     source = "textbook: the pairs tell nothing about directions outside their span"
+    without_study = "exact risk of the floor that the studies run on the same prompts"
 
     @override
     def value(self) -> float:
@@ -118,6 +121,7 @@ class Averaging(LinearExcess, kind="averaging"):
 
     claim = "="
     source = "derived: moments of a Gaussian"
+    without_study = "exact risk of a solver that the studies run on the same prompts"
     scale: PositiveFloat = 1.0
     """c, the factor before the mean of y x."""
 
@@ -171,6 +175,7 @@ class BayesRidgeMP(LinearExcess, kind="bayes_ridge_mp", titled="Bayes-optimal ri
 
     claim = "~"
     source = "@dicker2016, theorem 1; @dobriban2018, theorem 2.1 (Marchenko-Pastur law)"
+    without_study = "the limit of `bayes_ridge`, which is exact at the sizes of the studies"
 
     @override
     def value(self) -> float:
@@ -192,6 +197,7 @@ class RidgeEquivalent(LinearExcess, kind="ridge_equiv", titled="ridge (asymptoti
 
     claim = "~"
     source = "@hastie2022, theorem 5 (deterministic equivalents)"
+    without_study = "the limit of the risk of a solver that the studies run on the same prompts"
     penalty: NonNegativeFloat | None = None
     """λ of the solver `ridge`; by default the Bayes penalty σ²/w_scale²."""
 

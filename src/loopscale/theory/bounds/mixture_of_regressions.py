@@ -30,6 +30,7 @@ class MlrLabelled(InContext, kind="mlr_labelled", titled="least squares with kno
     claim = "="
     of = "squared parameter error"
     source = "textbook: mean of the inverse Wishart"
+    without_study = "needs prompts that tell the component of a label, and no task has them"
     noise: NonNegativeFloat = 1.0
     """v, the standard deviation of the label noise."""
 
@@ -69,6 +70,9 @@ class MlrFisher(InContext, kind="mlr_fisher", titled="Fisher information bound")
     claim = "~"
     of = "squared parameter error"
     source = "derived: the Fisher information"
+    without_study = (
+        "a limit for long prompts at a fixed SNR; EM stands for maximum likelihood on the same prompts"
+    )
     noise: PositiveFloat = 1.0
     """v, the standard deviation of the label noise."""
     snr: PositiveFloat = 1.0
@@ -121,6 +125,7 @@ class JinK2(JinSymmetric, kind="jin_k2", titled="parameter rate (Jin et al.)"):
 
     of = "parameter error"
     source = "@jin2024, theorem 3.2 (from @yang2025slides; the rates in its abstract); corrected by @kwon2021"
+    without_study = "bounds a norm, and `mixture_regression/length` records its mean square"
 
     @override
     def value(self) -> float:
@@ -134,6 +139,9 @@ class JinExcess(JinSymmetric, kind="jin_excess", titled="excess-risk rate (Jin e
 
     of = "excess at a point"
     source = "@jin2024, theorem 3.3 (from @yang2025slides); corrected by @kwon2021"
+    without_study = (
+        "concerns labels of ±β, whose best prediction is 0 under equal weights; no study asks for them"
+    )
 
     @override
     def value(self) -> float:
@@ -149,6 +157,7 @@ class JinGeneral(InContext, kind="jin_general", titled="distance to the oracle (
     of = "prediction error"
     source = "@jin2024, theorem 3.1 (from @yang2025slides)"
     hidden_constant = True
+    without_study = "above every error at the sizes of the studies"
     points: PositiveInt = 1001
     components: PositiveInt = 3
     """K, the number of components."""
@@ -200,6 +209,7 @@ class KwonK2(InContext, kind="kwon_k2", titled="parameter rate (Kwon et al.)"):
     of = "parameter error"
     source = "@kwon2021 (abstract alone)"
     hidden_constant = True
+    without_study = "bounds a norm, and `mixture_regression/length` records its mean square"
     snr: PositiveFloat = 1.0
     """η."""
 
@@ -217,6 +227,7 @@ class EmIterations(InContext, kind="em_iterations", titled="iterations of EM"):
     of = "steps"
     source = "@kwon2021 (abstract alone)"
     hidden_constant = True
+    without_study = "counts iterations up to a constant, and no trial measures when EM arrives"
     snr: PositiveFloat = 1.0
     """η."""
 
@@ -246,6 +257,7 @@ class MixtureTold(InContext, kind="mixture_told", titled="Bayes predictor with k
     of = "excess at a point"
     source = "derived: told labels make the mixture K Bayesian regressions, of which `bayes_ridge` has the exact risk"
     floor_of = "mixture_regression"
+    without_study = "a floor that answers print beside every trial of its task, not a course to follow"
     components: PositiveInt = 2
     """K, the number of components."""
     weights: tuple[PositiveFloat, ...] | None = None

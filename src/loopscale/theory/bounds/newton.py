@@ -70,6 +70,7 @@ class NewtonSteps(NewtonRate, kind="newton_steps", titled="steps of Newton's ite
     claim = "="
     of = "steps"
     source = SOURCE
+    without_study = "counts steps to an accuracy; trials run a fixed number of loops"
     accuracy: float = Field(1e-6, gt=0, lt=1)
     """ε, the final residual."""
 
@@ -86,6 +87,7 @@ class NewtonIsGd(Bound, kind="newton_is_gd", titled="gradient steps of Newton's 
     claim = "="
     of = "steps"
     source = "derived: I - M_T S = (I - ηS)^(2^T) for both"
+    without_study = "an identity of two algorithms, which no trained net takes part in"
     loops: PositiveInt = 10
     """T, the number of iterations."""
 

@@ -75,6 +75,7 @@ class BaiCrossover(BaiTheorem21, kind="bai_crossover", titled="crossover of pret
     claim = "~"
     of = "prompts"
     source = "derived from @bai2023, theorem 21, ln(1/ξ) << κ²d²; corrects what is printed after it"
+    without_study = "a number of prompts; `bai_pretrain` has both of its terms in one law"
 
     @override
     def value(self) -> float:
@@ -109,6 +110,7 @@ class BaiCapacity(Pretrained, kind="bai_capacity", titled="capacity bound (Bai e
     claim = "<="
     of = "gap"
     source = "@bai2023, theorem 20 (the display from memory, logarithms dropped)"
+    without_study = "above every loss at the sizes of the studies"
     layers: PositiveInt = 4
     """L, the number of layers."""
     heads: PositiveInt = 4
@@ -133,6 +135,7 @@ class BaiLs(LinearExcess, kind="bai_ls", titled="least-squares rate (Bai et al.)
     claim = "<="
     source = "@bai2023, corollary 5"
     hidden_constant = True
+    without_study = "an upper bound up to a constant; the studies compare with the exact `bayes_ridge`"
 
     @override
     def value(self) -> float:
@@ -146,6 +149,7 @@ class BaiLasso(LinearExcess, kind="bai_lasso", titled="lasso rate (Bai et al.)")
     claim = "<="
     source = "@bai2023, theorem 11"
     hidden_constant = True
+    without_study = "up to a constant, and no study varies the pairs of a noisy sparse prompt"
     nonzero: PositiveInt = 3
     """s, the number of non-zero weights."""
     failure: float = Field(0.05, gt=0, lt=1)
@@ -168,6 +172,7 @@ class BaiNearBayes(LinearExcess, kind="bai_near_bayes", titled="near-Bayes trans
     claim = "<="
     source = "@bai2023, corollary 6"
     hidden_constant = True
+    without_study = "adds the error of a construction's layers to `bayes_ridge`, which the studies draw"
     layers: PositiveInt = 4
     """L, the number of layers."""
 

@@ -24,6 +24,7 @@ class PowerTan(Bound, kind="power_tan", titled="power method (tangent)"):
     claim = "<="
     of = "tangent"
     source = "textbook: @golub2013, power iteration"
+    without_study = "concerns one start; trials record means over starts"
     loops: NonNegativeInt = 10
     """T, the number of iterations."""
     ratio: float = Field(0.8, ge=0, lt=1)
@@ -46,6 +47,7 @@ class PowerTanMedian(Bound, kind="power_tan_median", titled="power method (media
     claim = "="
     of = "tangent"
     source = "derived: tan² θ_0 = χ²_{d-1} / χ²_1"
+    without_study = "concerns a median of tangents; trials record means of squared distances"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     loops: NonNegativeInt = 10
@@ -71,6 +73,9 @@ class PowerError(Bound, kind="power_error", titled="power method"):
     claim = "="
     of = "squared parameter error"
     source = "derived: power_tan over starts uniform on the sphere"
+    without_study = (
+        "the error of one algorithm, the solver `power_method`, which the studies run on the same prompts"
+    )
     dim: int = Field(20, ge=2)
     """d, the dimension of a point."""
     loops: NonNegativeInt = 10
@@ -106,6 +111,7 @@ class InitOverlap(Bound, kind="init_overlap", titled="overlap of a random start"
     claim = "="
     of = "probability"
     source = "textbook: (v'x)² ~ Beta(1/2, (d-1)/2); corrects @he2024, lemma 8 of @liu2025slides"
+    without_study = "the chance of a bad start; trials record means over starts"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     overlap: float = Field(0.025, gt=0, le=1)
@@ -130,6 +136,7 @@ class HeInit(Bound, kind="he_init", titled="bound of the start (He et al.)"):
     of = "probability"
     source = "@he2024, lemma 8 of @liu2025slides"
     hidden_constant = True
+    without_study = "the chance of a bad start; trials record means over starts"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     overlap: float = Field(0.01, gt=0)
@@ -152,6 +159,7 @@ class RandomCosine(Bound, kind="random_cosine", titled="random direction"):
     claim = "="
     of = "cosine"
     source = "textbook: moments of the Beta distribution"
+    without_study = "the score of a random guess, which no learnt net keeps"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     power: Literal[1, 2] = 1
@@ -170,6 +178,7 @@ class DavisKahan(Bound, kind="davis_kahan", titled="Davis-Kahan theorem"):
     claim = "<="
     of = "sine"
     source = "@yu2015, corollary 1 (from memory)"
+    without_study = "compares two matrices, and no trial perturbs one"
     perturbation: NonNegativeFloat = 0.1
     """|E|, the spectral norm."""
     gap: PositiveFloat = 1.0
@@ -190,6 +199,7 @@ class SpikedCosine(Bound, kind="spiked_cosine", titled="spiked covariance"):
     claim = "~"
     of = "squared cosine"
     source = "@paul2007, theorem 4; @benaych2011 (from memory)"
+    without_study = "a limit for a target of the population; the studies ask for eigenvectors of the sample"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     points: PositiveInt = 40

@@ -72,3 +72,4 @@ class TiedDescentSampled(
     """
 
     source = "derived: sampled spectra"
+    without_study = ""

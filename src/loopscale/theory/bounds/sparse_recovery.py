@@ -61,6 +61,7 @@ class ListaVM(VaryingMeasurements, kind="lista_vm", titled="LISTA with varying m
 
     of = "parameter error"
     source = "@liu2025, theorem 5.1 (theorem 13 of @liu2025slides), corrected"
+    without_study = "up to constants, and for more pairs than the studies have"
     w_norm: PositiveFloat = 1.0
     """b, the largest |β|₁."""
 
@@ -79,6 +80,7 @@ class ListaReadout(VaryingMeasurements, kind="lista_readout", titled="LISTA with
 
     of = "prediction error"
     source = "@liu2025, theorem 14 of @liu2025slides"
+    without_study = "up to constants, and for more pairs than the studies have"
     readout: Literal["linear", "query"] = "linear"
     """`linear`: from the state of the last layer. `query`: from a query token."""
     x_norm: PositiveFloat = 1.0
@@ -99,6 +101,7 @@ class ListaCP(Bound, kind="lista_cp", titled="LISTA-CP"):
     claim = "<="
     of = "parameter error"
     source = "@chen2018, theorem 2 (from memory; C derived)"
+    without_study = "bounds the largest |β̂ - β|; trials record the mean square of the error of an answer"
     nonzero: PositiveInt = 3
     """s, the number of non-zero coordinates of β."""
     layers: NonNegativeInt = 10
@@ -160,6 +163,7 @@ class SparseOracle(Sparse, kind="sparse_oracle", titled="least squares with know
     claim = "="
     of = "excess at a point"
     source = "textbook: mean of the inverse Wishart"
+    without_study = "exact risk of the solver `oracle_support`, which the studies run on the same prompts"
     noise: NonNegativeFloat = 0.0
     """σ, the standard deviation of the label noise."""
 

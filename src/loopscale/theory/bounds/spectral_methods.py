@@ -67,6 +67,7 @@ class HePca(Spectrum, kind="he_pca", titled="power-method bound (He et al.)"):
         "@he2024, theorem 7 of @liu2025slides; @he2025spectral, theorem 2.1 (the papers were not readable)"
     )
     hidden_constant = True
+    without_study = "depends on ε and ε₀ of the proof, which no trained net has"
     loops: PositiveInt = 100
     """τ, the number of power steps; the transformer has 2τ + 4k + 1 layers."""
     component: PositiveInt = 1
@@ -103,6 +104,7 @@ class HePcaN(Bound, kind="he_pca_n", titled="generalisation bound (He et al.)"):
     of = "generalisation gap"
     source = "@he2024, proposition 9 of @liu2025slides"
     hidden_constant = True
+    without_study = "needs the best loss of the class, and no study of PCA varies the distinct prompts"
     dim: PositiveInt = 20
     """d, the dimension of a point."""
     components: PositiveInt = 1
@@ -139,6 +141,7 @@ class HePcaErm(Spectrum, kind="he_pca_erm", titled="pretraining bound (He et al.
     of = "parameter error"
     source = "@he2024, corollary 10 of @liu2025slides"
     hidden_constant = True
+    without_study = "depends on ε and ε₀ of the proof, which no trained net has"
     dim: PositiveInt = 2
     """d, the dimension of a point."""
     prompts: PositiveInt = 1_000_000
@@ -185,6 +188,7 @@ class HePcaTuned(Bound, kind="he_pca_tuned", titled="tuned pretraining bound (He
     of = "parameter error"
     source = "derived from theorem 7 and proposition 9; corrects @he2025spectral, corollary 10 of the slides"
     hidden_constant = True
+    without_study = "the sources give four exponents, so a verdict would rest on a reading"
     prompts: PositiveInt = 1_000_000
     """n, the number of pretraining prompts."""
     iterations: Literal["growing", "fixed"] = "growing"

@@ -55,6 +55,7 @@ class LsaTaskPool(PooledAttention, kind="lsa_task_pool", titled="linear attentio
 
     claim = "="
     source = "derived: moments of a Gaussian"
+    without_study = "needs a finite pool of tasks, and no task has one"
     pool: tuple[NonNegativeFloat, ...] | None = None
     """Eigenvalues r; by default w_scale² in every direction, as for infinitely many tasks."""
 
@@ -75,6 +76,7 @@ class LsaTaskPoolMP(
 
     claim = "~"
     source = "derived: `lsa_task_pool` under the Marchenko-Pastur law"
+    without_study = "needs a finite pool of tasks, and no task has one"
     tasks: PositiveInt = 64
     """k, the number of tasks in the pool."""
 
@@ -99,6 +101,7 @@ class Dmmse(TaskPool, kind="dmmse", titled="Bayes predictor of the task pool"):
 
     claim = "~"
     source = "@raventos2023 (the predictor); the limit derived: nearest neighbour of a Gaussian"
+    without_study = "needs a finite pool of tasks, and no task has one"
     tasks: PositiveInt = 64
     """k, the number of tasks in the pool."""
 
