@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from loopscale.foresight.plan import START_SECONDS, Offer, plan_study
-from loopscale.pricing.speed import TRIAL_SECONDS
+from loopscale.foresight.price import study_price
+from loopscale.pricing.speed import TRIAL_SECONDS, GivenRate
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.spec import Study
 from loopscale.training.cost import cost
@@ -46,6 +47,13 @@ def test_trials_flops_and_hours_add_up():
     assert planned.core_hours[1] == pytest.approx(seconds / 3600)
     assert planned.hours[1] == pytest.approx((seconds / 2 + START_SECONDS) / 3600)
     assert planned.gpu_hours == (0, 0)
+
+
+def test_the_price_of_a_study_is_that_of_its_plan_with_one_trial_at_a_time():
+    made = study(scientific={"training.loops": [2, 4]})
+    planned, price = plan_study(made, rate=1e9, workers=1), study_price(made, GivenRate(1e9))
+    assert (price.trials, price.flops) == (planned.trials, planned.flops_expected)
+    assert price.hours == pytest.approx([hours - START_SECONDS / 3600 for hours in planned.hours])
 
 
 def test_a_tuned_size_gives_a_span():
@@ -158,6 +166,10 @@ def test_the_expected_saving_of_a_scheduler_is_near_the_simulated_saving():
         ({"scheduler": {"kind": "asha", "first_rung": 10}, "nuisance": {}}, "nothing to prune"),
         ({"search": {"kind": "tpe", "trials": 4}}, "random search"),
         ({"replicates": 1}, "no intervals"),
+        (
+            {"laws": [{"of": "error", "along": "loop", "theory": "first_order_best"}]},
+            "the law of error along loop cannot be judged in 1 of 1 cells, with fewer than 4 values along loop",
+        ),
         (
             {"scientific": {"training.loops": [2, 4]}, "laws": [{"along": "training.loops"}]},
             "cannot be judged: 2 values, 4 needed",

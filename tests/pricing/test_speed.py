@@ -11,6 +11,7 @@ import pytest
 from loopscale.evaluate import Evaluation
 from loopscale.pricing import speed
 from loopscale.pricing.speed import (
+    H100,
     GivenRate,
     MeasuredSpeed,
     curriculum_share,
@@ -222,3 +223,41 @@ def test_play_of_episodes_asks_once_a_step():
     acting = before.model_copy(update={"task": task, "model": model})
     # The mean cost of a prefix is a third of the whole if attention is all, and about a half without attention.
     assert 1024 * 24 / 3 < speed.played_prompts(acting, EVALUATION) < 1024 * 24 * (24 + 1) / (2 * 24)
+
+
+MEASURED_GRAPHS = {"q": (0.9, 0.8, 1.3), "b": (1.6, 1.0, 2.2), "a": (19.1, 13.0, 28.9)}
+"""Milliseconds of a step of the looped net, GPT-2 and AlgoFormer as one graph on an H100, from benchmarks/README.md."""
+SIZES_OF_GRAPHS = {
+    "q": {"dim": 2, "points": 8, "width": 32, "heads": 2, "loops": 6, "window": 3, "layers": 4},
+    "b": {"dim": 5, "points": 11, "width": 64, "heads": 4, "loops": 10, "window": 5, "layers": 4},
+    "a": {"dim": 20, "points": 41, "width": 256, "heads": 8, "loops": 20, "window": 15, "layers": 12},
+}
+
+
+@pytest.mark.parametrize("size", MEASURED_GRAPHS)
+@pytest.mark.parametrize(("place", "kind"), list(enumerate(["looped", "gpt2", "algoformer"])))
+def test_the_speed_of_an_h100_agrees_with_its_measured_steps(size: str, place: int, kind: str):
+    of = SIZES_OF_GRAPHS[size]
+    layers = {"layers": of["layers"]} if kind == "gpt2" else {}
+    made = Trial.model_validate(
+        {
+            "task": {"kind": "linear_regression", "dim": of["dim"], "points": of["points"]},
+            "model": {"kind": kind, "width": of["width"], "heads": of["heads"]} | layers,
+            "training": {"steps": 10, "batch_size": 64, "loops": of["loops"], "window": of["window"]},
+        }
+    )
+    assert 1000 * H100.step(made) == pytest.approx(MEASURED_GRAPHS[size][place], rel=0.13)
+
+
+def test_a_speed_with_starts_survives_its_record():
+    assert read_speed(H100.document()) == H100
+    assert read_speed({"rate": 5.0}) == GivenRate(5.0)
+
+
+def test_the_start_of_operations_adds_to_every_step():
+    of, without = trial(), GivenRate(1e9)
+    made = GivenRate(1e9, start=1e-3)
+    added = 1e-3 * trial_cost(of).step.calls
+    assert made.step(of) == pytest.approx(without.step(of) + added)
+    longer = made.training_seconds(of, EVALUATION) - without.training_seconds(of, EVALUATION)
+    assert longer > of.training.steps * added

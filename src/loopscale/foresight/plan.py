@@ -240,10 +240,11 @@ def plan_study(
     speed = GivenRate(rate) if rate else measured_for(study, threads, 1 if offer else workers)
     derived_here = study.unpriced
     study = study.at_prices(Prices(speed=speed)) if derived_here else study
-    counts = zip(study.cells(), cell_counts(study), strict=True)
-    cells = tuple(_cell_plan(study, cell, count, speed) for cell, count in counts)
-    seconds = _total(cells, [c.seconds for c in cells], pruned=True)
-    flops, expected = (_total(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True))
+    cells = cell_plans(study, speed)
+    seconds = sum_of_trials(cells, [c.seconds for c in cells], pruned=True)
+    flops, expected = (
+        sum_of_trials(cells, [c.flops for c in cells], pruned=pruned) for pruned in (False, True)
+    )
     tasks = {task.model_dump_json(): task for task in study.tasks().values()}
     first = [c for c in cells if not c.in_reserve]
     tuning, replicates = sum(c.tuning for c in first), sum(c.replicates for c in first)
@@ -319,7 +320,7 @@ def _left(cells: Sequence[CellPlan], ended: Mapping[str, tuple[int, int]], worke
         left = max(cell.tuning - tuned, 0), max(cell.replicates - replicated, 0)
         missing.append(replace(cell, tuning=left[0], replicates=left[1]))
     trials = sum(cell.tuning + cell.replicates for cell in missing)
-    seconds = _total(tuple(missing), [cell.seconds for cell in missing], pruned=True)
+    seconds = sum_of_trials(tuple(missing), [cell.seconds for cell in missing], pruned=True)
     start = START_SECONDS / 3600 if trials else 0.0
     return WorkLeft(trials, _over(seconds, 3600 * workers, start=start))
 
@@ -360,6 +361,12 @@ def _until_plan(study: Study, cells: tuple[CellPlan, ...], seconds: Span, worker
     reserve = sum(cell.in_reserve for cell in cells)
     axis = next(iter(study.until.values), "")
     return UntilPlan(looks, factors, len(concerned), reserve, axis, trials, cores, gpus, hours)
+
+
+def cell_plans(study: Study, speed: GivenRate | MeasuredSpeed) -> tuple[CellPlan, ...]:
+    """The plans of all cells, in the order of the study."""
+    counts = zip(study.cells(), cell_counts(study), strict=True)
+    return tuple(_cell_plan(study, cell, count, speed) for cell, count in counts)
 
 
 def _cell_plan(study: Study, cell: Cell, count: dict[str, Any], speed: GivenRate | MeasuredSpeed) -> CellPlan:
@@ -411,7 +418,7 @@ def _bill(offer: Offer | None, cores: Span, gpus: Span) -> Bill | None:
     return Bill(low, high, offer.currency)
 
 
-def _total(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span:
+def sum_of_trials(cells: tuple[CellPlan, ...], spans: list[Span], pruned: bool) -> Span:
     """The sum over all trials, with each trial at the cheap and at the dear end of its cell."""
     counts = [
         0 if c.in_reserve else c.replicates + c.tuning * (c.trained_share if pruned else 1) for c in cells
@@ -464,9 +471,23 @@ def _search_remarks(study: Study, workers: int) -> Iterator[str]:
         if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
             values_of_law = f"{fitted} {'fitted ' * bool(held_out)}values, {ENOUGH_VALUES} needed"
             yield f"the law of {law.measure} along {law.along} cannot be judged: {values_of_law}"
+        if law.along in CURVE_AXES and law.theory and (short := _short_curves(study, law.along)):
+            cells = f"{short} of {len(study.layout.trials)} cells"
+            few = f"with fewer than {ENOUGH_VALUES} values along {law.along}"
+            yield f"the law of {law.measure} along {law.along} cannot be judged in {cells}, {few}"
     yield from _held_out(study)
     yield from _untested(study)
     yield from _pruning(study)
+
+
+def _short_curves(study: Study, along: str) -> int:
+    """The number of cells whose curves have too few values for a verdict."""
+    tasks = study.tasks()
+    lengths = (
+        trial.steps_per_prompt if along == "loop" else sum(seen > 0 for seen in tasks[key].seen)
+        for key, trial in study.layout.trials.items()
+    )
+    return sum(length < ENOUGH_VALUES for length in lengths)
 
 
 def _excluded(study: Study, tuned: Sequence[Cell]) -> Iterator[str]:

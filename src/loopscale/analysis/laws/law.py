@@ -13,7 +13,7 @@ the rate, with Student's t. Resampling three curves has ten outcomes and covers 
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -127,6 +127,8 @@ class Law:
     test."""
     at_look: bool = False
     """True if a look of `until: decided` gives fit, interval and verdict."""
+    trainings: tuple[TrialResult, ...] = field(default=(), repr=False, compare=False)
+    """The runs of the fitted observations."""
 
     @property
     def score(self) -> "Score | None":
@@ -161,11 +163,11 @@ class Law:
         return np.exp(self.shape.value(np.array([self.theta]), (raw - low) / length)[0])
 
     def to_dict(self) -> dict[str, Any]:
-        fields = asdict(self)
+        fields = asdict(replace(self, trainings=()))
         fields["low"], fields["high"] = (
             None if end is None or np.isinf(end) else end for end in (self.low, self.high)
         )
-        return {name: value for name, value in fields.items() if name not in ("shape", "theta")}
+        return {name: value for name, value in fields.items() if name not in ("shape", "theta", "trainings")}
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,7 @@ def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[lis
             pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
             if not law.at_look:
                 law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
+            law = replace(law, trainings=tuple(sample.runs))
             fitted.append(with_learning(with_refusal(law), sample.runs))
     return fitted, unfitted
 

@@ -6,47 +6,61 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from loopscale.analysis.answers.claims import JudgedClaim, at_equal_flops
-from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question, study_findings
+from loopscale.analysis.answers.findings import Findings, OpenQuestion, claim_question
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.words import LAW_COLUMNS, law_name
-from loopscale.analysis.recorded.floors import FLOORS_FILE
-from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.results import Results
+from loopscale.analysis.report.headlines import HEADLINES_FILE, INTRODUCTION, TEN_FINDINGS, headline_lines
+from loopscale.analysis.report.run_words import over_words, recipe_words, size_ranges
+from loopscale.analysis.report.sections import REDUCED, Section, section_of, study_files
 from loopscale.core.config import leaves
 from loopscale.core.titles import bound_name
+from loopscale.notation.files import study_names
 from loopscale.notation.mistakes import Mistakes
 from loopscale.questions.claim import WORDS
-from loopscale.records.stores.exported import ABOUT
-from loopscale.records.stores.opening import open_store
+
+if TYPE_CHECKING:  # prices import torch, which the records do without
+    from loopscale.foresight.price import Price
 
 FINDINGS_FILE = "FINDINGS.md"
 BEGIN = "<!-- findings: written by `make findings` -->"
 END = "<!-- end of the findings -->"
-SIZES = (
-    "task.dim",
-    "task.points",
-    "model.width",
-    "model.layers",
-    "model.heads",
-    "training.loops",
-    "training.steps",
-    "training.batch_size",
+CLAIM_ROW = (
+    "claim",
+    "verdict",
+    "ratio (95 % interval)",
+    "at equal FLOPs",
+    "learnt",
+    "training over",
+    "recipe",
+    "to decide",
 )
-"""The settings that tell the size of a study."""
-REDUCED = "/reduced/"
-"""The part of a study's name that marks the small version of the study without this part."""
+LAW_ROW = (
+    "law",
+    "rate (95 % interval)",
+    "theory",
+    "verdict",
+    "held-out test",
+    "training over",
+    "recipe",
+    "to decide",
+)
 HELD_OUT = ("held_out_test",)
 """The names of the column of laws with the score of a prediction."""
 HEADER = """\
 # Findings
 
 `make findings` writes this page from the records in `notebooks/data` and the studies' files. The records are of reduced
-studies on two cores. Every section has the claims and the laws of one study.
+studies on two cores.
+"""
+READING = """\
+## How to read the tables
+
+Every section below has the claims and the laws of one study.
 
 - A claim begins with a statement that follows from its sides and its measure. The statement has the verdict. The words
   of the author stand beside it in quotes.
@@ -68,73 +82,77 @@ studies on two cores. Every section has the claims and the laws of one study.
   ratio.
 - The column *learnt* counts the runs that have left the plateau, for each side if some have not. A dash marks a task
   without a known floor.
+- The column *training over* counts the runs whose regret has stopped falling. A verdict on falling runs describes nets
+  after this many steps. The other runs are unclear. *Not recorded* marks a task without a known floor.
+- The column *recipe* has the optimizer and the standard deviation of the initial weights. *Adam, std 0.02* is the
+  recipe of AlgoFormer's paper. Only the package's own recipe has Muon.
 - The column *held-out test* has the score of a prediction that was made before the runs: the continuous ranked
   probability score of log errors, beside the scores of two guesses. Less is better. The law of a row with *none* made
   no prediction.
 - The column *to decide* names the replicates of each cell that would decide the claim, if the ratio stays the same.
   Then follow the missing trainings, and their time on one core.
 """
+UNRUN = """\
+## What the studies that were not run cost
 
-
-@dataclass(frozen=True)
-class Section:
-    """The findings of one study."""
-
-    name: str
-    findings: Findings
-
-    @property
-    def results(self) -> Results:
-        return self.findings.results
-
-    @property
-    def counts(self) -> str:
-        """The number of claims with each verdict: `2 hold, 1 undecided`."""
-        counts = Counter(claim.word for claim in self.findings.claims)
-        return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word]) or "–"
-
-    @property
-    def law_counts(self) -> str:
-        """The number of laws with each verdict: `1 agrees, 2 undecided`."""
-        words = [law.verdict.word for law in self.findings.laws if law.verdict]
-        counts = ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))
-        return counts or "–"
-
-    @property
-    def learnt(self) -> str:
-        """The runs that answer and have learnt: `25 of 27`."""
-        learnt = self.results.learnt
-        return f"{learnt.emerged} of {learnt.of}" if learnt.of else "–"
-
-    @property
-    def link(self) -> str:
-        """The link to the section on the same page."""
-        anchor = self.name.replace("/", "").lower()  # GitHub's anchor of the heading
-        return f"[{self.name.replace(REDUCED, '/')}](#{anchor})"
-
-
-def study_files(root: Path) -> dict[str, Path]:
-    """The exports in `notebooks/data` by the names of their studies, sorted."""
-    exports = [about.parent for about in (root / "notebooks" / "data").glob(f"*/{ABOUT}")]
-    named = [(name, export) for export in exports for name in open_store(export).experiments().values()]
-    return dict(sorted(named))
-
-
-def section_of(export: Path, file: Path, keep_floors: bool = False) -> Section:
-    """The findings of one study, with the claims of its file.
-
-    `keep_floors` writes floors that had to be computed beside the records, so that they are not computed again.
-    """
-    results = find_results(str(file), export)
-    if keep_floors:
-        results.floors.keep = export / FLOORS_FILE
-    return Section(results.name, study_findings(results))
+These studies have the sizes of the papers, or sizes of our own. Hours are those of one NVIDIA H100 that trains one net
+at a time in float32, with `training.graph: auto`. They follow from the FLOPs and the operations of each step, at the
+speed of nine measured steps. The measured steps agree within 13 %. Where tuned settings change the cost, both ends
+stand in the row. The start of a run is not counted.
+"""
 
 
 def findings_page(found: Sequence[Section], root: Path) -> str:
-    """The whole of FINDINGS.md."""
-    sections = [line for section in found for line in section_lines(section, root)]
-    return "\n".join([HEADER, *overview(found), "", *sections]) + "\n"
+    """The whole of FINDINGS.md. Raises Mistakes if the first page names a claim or a law that does not exist."""
+    named = {section.name: section for section in found}
+    first = headline_lines(root / HEADLINES_FILE, named.__getitem__, list(named))
+    parts = [
+        [HEADER, f"## {TEN_FINDINGS}\n", INTRODUCTION, *first, ""],
+        [READING],
+        ["## All studies\n", *overview(found), ""],
+        [UNRUN, *unrun_table(root, list(named)), ""],
+        *(list(section_lines(section, root)) for section in found),
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def unrun_table(root: Path, recorded: Sequence[str]) -> Iterator[str]:
+    """The trials, the FLOPs and the hours of every study in `studies/` without records, a line for each row.
+
+    Raises Mistakes if a study is not valid.
+    """
+    prices = {name: price_of(root, name) for name in unrun_studies(root, recorded)}
+    yield "| study | trials | FLOPs | hours on one GPU |"
+    yield "|---|---|---|---|"
+    yield from (price_row(name, price) for name, price in prices.items())
+    sums = [sum(price.hours[end] for price in prices.values()) for end in (0, 1)]
+    yield _row(["all", "–", "–", _span(sums, ".2g")])
+
+
+def unrun_studies(root: Path, recorded: Sequence[str]) -> list[str]:
+    """The studies in `studies/` without records."""
+    return [name for name in study_names(root / "studies") if name not in recorded]
+
+
+def price_of(root: Path, name: str) -> "Price":
+    """The price of a study on one GPU. Raises Mistakes."""
+    # Imported here because studies import torch, which the records do without.
+    from loopscale.foresight.price import study_price
+    from loopscale.pricing.speed import H100
+    from loopscale.studies.spec import Study
+
+    return study_price(Study.load(root / "studies" / f"{name}.yaml"), H100)
+
+
+def price_row(name: str, price: "Price") -> str:
+    """The row of a study that was not run."""
+    return _row([name, f"{price.trials:,}", _span(price.flops, ".2g"), _span(price.hours, ".2g")])
+
+
+def _span(ends: Sequence[float], form: str) -> str:
+    """Both ends, or one if they print alike. Large numbers of hours stand without an exponent."""
+    texts = (f"{float(f'{end:{form}}'):,.0f}" if 100 <= end < 1e6 else f"{end:{form}}" for end in ends)
+    return " to ".join(dict.fromkeys(texts))
 
 
 def section_lines(section: Section, root: Path) -> Iterator[str]:
@@ -145,23 +163,24 @@ def section_lines(section: Section, root: Path) -> Iterator[str]:
     if source := results.study.get("source"):
         yield f"Source: {source}.\n"
     runs = sum(len(cell.runs) for cell in results.cells if cell.replicated)
-    yield f"The study has {len(results.cells)} cells with {runs} replicates. Learnt: {section.learnt}.\n"
+    learnt = f"Learnt: {section.learnt}. Training over: {over_words(section.answering)}."
+    yield f"The study has {len(results.cells)} cells with {runs} replicates. {learnt}\n"
     yield from size_table(results, root)
     yield ""
     if findings.claims:
-        yield "| claim | verdict | ratio (95 % interval) | at equal FLOPs | learnt | to decide |"
-        yield "|---|---|---|---|---|---|"
+        yield _row(CLAIM_ROW)
+        yield "|---" * len(CLAIM_ROW) + "|"
         for claim in findings.claims:
             yield _row(_claim_cells(results, claim))
         yield ""
         yield from (f"{note}\n" for note in dict.fromkeys(_notes(findings.claims)))
     if findings.laws or findings.unfitted:
-        yield "| law | rate (95 % interval) | theory | verdict | held-out test | to decide |"
-        yield "|---|---|---|---|---|---|"
+        yield _row(LAW_ROW)
+        yield "|---" * len(LAW_ROW) + "|"
         for law in findings.laws:
             yield _row(_law_cells(findings, law))
         for unfitted in findings.unfitted:
-            yield _row([law_name(unfitted), "–", "–", f"no law: {unfitted.because}", "none", "–"])
+            yield _row([law_name(unfitted), "–", "–", f"no law: {unfitted.because}", "none", "–", "–", "–"])
         yield ""
 
 
@@ -182,7 +201,9 @@ def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
     equal = at_equal_flops(results, claim)
     flops = equal.ratio_in_words if equal else "–"
     learnt = claim.learnt_in_words or "–"
-    return [text, f"**{claim.verdict}**", _ratio(claim), flops, learnt, cost]
+    runs = claim.sides.runs
+    state = [learnt, over_words(runs), recipe_words(runs)]
+    return [text, f"**{claim.verdict}**", _ratio(claim), flops, *state, cost]
 
 
 def _ratio(claim: JudgedClaim) -> str:
@@ -211,6 +232,8 @@ def _law_cells(findings: Findings, law: Law) -> list[str]:
         theory,
         verdict,
         *(tested or ["none"]),
+        over_words(law.trainings),
+        recipe_words(law.trainings),
         cost,
     ]
 
@@ -226,7 +249,7 @@ def cost_in_words(question: OpenQuestion) -> str:
 
 def size_table(results: Results, root: Path) -> Iterator[str]:
     """The sizes of the recorded nets. For a reduced study, also the sizes of the full study, which is the paper's."""
-    recorded = _ranges([run.settings for cell in results.cells for run in cell.runs])
+    recorded = size_ranges([run.settings for cell in results.cells for run in cell.runs])
     rows = {"this study": recorded}
     full = root / "studies" / f"{results.name.replace(REDUCED, '/')}.yaml"
     if REDUCED in results.name and (planned := _planned_ranges(full)):
@@ -246,18 +269,7 @@ def _planned_ranges(file: Path) -> dict[str, str]:
         trials = Study.load(file).layout.trials.values()
     except Mistakes:
         return {}
-    return _ranges([dict(leaves(trial.model_dump(mode="json"))) for trial in trials])
-
-
-def _ranges(settings: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The range of every size: `4 to 12`."""
-    spans = dict[str, str]()
-    for path in SIZES:
-        values = sorted({int(each[path]) for each in settings if isinstance(each.get(path), int | float)})
-        if values:
-            ends = [f"{value:,}" for value in dict.fromkeys((values[0], values[-1]))]
-            spans[path] = " to ".join(ends)
-    return spans
+    return size_ranges([dict(leaves(trial.model_dump(mode="json"))) for trial in trials])
 
 
 def readme_total(words: Sequence[str], studies: int) -> str:
