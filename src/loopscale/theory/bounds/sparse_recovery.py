@@ -101,7 +101,7 @@ class ListaCP(Bound, kind="lista_cp", titled="LISTA-CP"):
     claim = "<="
     of = "parameter error"
     source = "@chen2018, theorem 2 (from memory; C derived)"
-    without_study = "bounds the largest |β̂ - β|; trials record the mean square of the error of an answer"
+    without_study = "bounds the largest error of an answer; trials record the mean square error"
     nonzero: PositiveInt = 3
     """s, the number of non-zero coordinates of β."""
     layers: NonNegativeInt = 10
