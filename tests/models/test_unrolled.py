@@ -1,4 +1,4 @@
-"""LISTA and LISTA-CP: they equal ISTA with the weights of ISTA. Which prompts they can read."""
+"""LISTA, LISTA-CP and LISTA-VM: they equal ISTA with the weights of ISTA. Which prompts they can read."""
 
 import math
 from typing import Any
@@ -17,11 +17,14 @@ from loopscale.solvers.sparse import Correlations, Ista
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
 from loopscale.tasks.sparse_recovery import SparseRecovery
+from loopscale.theory.constructions.lista import Lista, lista_iterates
 from loopscale.training.loop import train
 from loopscale.training.trial import Trial
 
 TASK = SparseRecovery(dim=6, points=6, nonzero=2, matrices="fixed")
 UNROLLED = ["lista", "lista_cp"]
+"""The nets with weights of their own for every number of pairs."""
+ALL = [*UNROLLED, "lista_vm"]
 
 
 def with_weights_of_ista(kind: str, layers: int, penalty: float) -> UnrolledNet:
@@ -88,7 +91,7 @@ def test_thresholds_start_at_their_setting(kind: str):
     assert before[0].item() == pytest.approx(math.log(math.expm1(0.3)))
 
 
-@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -106,7 +109,7 @@ def test_prompts_without_pairs_are_refused_in_one_line(kind: str, prompt: Prompt
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     "task",
     [
@@ -124,7 +127,7 @@ def test_a_task_without_pairs_is_refused_even_if_the_sizes_fit(kind: str, task: 
         Trial.model_validate({"task": task, "model": {"kind": kind}})
 
 
-@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("kind", ALL)
 def test_a_study_whose_prompts_have_a_single_pair_is_refused_before_it_runs(kind: str):
     with pytest.raises(ValidationError, match=f"model {kind} reads pairs"):
         Trial.model_validate({"task": TASK.model_dump() | {"points": 1}, "model": {"kind": kind}})
@@ -168,7 +171,7 @@ def test_lista_beats_linear_maps_on_one_matrix_and_learns_nothing_on_random_matr
     assert errors["drawn"] > 0.9
 
 
-@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("kind", ALL)
 def test_both_formats_of_pairs_give_the_same_output(kind: str):
     beside = TASK.model_copy(update={"format": "encoder"})
     nets = [
@@ -184,3 +187,64 @@ def test_both_formats_of_pairs_give_the_same_output(kind: str):
         nets[1].states(paired.tokens, 3), nets[0].states(interleaved.tokens, 3)[:, :, ::2]
     )
     assert nets[1].predict(beside.easier(3, 4).sample(2, stream(0)), 3).shape == (3, 2, 1, 1)
+
+
+def settings_of_vm(layers: int) -> tuple[list[tuple[tuple[float, ...], ...]], list[float]]:
+    """M and θ of every layer. M is neither symmetric nor a multiple of the identity."""
+    rng = stream("multipliers")
+    matrices = 0.2 * torch.eye(6) + 0.03 * torch.randn(layers, 6, 6, generator=rng)
+    return [tuple(map(tuple, matrix)) for matrix in matrices.tolist()], [0.1 * 0.8**k for k in range(layers)]
+
+
+def vm_with(layers: int) -> UnrolledNet:
+    """LISTA-VM with these settings, in double precision."""
+    matrices, thresholds = settings_of_vm(layers)
+    net = Model.model_validate({"kind": "lista_vm", "layers": layers}).build(TASK.prompt, stream(0)).double()
+    assert isinstance(net, UnrolledNet)
+    states = {name: value.clone() for name, value in net.state_dict().items()}
+    states["multipliers.weight"] = torch.tensor(matrices).double()
+    for layer, threshold in enumerate(thresholds):
+        states[f"thresholds.{layer}.before"] = torch.tensor([threshold]).double().expm1().log()
+    net.load_state_dict(states)
+    return net
+
+
+@pytest.mark.parametrize("points", [4, 6, 9])
+def test_lista_vm_equals_the_construction_of_theorem_12_on_new_matrices_of_every_length(points: int):
+    """Also on prompts that are longer than the prompts for which the net was built."""
+    task = SparseRecovery(dim=6, points=points, nonzero=2)
+    batch = task.sample(5, stream("vm")).to("cpu", torch.float64)
+    matrices, thresholds = settings_of_vm(4)
+    construction = Lista(layers=4, matrices=tuple(matrices), thresholds=tuple(thresholds))
+    weights = vm_with(4).states(batch.tokens, 4)[-1, :, batch.queries]
+    net = construction.net(Prompt(2 * points - 1, 7, 1))
+    guesses = net(batch.tokens[:, : 2 * points - 1], 7)[-1, :, 0::2]
+    torch.testing.assert_close((weights * batch.problem.xs).sum(-1, keepdim=True), guesses)
+    assert (weights[:, 2:] == 0).any(), "a soft threshold leaves zeros"
+
+
+def test_lista_vm_starts_near_ista_with_its_rate():
+    settings = {"kind": "lista_vm", "layers": 3, "rate": 0.3, "threshold": 0.02, "start": 1e-9}
+    net = Model.model_validate(settings).build(TASK.prompt, stream(0)).double()
+    batch = SparseRecovery(dim=6, points=6, nonzero=2).sample(5, stream("start")).to("cpu", torch.float64)
+    expected = lista_iterates(
+        batch.problem.xs, batch.problem.ys, 3 * [0.3 * torch.eye(6).double()], 3 * [0.02]
+    )
+    torch.testing.assert_close(
+        net.states(batch.tokens, 3)[:, :, batch.queries], expected, atol=1e-6, rtol=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_lista_vm_learns_on_random_matrices():
+    """It is better than ISTA with the best of several penalties after as many steps."""
+    task = SparseRecovery(dim=16, points=13, nonzero=2, format="encoder")
+    training = {"steps": 600, "lr": 1e-2, "schedule": "cosine", "eval_every": 600}
+    settings = {"task": task, "model": {"kind": "lista_vm", "layers": 4}, "training": training}
+    *_, last = train(Trial.model_validate(settings))
+    batch = task.sample(2000, stream("ista"))
+    errors = [
+        task.error(Ista(penalty=penalty).predict(batch, 4), batch)[-1].mean().item()
+        for penalty in (0.001, 0.01, 0.1)
+    ]
+    assert last.metrics["error_last"] < 0.8 * min(errors)

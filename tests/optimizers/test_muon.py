@@ -47,7 +47,7 @@ def test_the_gates_of_an_lstm_are_muons():
     assert sorted(of_muon("lstm", layers=2)) == sorted(names)
 
 
-@pytest.mark.parametrize("kind", ["lista", "lista_cp", "linear_attention"])
+@pytest.mark.parametrize("kind", ["lista", "lista_cp", "lista_vm", "linear_attention"])
 def test_a_net_without_hidden_matrices_is_adams(kind: str):
     assert of_muon(kind, Muon(smallest_side=1)) == []
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import PairMatrix, Square, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
+from loopscale.models.unrolled import PairMatrix, PrefixNet, Square, Unrolled, Weights, Xs, Ys, drawn
 
 
 class Lista(Unrolled, kind="lista", titled="LISTA"):
@@ -20,7 +20,7 @@ class Lista(Unrolled, kind="lista", titled="LISTA"):
         return drawn(lambda: ListaNet(self, prompt), rng)
 
 
-class ListaNet(UnrolledNet):
+class ListaNet(PrefixNet):
     def __init__(self, settings: Lista, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
         self.measured = nn.ModuleList(PairMatrix(self.prefixes, self.dim) for _ in range(settings.layers))

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Net
-from loopscale.models.unrolled import PairMatrix, Unrolled, UnrolledNet, Weights, Xs, Ys, drawn
+from loopscale.models.unrolled import PairMatrix, PrefixNet, Unrolled, Weights, Xs, Ys, drawn
 
 
 class ListaCp(Unrolled, kind="lista_cp", titled="LISTA-CP"):
@@ -19,7 +19,7 @@ class ListaCp(Unrolled, kind="lista_cp", titled="LISTA-CP"):
         return drawn(lambda: ListaCpNet(self, prompt), rng)
 
 
-class ListaCpNet(UnrolledNet):
+class ListaCpNet(PrefixNet):
     def __init__(self, settings: ListaCp, prompt: Prompt) -> None:
         super().__init__(settings, prompt)
         self.coupled = nn.ModuleList(PairMatrix(self.prefixes, self.dim) for _ in range(settings.layers))

@@ -1,11 +1,11 @@
-"""Unrolled iterative soft thresholding with learned weights: the shared parts of `lista` and `lista_cp`.
+"""Unrolled iterative soft thresholding with learned weights: the shared parts of `lista`, `lista_cp` and `lista_vm`.
 
 Tokens are pairs x1, y1, x2, y2, ..: x in the first coordinates, y in the last `dim_out`. If the prompt says so, a
 token is a whole pair. A token's β uses the earlier pairs, and its output is <x, β> for the x in the token.
 
-Both models were designed for one measurement matrix. Here every prefix of the prompt is a problem, whose matrix has
-one row per earlier pair. So the models have separate weights for every number of pairs: as many nets as prefixes,
-trained together.
+Every prefix of the prompt is a problem, whose matrix has one row per earlier pair. `lista` and `lista_cp` were designed
+for one measurement matrix. So they have separate weights for every number of pairs: as many nets as prefixes, trained
+together. `lista_vm` has the same weights for every number of pairs.
 
 Differences from the sources: weights start small and random instead of at ISTA's weights, because a net is built
 before any matrix is known. All layers are trained together on the prediction of the last layer, not one after the
@@ -37,9 +37,9 @@ class Unrolled(Model):
     layers: PositiveInt = 8
     """K, the number of iterations."""
     threshold: PositiveFloat = 0.01
-    """θ of every layer before training, for every number of pairs."""
+    """θ of every layer before training."""
     start: PositiveFloat = 0.1
-    """Standard deviation of the initial weights, divided by the number of pairs in their sum."""
+    """Standard deviation of the initial weights, divided by the number of terms in their sum."""
 
     @property
     @override
@@ -62,11 +62,11 @@ class Unrolled(Model):
 
 
 class Threshold(nn.Module):
-    """S_θ of one layer, with one θ for every number of pairs. A softplus keeps θ positive."""
+    """S_θ of one layer, with one θ for every number of pairs, or a single θ. A softplus keeps θ positive."""
 
-    def __init__(self, prefixes: int, start: float) -> None:
+    def __init__(self, values: int, start: float) -> None:
         super().__init__()
-        self.before = nn.Parameter(torch.full((prefixes,), math.log(math.expm1(start))))
+        self.before = nn.Parameter(torch.full((values,), math.log(math.expm1(start))))
 
     @override
     def forward(self, value: Weights) -> Weights:
@@ -74,7 +74,15 @@ class Threshold(nn.Module):
         return value.sign() * (value.abs() - threshold).relu()
 
 
-class PairMatrix(nn.Module):
+class Drawn(nn.Module):
+    """Weights that are drawn when a net is built."""
+
+    @abstractmethod
+    def initialise(self, rng: torch.Generator, start: float) -> None:
+        """Draw the weights, without gradient. `start` is the setting of the model."""
+
+
+class PairMatrix(Drawn):
     """One matrix for every number n of pairs, with one row for each of the n pairs."""
 
     def __init__(self, prefixes: int, dim: int) -> None:
@@ -82,6 +90,7 @@ class PairMatrix(nn.Module):
         self.prefixes = prefixes
         self.weight = nn.Parameter(torch.zeros(prefixes * (prefixes + 1) // 2, dim))
 
+    @override
     def initialise(self, rng: torch.Generator, start: float) -> None:
         pairs = torch.arange(1, self.prefixes + 1)
         nn.init.normal_(self.weight, generator=rng)
@@ -95,13 +104,14 @@ class PairMatrix(nn.Module):
         return whole.index_put((number, pair), self.weight[: len(number)])
 
 
-class Square(nn.Module):
+class Square(Drawn):
     """One matrix from β to β for every number of pairs. It starts near the identity."""
 
     def __init__(self, prefixes: int, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(dim).repeat(prefixes, 1, 1))
 
+    @override
     def initialise(self, rng: torch.Generator, start: float) -> None:
         size = self.weight.shape[-1]
         self.weight.add_(torch.randn(self.weight.shape, generator=rng), alpha=start / size)
@@ -112,17 +122,16 @@ class Square(nn.Module):
 
 
 class UnrolledNet(Net):
-    """Reads the tokens and passes β through the layers."""
+    """Reads the tokens and passes β through the layers. `thresholds` is the number of θ in every layer."""
 
-    def __init__(self, settings: Unrolled, prompt: Prompt) -> None:
+    def __init__(self, settings: Unrolled, prompt: Prompt, thresholds: int = 1) -> None:
         super().__init__()
         settings.require(prompt)
         self.depth, self.start = settings.layers, settings.start
         self.beside, self.dim_out = prompt.beside, prompt.dim_out
         self.dim = prompt.dim_in - prompt.dim_out - prompt.beside
-        self.prefixes = self._before_the_last(prompt.length)
         self.thresholds = nn.ModuleList(
-            Threshold(self.prefixes, settings.threshold) for _ in range(settings.layers)
+            Threshold(thresholds, settings.threshold) for _ in range(settings.layers)
         )
 
     @abstractmethod
@@ -150,13 +159,7 @@ class UnrolledNet(Net):
     ) -> list[Float[Tensor, "batch length dim dim_out"]]:
         """β at every token after layers 1 .. `steps`, without gradient through the first `cut` layers."""
         length = tokens.shape[1]
-        prefixes = self._before_the_last(length)
-        if prefixes > self.prefixes:
-            raise ValueError(
-                f"a prompt of {length} tokens is too long: this net has weights for {self.prefixes} pairs before a "
-                "query; use a shorter prompt"
-            )
-        xs, ys = self._pairs(tokens, prefixes)
+        xs, ys = self._pairs(tokens, pairs_before_last(length, self.beside))
         weights, iterates = None, []
         for layer in range(steps):
             with torch.set_grad_enabled(torch.is_grad_enabled() and layer >= cut):
@@ -165,15 +168,34 @@ class UnrolledNet(Net):
             iterates.append(at_pairs if self.beside else at_pairs.repeat_interleave(2, dim=1)[:, :length])
         return iterates
 
-    def _before_the_last(self, length: int) -> int:
-        """Number of pairs before the last query in a prompt of `length` tokens."""
-        return length - 1 if self.beside else (length + 1) // 2 - 1
-
     def _pairs(self, tokens: Tokens, pairs: int) -> tuple[Xs, Ys]:
         """x and y of the first `pairs` pairs."""
         if self.beside:
             return tokens[:, :pairs, : self.dim], tokens[:, :pairs, self.dim + 1 :]
         return tokens[:, 0 : 2 * pairs : 2, : self.dim], tokens[:, 1 : 2 * pairs + 1 : 2, self.dim :]
+
+
+class PrefixNet(UnrolledNet):
+    """A net with weights of its own for every number of pairs, up to the `prefixes` of the longest prompt."""
+
+    def __init__(self, settings: Unrolled, prompt: Prompt) -> None:
+        prefixes = pairs_before_last(prompt.length, prompt.beside)
+        super().__init__(settings, prompt, thresholds=prefixes)
+        self.prefixes = prefixes
+
+    @override
+    def _pairs(self, tokens: Tokens, pairs: int) -> tuple[Xs, Ys]:
+        if pairs > self.prefixes:
+            raise ValueError(
+                f"a prompt of {tokens.shape[1]} tokens is too long: this net has weights for {self.prefixes} pairs "
+                "before a query; use a shorter prompt"
+            )
+        return super()._pairs(tokens, pairs)
+
+
+def pairs_before_last(length: int, beside: bool) -> int:
+    """Number of pairs before the last query in a prompt of `length` tokens."""
+    return length - 1 if beside else (length + 1) // 2 - 1
 
 
 def drawn(make: Callable[[], UnrolledNet], rng: torch.Generator) -> UnrolledNet:
@@ -182,6 +204,6 @@ def drawn(make: Callable[[], UnrolledNet], rng: torch.Generator) -> UnrolledNet:
     if torch.get_default_device().type != "meta":
         with torch.no_grad():
             for part in net.modules():
-                if isinstance(part, PairMatrix | Square):
+                if isinstance(part, Drawn):
                     part.initialise(rng, net.start)
     return net

@@ -83,21 +83,24 @@ class Constructed(Solver, kind="construction"):
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem = batch.problem
         if isinstance(self.construction, Player):
-            return as_logits(self._played(self.construction, problem, steps))
-        tokens = interleave(problem.xs.double(), problem.ys.double())
+            return as_logits(self._by_query(problem, *problem.plays.shape[1:], steps=steps))
         if self.construction.every_query:
+            tokens = interleave(problem.xs.double(), problem.ys.double())
             return self._net(tokens)(tokens, steps)[:, :, 2 * problem.first :: 2]
-        prefixes = (tokens[:, : 2 * query + 1] for query in range(problem.first, problem.xs.shape[1]))
-        return torch.stack([self._net(prefix)(prefix, steps)[:, :, -1] for prefix in prefixes], dim=2)
+        return self._by_query(problem, problem.xs.shape[1], 1, steps)
 
-    def _played(self, player: Player, history: Any, steps: int) -> Float[Tensor, "steps batch queries K"]:
-        """The distributions over actions at every query."""
-        actions = history.plays.shape[-1]
-        played = list[Tensor]()
-        for query in range(history.first, history.plays.shape[1]):
-            tokens = player.tokens_before(history, query)
-            played.append(player.distribution(self._net(tokens, actions)(tokens, steps)))
-        return torch.stack(played, dim=2)
+    def _by_query(
+        self, problem: Any, points: int, outputs: int, steps: int
+    ) -> Float[Tensor, "steps batch queries outputs"]:
+        """The answers of one net for each query."""
+        answers = list[Tensor]()
+        for query in range(problem.first, points):
+            tokens = self.construction.tokens_before(problem, query)
+            if query < self.construction.least_pairs:
+                answers.append(tokens.new_zeros(steps, len(tokens), outputs))
+            else:
+                answers.append(self.construction.at_query(self._net(tokens, outputs)(tokens, steps)))
+        return torch.stack(answers, dim=2)
 
     def _net(self, tokens: Tensor, outputs: int = 1) -> Net:
         prompt = Prompt(tokens.shape[1], tokens.shape[2], outputs)
@@ -108,5 +111,5 @@ class Constructed(Solver, kind="construction"):
 def _built(construction: str, prompt: Prompt) -> Net:
     chosen = Construction.model_validate_json(construction)
     net = chosen.net(prompt)
-    # A game asks for a net at every round, and idle parts are most of the cost of a block.
-    return without_idle_units(without_idle_heads(net)) if isinstance(chosen, Player) else net
+    # Every query asks for a net of its own, and idle parts are most of the cost of a block.
+    return net if chosen.every_query else without_idle_units(without_idle_heads(net))

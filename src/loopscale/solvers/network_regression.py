@@ -17,10 +17,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
-from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import prompts_per_chunk
-from loopscale.tasks.network_regression import ACTIVATIONS, Activation, NetworkPairs, reference_inputs
+from loopscale.tasks.network_regression import (
+    ACTIVATIONS,
+    Activation,
+    NetworkPairs,
+    first_weights,
+    reference_inputs,
+)
 
 LEAST_NOISE = 1e-9
 """The smallest σ² over the mean of the kernel. Labels without noise have the resolution of float32."""
@@ -251,14 +256,11 @@ class _Training:
         self.adam = solver.optimiser == "adam"
         self.rate = solver.rate or (0.01 if self.adam else 0.05)
         self.box = solver.box
-        rng = stream(solver.weights_seed, "first weights of a trained network")
         sizes = [like.shape[-1], *[width] * (layers - 1), 1]
-        self.weights = list[Tensor]()
-        for layer in range(layers):
-            into, out = sizes[layer], sizes[layer + 1]
-            drawn = torch.randn(into, out, generator=rng, dtype=torch.float64) * problem.gain / into**0.5
-            drawn = drawn * (layer < layers - 1)
-            self.weights.append(drawn.to(like).expand(prompts, queries, into, out).clone())
+        self.weights = [
+            weight.to(like).expand(prompts, queries, -1, -1).clone()
+            for weight in first_weights(solver.weights_seed, sizes, problem.gain)
+        ]
         self.moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in self.weights]
         self.steps = 0
 

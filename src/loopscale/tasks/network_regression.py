@@ -18,9 +18,10 @@ With `other_layers` every prompt draws its number of layers, so a net can be pre
 An easier task has fewer coordinates of x and keeps the size of the network.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import torch
@@ -147,6 +148,24 @@ class NetworkRegression(NoisyRegressionTask, kind="network_regression", allow_in
         outputs, at_references = states[..., 0].split([xs.shape[1], REFERENCES], dim=1)
         size = at_references.square().mean(1, keepdim=True)
         return torch.where(size > TINY, outputs / size.clamp_min(TINY).sqrt(), 0)
+
+
+def first_weights(seed: int, sizes: Sequence[int], gain: float) -> list[Float[Tensor, "into out"]]:
+    """The weights, before training, of a network that starts at 0: normal weights, and a last layer of 0. Float64.
+
+    Parameters
+    ----------
+    sizes
+        Coordinates of x, neurons of every hidden layer, and outputs.
+    gain
+        A weight of a hidden neuron with k inputs has the variance gain² / k.
+    """
+    rng = stream(seed, "first weights of a trained network")
+    drawn = [
+        torch.randn(into, out, generator=rng, dtype=torch.float64) * gain / into**0.5
+        for into, out in pairwise(sizes)
+    ]
+    return [*drawn[:-1], torch.zeros_like(drawn[-1])]
 
 
 @lru_cache(maxsize=16)

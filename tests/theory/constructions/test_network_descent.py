@@ -1,10 +1,15 @@
 """Gradient descent on a network in context, compared with autograd."""
 
+from typing import Any
+
 import pytest
 import torch
 from scipy.optimize import lsq_linear
 
 from loopscale.core.prompt import Prompt
+from loopscale.core.seeds import stream
+from loopscale.solvers.base import Solver
+from loopscale.tasks.network_regression import NetworkRegression
 from loopscale.theory.constructions.network_descent import NetworkDescent, pair_tokens, trained_outputs
 from loopscale.theory.constructions.regression import random_linear_regression
 from loopscale.theory.constructions.verification import approach, order
@@ -156,3 +161,51 @@ def test_the_last_token_is_not_trained_on():
 def test_unsuitable_prompts_raise(prompt: Prompt, condition: str):
     with pytest.raises(ValueError, match=f"construction network_descent requires {condition}"):
         NetworkDescent().net(prompt)
+
+
+NETWORKS = {"kind": "network_regression", "dim": 2, "points": 5, "width": 4}
+BASELINE = {"kind": "construction", "name": "network_descent", "start": "trained_network", "biases": False}
+
+
+@pytest.mark.parametrize(
+    ("layers", "activation", "weights_seed"),
+    [(2, "relu", 0), (3, "relu", 1), pytest.param(2, "tanh", 0, marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+def test_as_a_baseline_the_net_trains_the_networks_of_the_solver(
+    layers: int, activation: str, weights_seed: int, form: str
+):
+    """At every query, from the pairs before it. Smooth activations are piecewise linear in the net."""
+    task = NetworkRegression.model_validate(
+        NETWORKS | {"layers": layers, "activation": activation, "format": form}
+    )
+    batch = task.sample(4, stream("networks"))
+    shared = {"rate": 0.1, "weights_seed": weights_seed}
+    settings = {"hidden": [4] * (layers - 1), "activation": activation, "gain": 1.5, "box": 10.0}
+    net = Solver.model_validate(BASELINE | settings | shared)
+    solver = Solver.model_validate({"kind": "trained_network", "optimiser": "gradient_descent"} | shared)
+    assert net.accepts(batch.problem)
+    found, expected = net.predict(batch, 20), solver.predict(batch, 20)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if activation == "relu" else 1e-3)
+    change = (expected[-1] - expected[0]).abs().amax((0, 2))
+    assert (change[-(task.points - 1) :] > 1e-4).all()
+    assert change.max() > 0.1, "networks that learn nothing would test nothing"
+
+
+@pytest.mark.parametrize("setting", [{"start": "normal"}, {"biases": True}])
+def test_another_start_and_biases_give_other_predictions(setting: dict[str, Any]):
+    batch = NetworkRegression.model_validate(NETWORKS).sample(4, stream("networks"))
+    settings = BASELINE | {"hidden": [4, 4], "gain": 1.5}
+    nets = [Solver.model_validate(settings | changed) for changed in ({}, setting)]
+    found, other = (net.predict(batch, 8) for net in nets)
+    assert not found[:, :, 0].any()
+    assert not other[:, :, 0].any(), "before the first pair nothing is trained"
+    assert ((found - other)[-1, :, 1:].abs().amax((0, 2)) > 1e-3).all()
+
+
+def test_without_biases_the_example_is_that_of_a_network_without_biases():
+    construction = NetworkDescent.model_validate({"biases": False})
+    example = construction.example(torch.Generator().manual_seed(0))
+    tokens = example.tokens
+    net = construction.net(Prompt(tokens.shape[1], tokens.shape[2], 1))
+    torch.testing.assert_close(net(tokens, 10), example.expected, rtol=0, atol=1e-12)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from loopscale.models.base import Net
 from loopscale.models.gpt2 import Gpt2
 from loopscale.models.layered import LayeredNet
 from loopscale.models.layers import Block, Stack
+from loopscale.tasks.regression import interleave
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.statement import Statement
@@ -32,10 +33,12 @@ class Construction(Statement, package="loopscale.theory.constructions", allow_in
     algorithm: ClassVar[str]
     """The algorithm. One step of the net (a loop, or a layer without loop) is one step of this algorithm."""
     solves: ClassVar[type | None] = None
-    """The type of `Batch.problem` that the construction answers: pairs, which are the tokens x_1, y_1, x_2, ..., or
-    histories of play (`Player`). `None` if no task has the tokens of the construction."""
+    """The type of `Batch.problem` that the construction answers: pairs, or histories of play (`Player`). `None` if the
+    construction reads the tokens of no task."""
     every_query: ClassVar[bool] = False
     """True if the net predicts at every x. False if it predicts at the last x only, from all pairs before it."""
+    least_pairs: ClassVar[int] = 0
+    """The smallest number of pairs before a query. Where a query has fewer pairs, a baseline predicts 0."""
 
     @property
     def limit(self) -> Limit | None:
@@ -71,6 +74,23 @@ class Construction(Statement, package="loopscale.theory.constructions", allow_in
         ValueError
             If the prompt does not fit the construction.
         """
+
+    def tokens_before(self, problem: Any, query: int, /) -> Float[Tensor, "batch tokens dim_in"]:
+        """The tokens of all pairs before a query, and of the query. Float64. By default x_1, y_1, x_2, ..., x_query.
+
+        Raises
+        ------
+        ValueError
+            If the settings do not fit the problems.
+        """
+        pairs = slice(query + 1)
+        return interleave(problem.xs[:, pairs].double(), problem.ys[:, pairs].double())[:, :-1]
+
+    def at_query(
+        self, outputs: Float[Tensor, "steps batch tokens dim_out"]
+    ) -> Float[Tensor, "steps batch dim_out"]:
+        """The answer to the query, from the outputs of a net at all tokens. By default the output at the last token."""
+        return outputs[:, :, -1]
 
     def net(self, prompt: Prompt) -> Net:
         """The net with its weights, float64 and with gradients switched off. Raises ValueError as `design` does."""
@@ -193,7 +213,8 @@ def without_idle_heads(net: Net) -> Net:
 def without_idle_units(net: Net) -> Net:
     """The net without hidden units that write nothing. Every block has as many units as the largest block needs."""
     for block in blocks(net):
-        assert block.mlp is not None
+        if block.mlp is None:
+            continue
         first, last = block.mlp[0], block.mlp[2]
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)

@@ -21,6 +21,8 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from loopscale.core.prompt import Prompt
+from loopscale.tasks.network_regression import first_weights
+from loopscale.tasks.regression import Regression
 from loopscale.theory.constructions.base import Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Move, StateRows, Term, stacked
 from loopscale.theory.constructions.example import Example, Limit, Stated
@@ -55,10 +57,14 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
     layers of the source's softmax theorem. The theorem has four layers for any N, because it takes the gradient as one
     function that a layer approximates. No weights are known for that, so that a deeper network takes 2N layers here.
     The bound `deep_icgd_layers` has the numbers of layers of the source.
+
+    As a baseline the net runs once for each query, on the pairs before the query. With `start: trained_network` and
+    `biases: false` the steps are those of the solver of this name.
     """
 
     source = "@wu2024, theorems 1 (ReLU) and 6 (softmax)"
     algorithm = "gradient descent on a multi-layer perceptron"
+    solves, least_pairs = Regression, 1
     hidden: tuple[PositiveInt, ...] = (4,)
     """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
     activation: Literal["relu", "tanh", "softplus"] = "relu"
@@ -78,9 +84,14 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
     reach: PositiveFloat = 8.0
     """Knots lie in [-reach, reach]. Pre-activations, and derivative + error, must not exceed this range."""
     weights_seed: int = Field(0, ge=0)
-    """The seed of the network's initial weights, which are normal. Its biases start at 0."""
+    """The seed of the network's initial weights. Its biases start at 0."""
     gain: PositiveFloat = 1.0
     """A weight of a neuron with k inputs has the variance gain² / k."""
+    start: Literal["normal", "trained_network"] = "normal"
+    """The initial weights. normal: normal weights in every layer. trained_network: those of the solver of this name,
+    whose last layer starts at 0."""
+    biases: bool = True
+    """False for a network without biases, like the networks of the task `network_regression`."""
 
     @property
     @override
@@ -102,14 +113,22 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
         tokens = pair_tokens(xs, ys.sin())
         weights = self.initial(Prompt(xs.shape[1], tokens.shape[2], ys.shape[2]))
         activation = torch.relu if self.activation == "relu" else SMOOTH[self.activation][0]
-        return Example(tokens, trained_outputs(weights, xs, ys.sin(), activation, self.rate, 10, self.box))
+        outputs = trained_outputs(weights, xs, ys.sin(), activation, self.rate, 10, self.box, self.biases)
+        return Example(tokens, outputs)
 
     def initial(self, prompt: Prompt) -> list[Float[Tensor, "neurons inputs"]]:
         """The network's initial weights, one matrix per layer."""
-        rng = torch.Generator().manual_seed(self.weights_seed)
         sizes = [prompt.dim_in - prompt.dim_out, *self.hidden, prompt.dim_out]
+        if self.start == "trained_network":
+            return [weight.mT for weight in first_weights(self.weights_seed, sizes, self.gain)]
+        rng = torch.Generator().manual_seed(self.weights_seed)
         drawn = [torch.randn(out, into, generator=rng, dtype=torch.float64) for into, out in pairwise(sizes)]
         return [self.gain / weight.shape[1] ** 0.5 * weight for weight in drawn]
+
+    @override
+    def tokens_before(self, problem: Regression, query: int) -> Float[Tensor, "batch tokens dim_in"]:
+        pairs = slice(query + 1)
+        return pair_tokens(problem.xs[:, pairs].double(), problem.ys[:, pairs, None].double())
 
     @override
     def design(self, prompt: Prompt) -> Design:
@@ -175,7 +194,9 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
         plan = BlockPlan()
         for layer in range(1, layers + 1):
             inputs = rows[f"a{layer - 1}"]
-            moves = [(-rate * inputs, rows.part("w", 0, len(inputs))), (-rate * rows["data"], rows["bias"])]
+            moves: list[Move] = [(-rate * inputs, rows.part("w", 0, len(inputs)))]
+            if self.biases:
+                moves.append((-rate * rows["data"], rows["bias"]))
             self._add_products(plan, rows, [(rows[f"u{layer}"], rows[f"d{layer}"])], moves)
             plan.clear(rows[f"d{layer}"])
             if layer < layers:
@@ -233,9 +254,11 @@ def trained_outputs(
     rate: float,
     steps: int,
     box: float | None = None,
+    biases: bool = True,
 ) -> Float[Tensor, "steps prompts points targets"]:
     """The network's outputs at every point after every step on all points but the last. Biases start at 0.
 
+    Without `biases` they stay 0.
     Every step ends with the projection of weights and biases onto |w| <= box.
     """
     most = math.inf if box is None else box
@@ -255,7 +278,9 @@ def trained_outputs(
     trained = []
     for _ in range(steps):
         slopes = torch.func.grad(loss)(layers)
-        moved = [(w - rate * dw, b - rate * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)]
+        moved = [
+            (w - rate * dw, b - rate * biases * db) for (w, b), (dw, db) in zip(layers, slopes, strict=True)
+        ]
         layers = [(w.clamp(-most, most), b.clamp(-most, most)) for w, b in moved]
         trained.append(outputs(layers, xs))
     return torch.stack(trained)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from loopscale.tasks.bandit_games import Interaction
 from loopscale.tasks.decisions import History
@@ -18,25 +19,16 @@ from loopscale.theory.constructions.ridge import pair_and_arm_tokens
 
 
 class Player(Construction):
-    """A construction whose last tokens output the probabilities of actions."""
+    """A construction whose last tokens output the probabilities of actions. These probabilities are its answer."""
 
     def takes(self, history: History) -> bool:
         """True if the construction can play these problems, with the right settings."""
         return isinstance(history, self.solves or ())
 
+    @override
     @abstractmethod
-    def tokens_before(self, history: Any, query: int) -> Float[Tensor, "batch tokens dim_in"]:
-        """The tokens of all rounds before a query, and those that ask for the action. Float64.
-
-        Raises
-        ------
-        ValueError
-            If the settings do not fit the problems.
-        """
-
-    def distribution(self, outputs: Float[Tensor, "steps batch tokens K"]) -> Float[Tensor, "steps batch K"]:
-        """The probabilities of the actions, from the outputs of a net at all tokens."""
-        return outputs[:, :, -1]
+    def tokens_before(self, problem: Any, query: int, /) -> Float[Tensor, "batch tokens dim_in"]:
+        """The tokens of all rounds before a query, and those that ask for the action. Float64."""
 
 
 def plays_and_arms(

@@ -215,7 +215,7 @@ class ThompsonSampling(PosteriorSampling, Player, kind="thompson_sampling"):
         return plays_and_arms(history, query, self.bound, self.kind, noise)
 
     @override
-    def distribution(self, outputs: Float[Tensor, "steps batch tokens K"]) -> Float[Tensor, "steps batch K"]:
+    def at_query(self, outputs: Float[Tensor, "steps batch tokens K"]) -> Float[Tensor, "steps batch K"]:
         return (outputs[:, :, -self.draws :].sum(2) + 1 / outputs.shape[-1]) / (self.draws + 1)
 
     @override
