@@ -45,8 +45,8 @@ class Sides(Generic[C]):
     """The contrast of the two sides; None if there is no interval."""
     why: str = ""
     """The reason if there is no interval."""
-    spread: tuple[float, float] | None = None
-    """The smallest and the largest ratio of the pairs; None for a single pair."""
+    ratios: tuple[float, ...] = ()
+    """The ratio of each pair; empty for a single pair."""
     notes: tuple[str, ...] = ()
     """Facts that a reader of the comparison needs: a measure other than the claim's, or an indicative basis."""
     whole: bool = False
@@ -302,9 +302,9 @@ class _Compared(Generic[C]):
         of_pairs = [
             pair[0] - (pair[1] if len(pair) > 1 else other) for pair, other in zip(means, others, strict=True)
         ]
-        spread = None
+        ratios = ()
         if len(of_pairs) > 1 and all(map(math.isfinite, of_pairs)):
-            spread = math.exp(min(of_pairs)), math.exp(max(of_pairs))
+            ratios = tuple(map(math.exp, of_pairs))
             over = " and ".join(self.spec.over)
             notes = (*notes, f"The ratio is the geometric mean over {len(of_pairs)} values of {over}")
         among = self.spec.gated and not learnt_of(sides.runs).all
@@ -313,7 +313,7 @@ class _Compared(Generic[C]):
             sides,
             notes=notes,
             whole=whole,
-            spread=spread,
+            ratios=ratios,
             among_learnt=among,
             blocked=bool(among and compared is None and enough),
             valued=int(valued.sum()),

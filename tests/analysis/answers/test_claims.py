@@ -436,6 +436,9 @@ def test_a_claim_over_several_pairs_is_the_geometric_mean_of_their_ratios():
     assert "The ratio is the geometric mean over 4 values of model.width" in over.remarks
     spread = f"The ratios of single pairs lie between {min(ratios):.3g} and {max(ratios):.3g}"
     assert spread in over.remarks
+    moved = f"The ratio moves from {ratios[0]:.3g} at model.width=8 to {ratios[-1]:.3g} at model.width=64"
+    assert moved in over.remarks
+    assert not any("moves" in remark for remark in alone[0].remarks)
     assert len(over.sides.cells) == 8
     assert over.learnt_in_words == "32 of 32"
 

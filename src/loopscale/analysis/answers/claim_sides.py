@@ -19,7 +19,7 @@ def compare_sides(results: Results, spec: ClaimSpec) -> Sides[CellResult]:
         return sides
     notes = list(sides.notes)
     if length := length_words(sides.cells):
-        notes.insert(len(notes) - bool(sides.spread), length)
+        notes.insert(len(notes) - bool(sides.ratios), length)
     words, measure = sides.of.replace("_", " "), CURVE_MEASURES.get(spec.of)
     if measure and measure.grid == "regret":
         floors = [floor for cell in sides.cells if (floor := results.floor(cell)) and floor.how != "none"]

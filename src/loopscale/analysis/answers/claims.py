@@ -27,6 +27,7 @@ from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt
 from loopscale.analysis.recorded.looks import decisions_of
 from loopscale.analysis.recorded.results import CellResult, Results, mean
 from loopscale.analysis.table import Column, Interval, frame
+from loopscale.core.config import leaves
 from loopscale.questions.claim import WORDS, CellSide, ClaimSpec, Word
 from loopscale.questions.claim_evidence import Sides
 from loopscale.questions.claim_verdict import Verdict, judge
@@ -90,6 +91,20 @@ class JudgedClaim:
         return Interval(*self.sides.contrast.ratio()[1:]) if self.sides.contrast else None
 
     @property
+    def movement(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """The smallest and the largest value of the setting that pairs the cells, each with the ratio there.
+
+        None unless the claim pairs the cells over one setting, with numbers as values.
+        """
+        if not self.sides.ratios or len(self.spec.over) != 1:
+            return None
+        values = [dict(leaves(pair[0].values)).get(self.spec.over[0]) for pair in self.sides.pairs]
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            return None
+        ordered = sorted(zip(cast(list[float], values), self.sides.ratios, strict=True))
+        return ordered[0], ordered[-1]
+
+    @property
     def more_trials(self) -> int | None:
         """The trainings that would decide an undecided claim."""
         if self.replicates is None or self.sides.contrast is None:
@@ -142,9 +157,15 @@ class JudgedClaim:
         if self.sides.blocked:
             remarks.append("Too few runs have learnt at the same seeds to compare them")
         remarks += self.sides.notes
-        if self.sides.spread:
-            low, high = self.sides.spread
+        if self.sides.ratios:
+            low, high = min(self.sides.ratios), max(self.sides.ratios)
             remarks.append(f"The ratios of single pairs lie between {low:.3g} and {high:.3g}")
+        if self.movement:
+            (low, first), (high, last) = self.movement
+            axis = self.spec.over[0]
+            remarks.append(
+                f"The ratio moves from {first:.3g} at {axis}={low:g} to {last:.3g} at {axis}={high:g}"
+            )
         if self.word == "undecided" and self.alone != "undecided":
             remarks.append(f"Alone the claim would be decided, but not as one of {self.family} claims")
         if self.futile and self.decision:

@@ -78,8 +78,8 @@ Every section below has the claims and the laws of one study.
 - The column *at equal FLOPs* has the ratio after equal FLOPs, if equal steps of both nets cost different FLOPs. The
   ratio comes from the histories of the trainings. It is indicative, because the costlier training was not complete
   there.
-- A claim over several pairs of cells has the geometric mean of their ratios. *pairs* are the smallest and the largest
-  ratio.
+- A claim over several pairs of cells has the geometric mean of their ratios. If the pairs differ in one size, the
+  ratios at its smallest and largest value stand beside this mean. Otherwise *pairs* are the least and greatest ratio.
 - The column *learnt* counts the runs that have left the plateau, for each side if some have not. A dash marks a task
   without a known floor.
 - The column *training over* counts the runs whose regret has stopped falling. A verdict on falling runs describes nets
@@ -211,8 +211,16 @@ def _ratio(claim: JudgedClaim) -> str:
         return "–"
     interval = claim.interval
     span = f"{interval.low:.3g} to {interval.high:.3g}" if interval else f"no interval: {claim.sides.why}"
-    pairs = "; pairs {:.3g} to {:.3g}".format(*claim.sides.spread) if claim.sides.spread else ""
-    return f"{claim.sides.ratio:.3g} ({span}{pairs})"
+    return f"{claim.sides.ratio:.3g} ({span}{_of_pairs(claim)})"
+
+
+def _of_pairs(claim: JudgedClaim) -> str:
+    """The ratios of single pairs: at the smallest and the largest size, or the least and the greatest ratio."""
+    if claim.movement:
+        (low, first), (high, last) = claim.movement
+        return f"; {first:.3g} at {claim.spec.over[0]} {low:g}, {last:.3g} at {high:g}"
+    ratios = claim.sides.ratios
+    return f"; pairs {min(ratios):.3g} to {max(ratios):.3g}" if ratios else ""
 
 
 def _law_cells(findings: Findings, law: Law) -> list[str]:
