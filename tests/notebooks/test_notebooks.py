@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-WITHOUT_ANSWER = ("second_order", "theorems", "your_own")
+WITHOUT_ANSWER = ("your_own",)
 """Notebooks that do not begin with an answer. `your_own` trains its study itself, so no answer is known before."""
 LONGEST = 20
 """The most lines of a cell."""

@@ -236,7 +236,7 @@ def test_seconds_wait_for_a_speed():
 
 
 def test_the_measured_speed_of_the_first_start_gives_the_same_steps_on_every_machine():
-    made = study({"seconds": 0.5}, scientific={"model": MODELS}, nuisance=WIDTH)
+    made = study({"seconds": 600}, scientific={"model": MODELS}, nuisance=WIDTH)
     first = with_speed(made)
     assert isinstance(first.prices.speed, MeasuredSpeed)
     document = json.loads(json.dumps(first.document()["prices"]))
