@@ -102,7 +102,7 @@ def same(one: Sides[Any], other: Sides[Any]) -> None:
     assert [cell.key for cell in one.cells] == [cell.key for cell in other.cells]
     for name in WORDS:
         assert (name, getattr(one, name)) == (name, getattr(other, name))
-    for name in ("ratio", "spread"):
+    for name in ("ratio", "ratios"):
         numbers = getattr(one, name), getattr(other, name)
         assert numbers == (None, None) or numbers[0] == pytest.approx(numbers[1], rel=1e-9), name
     assert (one.looks is None) == (other.looks is None)
