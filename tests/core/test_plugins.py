@@ -645,3 +645,15 @@ def test_a_failed_plugin_leaves_no_member_behind(tmp_path: Path):
     with pytest.raises(NoPlugin):
         find_plugin("./absent.py", tmp_path)
     assert all(isinstance(family, type) and issubclass(family, Family) for family in plugins.families)
+
+
+@pytest.mark.parametrize(("wrapped", "named"), [("Tensor", "Tensor"), ("nn.Linear(2, 2)", "Linear(")])
+def test_what_is_no_class_of_modules_cannot_be_wrapped(tmp_path: Path, wrapped: str, named: str):
+    file = tmp_path / "mine.py"
+    file.write_text(f"from torch import Tensor, nn\n\nfrom loopscale.models import wrap\n\nwrap({wrapped})\n")
+    with pytest.raises(PluginError) as caught:
+        load(find_plugin("./mine.py", tmp_path))
+    message = str(caught.value)
+    assert message.startswith(f"{file}:5: ")
+    assert named in message
+    assert message.endswith("is no class of modules; wrap a class that derives from torch.nn.Module")

@@ -169,8 +169,6 @@ FORWARD = "def forward(self, states: Tensor)"
 @pytest.mark.parametrize(
     ("before", "after", "where", "what"),
     [
-        ("wrap(GRUMixer)", "wrap(Tensor)", "wrap(Tensor)", "Tensor is no class of modules; wrap a class"),
-        ("wrap(GRUMixer)", "wrap(nn.Linear(2, 2))", "wrap(nn", "is no class of modules; wrap a class"),
         (
             INIT,
             'width: int, layers: int = 2, gate: Literal["on", "off"] = "on"',

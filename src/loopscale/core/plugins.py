@@ -506,6 +506,18 @@ def owner_in_plugin(*owners: type[Any]) -> type[Any]:
     return next((owner for owner in owners if owner.__module__ in modules), owners[-1])
 
 
+def calling_module() -> str:
+    """The name of the module that called into this package.
+
+    A member that `wrap` or `task_from` makes belongs to that module. A run with checked shapes puts frames of a
+    decorator between.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (OWN, "jaxtyping"):
+        frame = frame.f_back
+    return frame.f_globals["__name__"]
+
+
 def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") -> str:
     written = _shown(plugin.root) if plugin.is_path else plugin.module
     return f"correct the {part}; `loopscale check {written}` tests the {whole}"

@@ -8,7 +8,6 @@ wrap(Mixer)    # the model `mixer`, with the settings `dim` and `layers`
 """
 
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,7 +18,7 @@ from typing_extensions import override
 
 from loopscale.core.argument_settings import argument_settings, code_of
 from loopscale.core.member_faults import snake_case
-from loopscale.core.plugins import UnusableMember, contract_error, owner_in_plugin
+from loopscale.core.plugins import UnusableMember, calling_module, contract_error, owner_in_plugin
 from loopscale.core.prompt import Prompt
 from loopscale.models.base import Model, Net
 from loopscale.models.layers import End
@@ -73,7 +72,7 @@ def wrap(
     made = create_model(
         name,
         __base__=WrappedModel,
-        __module__=sys._getframe(1).f_globals["__name__"],
+        __module__=calling_module(),
         __doc__=module_class.__doc__ or f"The module {name} between two linear layers.",
         __cls_kwargs__={"kind": kind or snake_case(name), "allow_inf_nan": False},
         **_settings(module_class, dim),

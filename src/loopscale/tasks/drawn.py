@@ -8,7 +8,6 @@ def signs(rng, batch: int, dim: int = 5, points: int = 10):
 task_from(signs)    # the task `signs`, with the settings `dim` and `points`
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +23,7 @@ from typing_extensions import override
 
 from loopscale.core.argument_settings import argument_settings
 from loopscale.core.member_faults import snake_case
-from loopscale.core.plugins import UnusableMember, function_error
+from loopscale.core.plugins import UnusableMember, calling_module, function_error
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import FloorRule, Task
@@ -85,7 +84,7 @@ def task_from(
     made = create_model(
         "".join(part.capitalize() for part in name.split("_")),
         __base__=DrawnTask,
-        __module__=sys._getframe(1).f_globals["__name__"],
+        __module__=calling_module(),
         __doc__=draw.__doc__ or f"Pairs from the function {name}.",
         __cls_kwargs__={"kind": kind or snake_case(name), "allow_inf_nan": False},
         **fields,
