@@ -1,5 +1,6 @@
 """Real faults of a cluster. Each fault strikes, lasts a while, and is repaired as an operator would repair it."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -21,6 +22,8 @@ class Stage:
     study: Study
     driver: Process
     rng: random.Random = field(default_factory=lambda: random.Random(0))
+    repeatable: int = 0
+    """The checkpoint intervals that the faults so far may have cost: those in progress, and those that were lost."""
 
     @property
     def cluster(self) -> Cluster:
@@ -28,6 +31,17 @@ class Stage:
 
     def worker(self) -> Ray:
         return self.rng.choice(self.cluster.workers)
+
+    def strike(self, fault: "Fault") -> None:
+        """Remember the ended trials, and strike."""
+        self.study.settle()
+        self.repeatable += len(self.cluster.workers)
+        fault(self)
+
+    def go_on(self) -> None:
+        """Run the study again if its driver has ended."""
+        if not self.driver.running:
+            self.driver = self.study.drive()
 
 
 Fault = Callable[[Stage], None]
@@ -119,6 +133,73 @@ def database_restarted(stage: Stage) -> None:
     stage.cluster.database.restart()
 
 
+def database_failed_over(stage: Stage, seconds: float = 10) -> None:
+    """PostgreSQL's host loses power: no client hears that its connection is lost. The data comes up on a new host."""
+    database = stage.cluster.database
+    database.host.kill()
+    time.sleep(seconds)
+    database.host.up()
+    database.start()
+
+
+def storage_full(stage: Stage, seconds: float = 20) -> None:
+    """The bucket's disk alone is full: every object that is sent is refused."""
+    stage.cluster.bucket.fill()
+    time.sleep(seconds)
+    stage.cluster.bucket.free()
+
+
+def checkpoint_truncated(stage: Stage) -> None:
+    """Half of an unfinished trial's checkpoint is lost, and all training processes are killed."""
+    trainers = [pid for ray in stage.cluster.workers for pid in ray.host.trainers()]
+    for pid in trainers:  # so that no newer checkpoint replaces the damaged one
+        os.kill(pid, signal.SIGSTOP)
+    unfinished = [name for name in stage.study.objects() if Path(name).stem not in stage.study.over()]
+    if unfinished:
+        name = stage.rng.choice(unfinished)
+        content = stage.cluster.bucket.content(name)
+        stage.cluster.bucket.write(name, content[: len(content) // 2])
+        stage.repeatable += stage.study.intervals
+    for pid in trainers:
+        os.kill(pid, signal.SIGKILL)
+    stage.repeatable += len(trainers)
+
+
+def mirror_damaged(stage: Stage) -> None:
+    """Every table of the mirror on the head is cut to a half. The next query rebuilds the mirror."""
+    head = stage.cluster.head.host
+    before = stage.study.asked("SELECT trial FROM trials ORDER BY trial")
+    tables = [file for file in head.folder.rglob("mirror/**/*.parquet") if file.is_file()]
+    assert tables, "no mirror on the head"
+    for table in tables:
+        os.truncate(table, table.stat().st_size // 2)
+    after = stage.study.asked("SELECT trial FROM trials ORDER BY trial")
+    assert len(after) >= len(before) > 0, (before, after)
+
+
+def clock_moved(stage: Stage, seconds: float = 20) -> None:
+    """The clock of a host jumps by an hour, to the future or to the past, and later back."""
+    host = stage.rng.choice([stage.cluster.head.host, *(ray.host for ray in stage.cluster.workers)])
+    host.clock(stage.rng.choice((3600, -3600)))
+    time.sleep(seconds)
+    host.clock(0)
+    stage.go_on()
+
+
+def process_stopped(stage: Stage, seconds: float = 60) -> None:
+    """Any process of any host stands still for a minute, and goes on as if nothing had been."""
+    cluster = stage.cluster
+    servers = (cluster.database.host, cluster.tracking.host, cluster.bucket.host)
+    host = stage.rng.choice([cluster.head.host, *(ray.host for ray in cluster.workers), *servers])
+    victim = stage.rng.choice([pid for pid in host.pids() if pid != host.first])
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(seconds)
+    with contextlib.suppress(ProcessLookupError):  # Ray may have killed a process that does not answer
+        os.kill(victim, signal.SIGCONT)
+    cluster.wait()
+    stage.go_on()
+
+
 def disk_full(stage: Stage, seconds: float = 20) -> None:
     """The disk of a host is full, for Ray and for temporary files."""
     host = next(ray.host for ray in stage.cluster.workers if ray.host.disk)
@@ -151,7 +232,19 @@ def _until_gone(stage: Stage, ray: Ray) -> None:
     )
 
 
-_ON_HOSTS = (worker_killed, host_killed, host_cut_off, host_cut_off_briefly, disk_full, disk_slow)
+_ON_HOSTS = (
+    worker_killed,
+    host_killed,
+    host_cut_off,
+    host_cut_off_briefly,
+    disk_full,
+    disk_slow,
+    clock_moved,
+    process_stopped,
+)
 _ON_DRIVERS = (driver_killed, head_killed, driver_killed_unheard, driver_killed_half_heard)
-_ON_SERVERS = (tracking_away, database_restarted)
-FAULTS: dict[str, Fault] = {fault.__name__: fault for fault in (*_ON_HOSTS, *_ON_DRIVERS, *_ON_SERVERS)}
+_ON_SERVERS = (tracking_away, database_restarted, database_failed_over, storage_full)
+_ON_RECORDS = (checkpoint_truncated, mirror_damaged)
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault for fault in (*_ON_HOSTS, *_ON_DRIVERS, *_ON_SERVERS, *_ON_RECORDS)
+}

@@ -6,8 +6,12 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.cluster.hosts import Host, Network, Process, until
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
 
 POSTGRES = Path("/usr/lib/postgresql")
 TOKEN = "0123456789abcdef" * 4
@@ -111,8 +115,8 @@ class Bucket:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        server = str(Path(sys.executable).with_name("moto_server"))
-        self.process = host.start("s3", server, "-H", "0.0.0.0", "-p", "9000")
+        server = str(Path(__file__).with_name("bucket_server.py"))
+        self.process = host.start("s3", sys.executable, server, "9000", str(host.home / "full"))
 
     def wait(self) -> None:
         address = f"http://{self.host.address}:9000"
@@ -129,12 +133,27 @@ class Bucket:
             return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
 
     def content(self, name: str) -> bytes:
+        with self._files.open_input_stream(f"loopscale/{name}") as stream:
+            return stream.readall()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace an object."""
+        with self._files.open_output_stream(f"loopscale/{name}") as stream:
+            stream.write(content)
+
+    @property
+    def _files(self) -> "S3FileSystem":
         from pyarrow.fs import S3FileSystem
 
         keys = {"access_key": KEYS["AWS_ACCESS_KEY_ID"], "secret_key": KEYS["AWS_SECRET_ACCESS_KEY"]}
-        there = S3FileSystem(endpoint_override=f"http://{self.host.address}:9000", **keys)
-        with there.open_input_stream(f"loopscale/{name}") as stream:
-            return stream.readall()
+        return S3FileSystem(endpoint_override=f"http://{self.host.address}:9000", **keys)
+
+    def fill(self) -> None:
+        """The disk is full: objects that are sent are refused until `free`."""
+        (self.host.folder / "full").touch()
+
+    def free(self) -> None:
+        (self.host.folder / "full").unlink()
 
 
 class Ray:

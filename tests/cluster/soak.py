@@ -43,10 +43,10 @@ class Soak:
         """Strike `faults` times, or until the time is up. The running study is then completed."""
         until, kinds = time.monotonic() + seconds, self._kinds()
         while len(self.struck) < faults and time.monotonic() < until:
-            stage, before = self._begin(), len(self.struck)
+            stage = self._begin()
             while len(self.struck) < faults and time.monotonic() < until and self._waited(stage):
                 self._strike(stage, next(kinds))
-            self._end(stage, len(self.struck) - before)
+            self._end(stage)
 
     def _kinds(self) -> Iterator[str]:
         """All kinds equally often, in random order."""
@@ -67,10 +67,9 @@ class Soak:
         return stage.driver.running and len(stage.study.over()) < TRIALS - 2
 
     def _strike(self, stage: Stage, kind: str) -> None:
-        stage.study.settle()
         saves = stage.study.repeated()
         began = time.monotonic()
-        FAULTS[kind](stage)
+        stage.strike(FAULTS[kind])
         self._await_saves(stage)
         struck = Struck(kind, time.monotonic() - began, stage.study.repeated() - saves)
         self.struck.append(struck)
@@ -94,9 +93,9 @@ class Soak:
         }
         return {name: _size(file) for name, file in files.items()}
 
-    def _end(self, stage: Stage, faults: int) -> None:
+    def _end(self, stage: Stage) -> None:
         took = stage.study.finish(stage.driver, 1800)
-        stage.study.check(faults)
+        stage.study.check(stage.repeatable)
         self._first = self._first or stage.study.ends()
         assert stage.study.ends() == self._first, "two runs of one study differ"
         self.say(

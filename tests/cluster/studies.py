@@ -124,8 +124,30 @@ class Study:
             for key, outcome in outcomes
         }
 
-    def check(self, faults: int) -> None:
-        """Check the invariants: nothing is lost, doubled, left running or trained again, and `best` agrees."""
+    @property
+    def intervals(self) -> int:
+        """Checkpoint intervals of one trial."""
+        training = self.tree["fixed"]["training"]
+        return training["steps"] // training["eval_every"]
+
+    def objects(self) -> list[str]:
+        """The names of the study's checkpoints in the bucket."""
+        prefix = self.storage.removeprefix("s3://loopscale/") + "/"
+        return [name for name in self.cluster.bucket.names() if name.startswith(prefix) and "." in name]
+
+    def asked(self, sql: str) -> list[dict[str, Any]]:
+        """The answer of `loopscale query` on the driver's host."""
+        command = (sys.executable, "-m", "loopscale.cli.main", "query", sql, "--json")
+        process = self.host.start(f"query-{self.name}", *command, "--store", "http://tracking:5000")
+        self.finish(process, 120)
+        lines = process.output.splitlines()
+        return json.loads("\n".join(lines[next(n for n, line in enumerate(lines) if line.startswith("[")) :]))
+
+    def check(self, repeatable: int) -> None:
+        """Check the invariants: nothing is lost, doubled, left running or trained again, and `best` agrees.
+
+        `repeatable` checkpoint intervals may have been trained twice.
+        """
         runs = self.runs()
         keys = {key for key, _, _ in runs}
         assert len(runs) == len(keys) == self.trials + self.baselines
@@ -140,7 +162,7 @@ class Study:
         steps, every = self.tree["fixed"]["training"]["steps"], self.tree["fixed"]["training"]["eval_every"]
         trained = keys - {key for key, role in self.tags("role").items() if role == "baseline"}
         assert set(saves) == {(key, step) for key in trained for step in range(every, steps + 1, every)}
-        assert self.repeated() <= faults * len(self.cluster.workers), saves
+        assert self.repeated() <= repeatable, saves
         for key, before in self.settled.items():
             assert {at: n for at, n in saves.items() if at[0] == key} == before, f"{key} was trained again"
         self._check_best()
@@ -164,11 +186,7 @@ class Study:
         """The bucket has exactly the checkpoints of the trials, and retention has decided about each."""
         assert set(self.tags("weights")) >= trained
         if self.storage.startswith("s3://loopscale/"):
-            prefix = self.storage.removeprefix("s3://loopscale/") + "/"
-            names = {name for name in self.cluster.bucket.names() if name.startswith(prefix)}
-            files = {
-                Path(name).stem: _header(self.cluster.bucket.content(name)) for name in names if "." in name
-            }
+            files = {Path(name).stem: _header(self.cluster.bucket.content(name)) for name in self.objects()}
             assert set(files) == trained, f"too many {set(files) - trained}, too few {trained - set(files)}"
             # A host that was cut off may send an older checkpoint when it is back.
             assert {header["step"] for header in files.values()} == {self.tree["fixed"]["training"]["steps"]}

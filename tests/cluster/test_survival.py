@@ -21,7 +21,7 @@ def whole(cluster: Cluster) -> Study:
     """The undisturbed study."""
     study = Study(cluster, "whole")
     study.finish(study.drive())
-    study.check(faults=0)
+    study.check(repeatable=0)
     assert study.repeated() == 0
     return study
 
@@ -32,10 +32,9 @@ def survives(study: Study, whole: Study, *strikes: faults.Fault) -> Study:
         stage = Stage(study, study.drive())
         for strike in strikes:
             study.until_saved(3, stage.driver)
-            study.settle()
-            strike(stage)
+            stage.strike(strike)
         study.finish(stage.driver)
-        study.check(len(strikes))
+        study.check(stage.repeatable)
         assert study.ends() == whole.ends()
     except BaseException:
         print(study.cluster.network.logs())
@@ -99,6 +98,21 @@ def test_slow_disks_and_a_slow_link_cost_time_only(cluster: Cluster, whole: Stud
     shared = str(cluster.network.root / "shared/slowly")  # as NFS would be: all hosts see it
     study = survives(Study(cluster, "slow", storage=shared), whole, faults.disk_slow)
     assert study.repeated() == 0
+
+
+@pytest.mark.long
+def test_a_damaged_checkpoint_and_a_damaged_mirror_lose_no_record(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "damaged"), whole, faults.checkpoint_truncated, faults.mirror_damaged)
+
+
+@pytest.mark.long
+def test_a_full_storage_and_a_database_that_fails_over_cost_time_only(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "storage"), whole, faults.storage_full, faults.database_failed_over)
+
+
+@pytest.mark.long
+def test_a_clock_that_jumps_and_a_process_that_stands_still_change_no_result(cluster: Cluster, whole: Study):
+    survives(Study(cluster, "clock"), whole, faults.clock_moved, faults.process_stopped)
 
 
 def test_five_random_faults_leave_a_longer_study_whole(cluster: Cluster):
