@@ -57,9 +57,14 @@ def check(cluster: KubeRay, wanted: Request | None = None) -> dict:
     "settings",
     [
         {},
-        {"keep": 60},
+        {"keep_seconds": 60},
         {"run_as_user": None, "network_policy": False},
-        {"keep": 60, "keep_on_failure": 600, "active_deadline": 9000, "start_deadline": 600},
+        {
+            "keep_seconds": 60,
+            "keep_on_failure_seconds": 600,
+            "active_deadline_seconds": 9000,
+            "start_deadline_seconds": 600,
+        },
         {
             "min_workers": 2,
             "max_workers": 2,
@@ -82,10 +87,10 @@ def test_a_manifest_passes_the_schemas(settings: dict):
 
 
 def test_a_ray_cluster_is_deleted_by_exactly_one_of_two_rules():
-    plain = check(kuberay(keep=60))["spec"]
+    plain = check(kuberay(keep_seconds=60))["spec"]
     assert (plain["shutdownAfterJobFinishes"], plain["ttlSecondsAfterFinished"]) == (True, 60)
     assert "deletionStrategy" not in plain
-    ruled = check(kuberay(keep=60, keep_on_failure=600))["spec"]
+    ruled = check(kuberay(keep_seconds=60, keep_on_failure_seconds=600))["spec"]
     assert ruled["shutdownAfterJobFinishes"] is False
     assert "ttlSecondsAfterFinished" not in ruled
     conditions = [rule["condition"] for rule in ruled["deletionStrategy"]["deletionRules"]]
@@ -96,7 +101,7 @@ def test_a_ray_cluster_is_deleted_by_exactly_one_of_two_rules():
 
 
 def test_the_schema_of_ray_jobs_finds_mistakes():
-    job = check(kuberay(keep_on_failure=5))
+    job = check(kuberay(keep_on_failure_seconds=5))
     for spoil in (
         lambda spec: spec.update(shutdownAfterJobFinishes=True),
         lambda spec: spec.update(ttlSecondsAfterFinshed=1),
@@ -177,7 +182,7 @@ def test_every_study_has_its_own_name_in_kubernetes():
 
 
 def test_trials_at_a_time_are_the_capacity_of_the_pods():
-    worker = {"cpu": 8, "memory": 32, "gpu": 1}
+    worker = {"cpu": 8, "memory_gib": 32, "gpu": 1}
     words = kuberay(worker=worker, max_workers=3).driver(request())
     assert words[words.index("--workers") + 1] == "6", "half a GPU each"
     words = kuberay(worker=worker, max_workers=3).driver(request(resources={"cpu": 1.0, "memory": 16.0}))
@@ -324,7 +329,7 @@ def test_a_quota_that_is_too_small_is_one_line(answers: Path):
         items = [{"metadata": {"name": "team"}, "status": status}]
         (answers / "quotas").write_text(json.dumps({"items": items}))
 
-    worker = {"cpu": 4, "memory": 16}
+    worker = {"cpu": 4, "memory_gib": 16}
     quota("5")
     ((fatal, text),) = problems(worker=worker, max_workers=3)
     assert fatal

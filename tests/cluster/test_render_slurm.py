@@ -17,7 +17,7 @@ def slurm(**settings: object) -> Slurm:
 
 
 def test_bash_accepts_the_batch_script(tmp_path: Path):
-    text = slurm(gpus_per_node=2, mem="8G", time="2-00:00:00", setup=["module load x"]).render(
+    text = slurm(gpus_per_node=2, memory_gib=8, time_limit="2 d", setup=["module load x"]).render(
         "slurm", request()
     )
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
@@ -25,15 +25,14 @@ def test_bash_accepts_the_batch_script(tmp_path: Path):
 
 @pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
 def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
-    cluster = slurm(folder=f"/shared/{value}", python=value, store=value, partition=value, mem=value)
+    cluster = slurm(folder=f"/shared/{value}", python=value, store=value, partition=value, qos=value)
     text = cluster.render("slurm", request(overrides={"a.b": value}))
     assert text.count("# --- the lines below are the same") == 1
     head = text.split("# --- the lines below are the same")[0]
-    script = head + 'printf \'%s\\0\' "$folder" "$code" "$python" "$mem" "${study[@]}"\n'
+    script = head + 'printf \'%s\\0\' "$folder" "$code" "$python" "${study[@]}"\n'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = done.stdout.split("\0")[:-1]
     assert said[:4] == [f"/shared/{value}", f"/shared/{value}/code/0123456789abcdef", value, value]
-    assert said[4] == value
     assert said[said.index("--store") + 1] == value
     assert said[said.index("--set") + 1] == f"a.b={value}"
     assert not (tmp_path / "was-here").exists()
@@ -50,8 +49,8 @@ def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
         ({"folder": "shared"}, "is not absolute"),
         ({"folder": "/a\nb"}, "more than a line"),
         ({"partition": "a\n#SBATCH --uid=0"}, "more than a line"),
-        ({"time": 43200}, "write it in quotes"),
-        ({"time": "soon"}, "no time limit of Slurm"),
+        ({"time_limit": 43200}, "in quotes"),
+        ({"time_limit": "soon"}, "is no time limit; write 12 h"),
         ({"options": ["constraint=a100"]}, "no option of sbatch"),
     ],
 )
@@ -86,7 +85,9 @@ def sbatch_options(script: str) -> list[str]:
 
 @pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
 def test_settings_reach_the_script_of_a_worker_job_unchanged(value: str, tmp_path: Path):
-    cluster = elastic(folder=f"/shared/{value}", python=value, partition=value, storage=value, time="4:00:00")
+    cluster = elastic(
+        folder=f"/shared/{value}", python=value, partition=value, storage=value, time_limit="4 h"
+    )
     script = worker_script(cluster.render("slurm", request()))
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     head = script.split("# --- the lines below are the same")[0]
@@ -101,12 +102,12 @@ def test_an_elastic_study_has_a_small_job_for_its_driver_and_one_host_for_each_w
     cluster = elastic(
         gpu="a100:2",
         cpus_per_task=8,
-        mem="64G",
+        memory_gib=64,
         account="lab",
         qos="high",
-        time="4:00:00",
+        time_limit="4 h",
         options=["--constraint=nvlink"],
-        driver={"cpus": 1, "mem": "2G", "partition": "cpu", "time": "1-00:00:00"},
+        driver={"cpus": 1, "memory_gib": 2, "partition": "cpu", "time_limit": "1 d"},
     )
     text = cluster.render("slurm", request())
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
@@ -116,7 +117,7 @@ def test_an_elastic_study_has_a_small_job_for_its_driver_and_one_host_for_each_w
         driver
     )
     assert not [option for option in driver if "gpu" in option or "constraint" in option]
-    assert {"--gpus-per-node=a100:2", "--mem=64G", "--time=4:00:00", "--constraint=nvlink"} <= set(worker)
+    assert {"--gpus-per-node=a100:2", "--mem=64G", "--time=04:00:00", "--constraint=nvlink"} <= set(worker)
     assert {"--account=lab", "--qos=high"} <= set(driver) & set(worker)
     assert "--no-requeue" in worker, "the driver's job renews them"
     assert "--workers 16" in text, "four hosts with two GPUs, and half a GPU for each trial"
@@ -156,7 +157,7 @@ def test_every_python_of_the_study_runs_in_the_container(runtime: str, mode: str
     [
         ({"gpu": "a100:x"}, "is no GPU of Slurm"),
         ({"gpu": "a100:1", "gpus_per_node": 1}, "both give the GPUs of a host"),
-        ({"idle": 60}, "idle is for mode: elastic"),
+        ({"idle_seconds": 60}, "idle_seconds is for mode: elastic"),
         ({"driver": {"cpus": 1}}, "driver is for mode: elastic"),
         ({"array_limit": 2}, "array_limit is for mode: elastic"),
     ],

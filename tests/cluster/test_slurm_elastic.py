@@ -51,7 +51,7 @@ def cluster(there: Site, **more: object) -> Slurm:
     ]
     settings = {"folder": f"{root}/shared/it is shared", "python": sys.executable, "setup": setup}
     settings |= {"mode": "elastic", "nodes": 3, "cpus_per_task": 1, "partition": "work", "time": "30"}
-    settings |= {"driver": {"cpus": 1, "mem": None, "partition": "driver"}, "idle": 15}
+    settings |= {"driver": {"cpus": 1, "memory_gib": None, "partition": "driver"}, "idle_seconds": 15}
     return Slurm.model_validate(settings | more)
 
 
@@ -91,7 +91,7 @@ def test_slurm_names_mistakes_before_anything_is_queued(there: Site, tmp_path: P
 
     assert lines() == []
     assert lines(partition="gpu") == ["there is no partition gpu; write partition: one of driver, work"]
-    (line,) = lines(time="2:00:00")
+    (line,) = lines(time_limit="2 h")
     assert line.startswith("partition work ends jobs after 01:00:00, and the file asks for 2:00:00")
     (line,) = lines(gpu="a100:1")
     assert line.startswith("partition work has 0 hosts with 1 CPUs, 1 a100, and a job needs 1")

@@ -48,7 +48,7 @@ def test_a_job_within_all_limits_has_no_problem():
     [
         (
             {"MaxTime": "02:00:00"},
-            "ends jobs after 02:00:00, and the file asks for 12:00:00; write time: '02:00:00'",
+            "ends jobs after 02:00:00, and the file asks for 12:00:00; write time_limit: '02:00:00'",
         ),
         (
             {"MaxNodes": "1"},

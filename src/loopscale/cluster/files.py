@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loopscale.cluster.base import Cluster
+from loopscale.cluster.former_names import with_present_names
 from loopscale.notation.files import YamlTree, read_yaml
 from loopscale.notation.mistakes import Fault, Mistake, Mistakes, one_of
 from loopscale.notation.plugins import PLUGINS_KEY, load_plugins
@@ -74,7 +75,6 @@ def _parse(source: YamlTree, folder: Path) -> Cluster:
     tree = source.tree
     load_plugins(source, folder)
     tree.pop(PLUGINS_KEY, None)
-    settings = {name: value for name, value in tree.items() if name != "kind"}
     try:
         with_kind(Cluster, tree)
     except ValueError as problem:
@@ -82,6 +82,9 @@ def _parse(source: YamlTree, folder: Path) -> Cluster:
         place = ("kind",) if "kind" in tree else ()
         raise Mistakes([source.mistake(Fault(place, what, remedy))]) from None
     kind = Cluster.choices()[tree["kind"]]
+    source = with_present_names(source, kind)
+    tree = source.tree
+    settings = {name: value for name, value in tree.items() if name != "kind"}
     try:
         cluster = Cluster.model_validate(tree)
     except ValidationError as problem:

@@ -97,19 +97,19 @@ def _job(cluster: KubeRaySettings, request: Request) -> dict[str, Any]:
         "runtimeEnvYAML": yaml.safe_dump({"env_vars": environment}),
         "backoffLimit": cluster.retries,
     }
-    if cluster.keep_on_failure is None:
-        spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": cluster.keep}
+    if cluster.keep_on_failure_seconds is None:
+        spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": cluster.keep_seconds}
     else:
-        kept = {"SUCCEEDED": cluster.keep, "FAILED": cluster.keep_on_failure}
+        kept = {"SUCCEEDED": cluster.keep_seconds, "FAILED": cluster.keep_on_failure_seconds}
         rules = [
             {"policy": "DeleteCluster", "condition": {"jobStatus": status, "ttlSeconds": seconds}}
             for status, seconds in kept.items()
         ]
         spec |= {"shutdownAfterJobFinishes": False, "deletionStrategy": {"deletionRules": rules}}
-    if cluster.active_deadline:
-        spec["activeDeadlineSeconds"] = cluster.active_deadline
-    if cluster.start_deadline:
-        spec["preRunningDeadlineSeconds"] = cluster.start_deadline
+    if cluster.active_deadline_seconds:
+        spec["activeDeadlineSeconds"] = cluster.active_deadline_seconds
+    if cluster.start_deadline_seconds:
+        spec["preRunningDeadlineSeconds"] = cluster.start_deadline_seconds
     return spec | {
         "rayClusterSpec": _cluster(cluster, request),
         "submitterPodTemplate": _submitter(cluster, request),
@@ -175,7 +175,7 @@ def _cluster(cluster: KubeRaySettings, request: Request) -> dict[str, Any]:
         ],
     }
     if high > low:
-        options = {"version": "v2", "idleTimeoutSeconds": cluster.idle}
+        options = {"version": "v2", "idleTimeoutSeconds": cluster.idle_seconds}
         spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": options}
     return spec
 

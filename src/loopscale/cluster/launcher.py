@@ -9,13 +9,14 @@ The cluster asks for the token in the file `token`. `ray get-auth-token --genera
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from typing_extensions import override
 
 from loopscale.cluster.base import HostGroup, OneLine, Request, trials_on, trials_per_machine
+from loopscale.cluster.former_names import Former
 from loopscale.cluster.ray import Ray
 from loopscale.core.config import Config
 
@@ -31,14 +32,15 @@ TOKEN = "~/.ray/auth_token"
 class Node(Config):
     """A type of machine in a cloud."""
 
+    former_names: ClassVar[dict[str, Former]] = {"disk": Former("disk_gb")}
+
     machine: OneLine
     """The cloud's name of the type: m5.xlarge, n1-standard-4."""
     cpu: PositiveInt
     gpu: NonNegativeInt = 0
     image: OneLine | None = None
     """AWS: an AMI. GCP: the path of an image."""
-    disk: PositiveInt = 100
-    """GB."""
+    disk_gb: PositiveInt = 100
     spot: bool = False
     """Cheaper, but the cloud may take the machine away. A trial then loses at most one checkpoint interval."""
     options: dict[str, Any] = {}
@@ -61,7 +63,7 @@ class AWS(Provider):
 
     @override
     def node_config(self, node: Node) -> dict[str, Any]:
-        disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": node.disk, "VolumeType": "gp3"}}
+        disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": node.disk_gb, "VolumeType": "gp3"}}
         config: dict[str, Any] = {"InstanceType": node.machine, "BlockDeviceMappings": [disk]}
         config |= {"ImageId": node.image} if node.image else {}
         return (
@@ -77,7 +79,7 @@ class GCP(Provider):
 
     @override
     def node_config(self, node: Node) -> dict[str, Any]:
-        start = {"diskSizeGb": node.disk}
+        start = {"diskSizeGb": node.disk_gb}
         start |= {"sourceImage": node.image} if node.image else {}
         disk = {"boot": True, "autoDelete": True, "type": "PERSISTENT", "initializeParams": start}
         config: dict[str, Any] = {"machineType": node.machine, "disks": [disk]}

@@ -25,9 +25,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import override
 
 from loopscale.cluster.base import (
@@ -45,12 +53,14 @@ from loopscale.cluster.base import (
     trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file, run_command
+from loopscale.cluster.former_names import Former
 from loopscale.cluster.package import unpack
 from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
 from loopscale.core.config import Config
 from loopscale.core.private_folders import make_private
 
-TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
+SLURM_TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
+LENGTH, SECONDS = re.compile(r"(\d+(?:\.\d+)?) ?(min|h|d)"), {"min": 60, "h": 3600, "d": 86400}
 WARNING_SECONDS = 120
 """Slurm's signal comes so long before the time limit. A driver takes up to 40 s to stop."""
 LEAVE_SECONDS = 60
@@ -60,6 +70,40 @@ GPU = re.compile(r"((?P<type>[A-Za-z][\w.-]*):)?(?P<count>\d+)")
 WORKER_END = "END-OF-THE-WORKER-JOB"
 BEGUN: dict[str, SubmissionState] = {"RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running"}
 """States of squeue for a job that has begun. Every other job of squeue is pending."""
+
+
+def _slurm_time(value: object) -> object:
+    """A time limit as Slurm writes it. Raises ValueError."""
+    if isinstance(value, str) and (found := LENGTH.fullmatch(value)):
+        seconds = round(float(found[1]) * SECONDS[found[2]])
+        days, rest = divmod(seconds, 86400)
+        text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+        return f"{days}-{text}" if days else text
+    if value is not None and not (isinstance(value, str) and SLURM_TIME.fullmatch(value)):
+        # YAML reads 12:00:00 without quotes as the number 43200.
+        raise ValueError(f"{value!r} is no time limit; write 12 h, 90 min or 2 d, or in quotes '12:00:00'")
+    return value
+
+
+TimeLimit = Annotated[OneLine, BeforeValidator(_slurm_time)]
+
+
+def _gib(value: object) -> float | None:
+    """GiB of a memory as Slurm writes it: 64G, 500M, or a number of MiB. Raises ValueError."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", str(value), re.IGNORECASE)
+    if not found or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no memory; write memory_gib: 64")
+    return int(found[1]) * 1024.0 ** ("KMGT".index(found[2].upper() or "M") - 2)
+
+
+def _memory(gib: float | None) -> str | None:
+    """A memory as Slurm writes it."""
+    return None if gib is None else f"{gib:g}G" if gib == int(gib) else f"{round(gib * 1024)}M"
+
+
+MEMORY, TIME = Former("memory_gib", _gib), Former("time_limit")
 
 
 class Container(Config):
@@ -76,10 +120,12 @@ class DriverJob(Config):
     """The job of the driver in `mode: elastic`. It needs no GPU."""
 
     cpus: PositiveInt = 2
-    mem: OneLine | None = "8G"
+    former_names: ClassVar[dict[str, Former]] = {"mem": MEMORY, "time": TIME}
+
+    memory_gib: PositiveFloat | None = 8.0
     partition: OneLine | None = None
     """By default the partition of the workers."""
-    time: OneLine | None = None
+    time_limit: TimeLimit | None = None
     """By default the time limit of the workers. The next job resumes the study."""
     options: tuple[OneLine, ...] = ()
     """More options of sbatch."""
@@ -87,6 +133,8 @@ class DriverJob(Config):
 
 class Slurm(Cluster, kind="slurm"):
     """A Slurm cluster with a folder that all hosts share."""
+
+    former_names: ClassVar[dict[str, Former]] = {"mem": MEMORY, "time": TIME, "idle": Former("idle_seconds")}
 
     folder: OneLine
     """An absolute path that all hosts share."""
@@ -103,10 +151,13 @@ class Slurm(Cluster, kind="slurm"):
     gpus_per_node: NonNegativeInt = 0
     gpu: OneLine | None = None
     """GPUs of each host with their type, instead of gpus_per_node: a100:1."""
-    mem: OneLine | None = None
-    """Memory of each host, as Slurm writes it: 64G."""
-    time: OneLine | None = None
-    """The time limit of one job: 12:00:00, 2-00:00:00. The next job resumes the study."""
+    memory_gib: PositiveFloat | None = None
+    """Memory of each host."""
+    time_limit: TimeLimit | None = None
+    """The time limit of one job: 12 h, 90 min, 2 d, or as Slurm writes it, in quotes: '2-00:00:00'.
+
+    The next job resumes the study.
+    """
     partition: OneLine | None = None
     account: OneLine | None = None
     qos: OneLine | None = None
@@ -115,8 +166,8 @@ class Slurm(Cluster, kind="slurm"):
     container: Container | None = None
     driver: DriverJob = DriverJob()
     """With mode: elastic, the job of the driver."""
-    idle: PositiveInt = 300
-    """With mode: elastic, seconds without a trial after which a worker job ends."""
+    idle_seconds: PositiveInt = 300
+    """With mode: elastic, the time without a trial after which a worker job ends."""
     array_limit: PositiveInt | None = None
     """With mode: elastic, worker jobs of one array that run at a time, as in --array=1-8%4."""
     requeue: bool = True
@@ -132,14 +183,6 @@ class Slurm(Cluster, kind="slurm"):
             raise ValueError(f"{folder!r} is not absolute or has a backslash; write it as /shared/loopscale")
         return folder
 
-    @field_validator("time", mode="before")
-    @classmethod
-    def _is_time(cls, value: object) -> object:
-        if value is not None and not (isinstance(value, str) and TIME_LIMIT.fullmatch(value)):
-            # YAML reads 12:00:00 without quotes as the number 43200.
-            raise ValueError(f"{value!r} is no time limit of Slurm; write it in quotes, as '12:00:00'")
-        return value
-
     @field_validator("gpu")
     @classmethod
     def _is_gpu(cls, gpu: str | None) -> str | None:
@@ -151,7 +194,7 @@ class Slurm(Cluster, kind="slurm"):
     def _is_consistent(self) -> "Slurm":
         if self.gpu and self.gpus_per_node:
             raise ValueError("gpu and gpus_per_node both give the GPUs of a host; write one of them")
-        unused = [key for key in ("driver", "idle", "array_limit") if key in self.model_fields_set]
+        unused = [key for key in ("driver", "idle_seconds", "array_limit") if key in self.model_fields_set]
         if self.mode == "gang" and unused:
             raise ValueError(
                 f"{unused[0]} is for mode: elastic; write mode: elastic, or leave {unused[0]} out"
@@ -180,7 +223,9 @@ class Slurm(Cluster, kind="slurm"):
             return (HostGroup(self.nodes, self.cpus_per_task, self.gpus, slots, least=self.nodes),)
         return (
             HostGroup(1, self.driver.cpus, 0, 0, least=1),
-            HostGroup(self.nodes, self.cpus_per_task, self.gpus, slots, least=0, idle_seconds=self.idle),
+            HostGroup(
+                self.nodes, self.cpus_per_task, self.gpus, slots, least=0, idle_seconds=self.idle_seconds
+            ),
         )
 
     @override
@@ -192,15 +237,17 @@ class Slurm(Cluster, kind="slurm"):
             cpus=self.cpus_per_task,
             gpus=self.gpus,
             gpu_type=found["type"] if (found := GPU.fullmatch(self.gpu or "")) else None,
-            memory=self.mem,
-            time=self.time,
+            memory=_memory(self.memory_gib),
+            time=self.time_limit,
             partition=self.partition,
             account=self.account,
             qos=self.qos,
         )
         if self.mode == "gang":
             return slurm_problems(hosts, script)
-        driver = WantedHosts(1, self.driver.cpus, 0, None, self.driver.mem, **self._driver_place())
+        driver = WantedHosts(
+            1, self.driver.cpus, 0, None, _memory(self.driver.memory_gib), **self._driver_place()
+        )
         worker = self._worker_script(name, request)
         # A worker job has one host. Fewer hosts than `nodes` are no problem.
         problems = [*slurm_problems(driver, script), *slurm_problems(replace(hosts, nodes=1), worker)]
@@ -208,7 +255,7 @@ class Slurm(Cluster, kind="slurm"):
 
     def _driver_place(self) -> dict[str, str | None]:
         return {
-            "time": self.driver.time or self.time,
+            "time": self.driver.time_limit or self.time_limit,
             "partition": self.driver.partition or self.partition,
             "account": self.account,
             "qos": self.qos,
@@ -237,7 +284,7 @@ class Slurm(Cluster, kind="slurm"):
         head += [f"check=({shlex.join(check)})", *self._container_words(), *self.setup]
         if self.mode == "elastic":
             _, workers = self.hosts(name, request.resources)
-            limits = {"--most": self.nodes, "--slots": max(1, workers.slots), "--idle": self.idle}
+            limits = {"--most": self.nodes, "--slots": max(1, workers.slots), "--idle": self.idle_seconds}
             head += [f"elastic=({' '.join(f'{key} {value}' for key, value in limits.items())})"]
             worker = self._worker_script(name, request)
             head += [f"write_worker_job() {{\n  cat << '{WORKER_END}'\n{worker}{WORKER_END}\n}}"]
@@ -274,7 +321,7 @@ class Slurm(Cluster, kind="slurm"):
             "cpus": self.cpus_per_task,
             "gpus": self.gpus,
             "gres": self.gpu or self.gpus_per_node or "",
-            "mem": self.mem or "",
+            "mem": _memory(self.memory_gib) or "",
             "runtime": self.container.runtime if self.container else "none",
             "image": self.container.image if self.container else "",
         }
@@ -283,11 +330,19 @@ class Slurm(Cluster, kind="slurm"):
         return [f"container=({shlex.join(self.container.options)})"] if self.container else ["container=()"]
 
     def _place(self) -> dict[str, object]:
-        return {"partition": self.partition, "account": self.account, "qos": self.qos, "time": self.time}
+        return {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "time": self.time_limit,
+        }
 
     def _host_options(self) -> dict[str, object]:
         options: dict[str, object] = {"ntasks-per-node": 1, "cpus-per-task": self.cpus_per_task}
-        return options | {"gpus-per-node": self.gpu or self.gpus_per_node or None, "mem": self.mem}
+        return options | {
+            "gpus-per-node": self.gpu or self.gpus_per_node or None,
+            "mem": _memory(self.memory_gib),
+        }
 
     def _options(self, request: Request) -> Iterator[str]:
         """The options of sbatch. A quoted value is one word there, and % is escaped by another %."""
@@ -297,7 +352,7 @@ class Slurm(Cluster, kind="slurm"):
             options |= {**self._place(), "nodes": self.nodes, **self._host_options()}
         else:
             options |= {**self._driver_place(), "nodes": 1, "ntasks-per-node": 1}
-            options |= {"cpus-per-task": self.driver.cpus, "mem": self.driver.mem}
+            options |= {"cpus-per-task": self.driver.cpus, "mem": _memory(self.driver.memory_gib)}
         options |= {"signal": f"B:USR1@{WARNING_SECONDS}"}
         yield from (shlex.quote(f"--{key}={value}") for key, value in options.items() if value is not None)
         yield from ("--no-kill", "--requeue" if self.requeue else "--no-requeue")

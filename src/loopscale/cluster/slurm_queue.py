@@ -74,7 +74,9 @@ def partition_problems(wanted: WantedHosts, partition: Mapping[str, str]) -> Ite
         yield ClusterProblem(False, f"partition {name} is {state.lower()}; the job waits until it is up")
     if wanted.time and (most := minutes(limit)) is not None and (minutes(wanted.time) or 0) > most:
         what = f"partition {name} ends jobs after {limit}, and the file asks for {wanted.time}"
-        yield ClusterProblem(True, f"{what}; write time: '{limit}', because the next job resumes the study")
+        yield ClusterProblem(
+            True, f"{what}; write time_limit: '{limit}', because the next job resumes the study"
+        )
     most_nodes = partition.get("MaxNodes", "UNLIMITED")
     if most_nodes.isdigit() and wanted.nodes > int(most_nodes):
         what = (
