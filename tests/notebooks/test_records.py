@@ -54,7 +54,7 @@ LEARNT = {
     "figure3": (0, 0, 13, 1, 4),
     "figure4": (0, 0, 24, 0, 24),
     "figure5": (0, 0, 18, 0, 0),
-    "mixture_length": (24, 0, 13, 0, 35),
+    "mixture_length": (27, 1, 25, 0, 54),
     "mixture_models": (0, 0, 16, 0, 10),
     "networks_depth": (0, 0, 14, 0, 4),
     "pca_attention": (0, 0, 48, 0, 0),
