@@ -123,7 +123,9 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         """The one line of a report that has recorded numbers alone."""
         done = command(*words)
         assert done.returncode == 0, done.stderr
-        (line,) = [line for line in done.stderr.splitlines() if line.startswith("note: only recorded numbers")]
+        (line,) = [
+            line for line in done.stderr.splitlines() if line.startswith("note: only recorded numbers")
+        ]
         return line
 
     sql = 'SELECT DISTINCT "task.kind" AS task, "model.kind" AS model FROM trials WHERE role <> \'baseline\''

@@ -10,6 +10,7 @@ Earlier versions hashed the bytes. Records with such a hash belong to a plugin w
 import ast
 import hashlib
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -512,10 +513,10 @@ def calling_module() -> str:
     A member that `wrap` or `task_from` makes belongs to that module. A run with checked shapes puts frames of a
     decorator between.
     """
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (OWN, "jaxtyping"):
-        frame = frame.f_back
-    return frame.f_globals["__name__"]
+    name, frame = OWN, inspect.currentframe()
+    while frame and name.partition(".")[0] in (OWN, "jaxtyping"):
+        name, frame = frame.f_globals["__name__"], frame.f_back
+    return name
 
 
 def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") -> str:

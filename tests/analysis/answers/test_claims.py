@@ -330,6 +330,19 @@ def test_a_claim_compares_regrets_where_a_floor_is_known():
     assert remark.startswith("A side is not above the floor")
 
 
+def test_a_claim_names_a_construction_as_the_baselines_do():
+    """Records keep `construction.kind` for the `name` of a study's file."""
+    descent = find_results("theorems/leaving_descent", DATA / "leaving_descent")
+    side = {"solver": {"kind": "construction", "name": "causal_gradient_descent"}, "step": 10}
+    specs = [
+        ClaimSpec(text=text, first={"training.lr": 1e-7}, second={**side, "solver": side["solver"] | more})
+        for text, more in {"by name": {}, "by rate": {"rate": 0.08}, "other": {"rate": 0.5}}.items()
+    ]
+    by_name, by_rate, other = judged_claims(descent, specs)
+    assert ratio(by_name) == ratio(by_rate) == pytest.approx(0.83, abs=0.01)
+    assert other.word == "not run"
+
+
 def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
     length = find_results("mixture_regression/reduced/length", DATA / "mixture_length")
     pair = {"task.components": 2, "task.symmetric": True, "task.snr": 8}

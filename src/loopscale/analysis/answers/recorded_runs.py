@@ -42,7 +42,7 @@ class RecordedRuns(Runs[CellResult]):
     def baseline(self, cell: CellResult, side: SolverSide) -> TrialResult | None:
         for baseline in cell.baselines:
             recorded = {
-                path.removeprefix("solver."): value
+                _as_written(path.removeprefix("solver.")): value
                 for path, value in baseline.settings.items()
                 if path.startswith("solver.")
             }
@@ -83,3 +83,8 @@ class RecordedRuns(Runs[CellResult]):
             return error_at_cost(trial, **{basis: budget}, of=of, price=priced[trial.trial])  # pyright: ignore[reportArgumentType]
 
         return self.table_by_seed(value)
+
+
+def _as_written(path: str) -> str:
+    """The name in a study's file of a recorded setting of a solver. A construction is written without its own level."""
+    return "name" if path == "construction.kind" else path.removeprefix("construction.")
