@@ -177,15 +177,6 @@ def mirror_damaged(stage: Stage) -> None:
     assert len(after) >= len(before) > 0, (before, after)
 
 
-def clock_moved(stage: Stage, seconds: float = 20) -> None:
-    """The clock of a host jumps by an hour, to the future or to the past, and later back."""
-    host = stage.rng.choice([stage.cluster.head.host, *(ray.host for ray in stage.cluster.workers)])
-    host.clock(stage.rng.choice((3600, -3600)))
-    time.sleep(seconds)
-    host.clock(0)
-    stage.go_on()
-
-
 def process_stopped(stage: Stage, seconds: float = 60) -> None:
     """Any process of any host stands still for a minute, and goes on as if nothing had been."""
     cluster = stage.cluster
@@ -239,7 +230,6 @@ _ON_HOSTS = (
     host_cut_off_briefly,
     disk_full,
     disk_slow,
-    clock_moved,
     process_stopped,
 )
 _ON_DRIVERS = (driver_killed, head_killed, driver_killed_unheard, driver_killed_half_heard)

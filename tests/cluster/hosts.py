@@ -205,10 +205,6 @@ class Host:
         """The training processes, by Ray's titles. Processes that only start are left out."""
         return [pid for pid in self.pids() if "ImplicitFunc.train" in _title(pid)]
 
-    def clock(self, seconds: int) -> None:
-        """Set the clock of every process to `seconds` after the clock of this machine, within a second."""
-        (self.folder / "clock").write_text(f"{seconds:+d}\n")
-
     def cut(self) -> None:
         """Drop all traffic, without closing a connection."""
         self.network.hub._inside(f"ip link set {self._link} down")
@@ -243,17 +239,6 @@ class Host:
             if self.network.hub is not self:
                 # The kernel may keep the space for a while, because a connection waits for its other end.
                 self.network.hub._inside(f"ip link del {self._link} 2>/dev/null || true")
-
-
-CLOCK = {"FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
-"""A clock that jumps, beside timers and times of files that do not: as after a wrong answer of a time server."""
-
-
-def _clock_library() -> Path:
-    """The library through which every process of a host asks for the time."""
-    for found in sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")):
-        return found
-    raise Unable("no libfaketime below /usr/lib: apt-get install faketime")
 
 
 def _title(pid: int) -> str:
@@ -322,8 +307,7 @@ class Network:
         own = {"HOME": str(host.home), "TMPDIR": str(host.home / "tmp"), "OMP_NUM_THREADS": "1"}
         own["TRACE_SAVES"] = str(self.root / "traces" / host.name)
         own["SLOW_DISK"] = str(self.root / "shared" / "slow")
-        own |= {"LD_PRELOAD": str(_clock_library()), "FAKETIME_TIMESTAMP_FILE": str(host.home / "clock")}
-        return kept | CLOCK | own | self.more
+        return kept | own | self.more
 
     def logs(self, characters: int = 2000) -> str:
         """The end of the output of every process, for the report of a failure."""
